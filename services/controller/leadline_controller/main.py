@@ -8,15 +8,16 @@ import secrets
 import uuid
 from collections.abc import Callable
 from functools import partial
-
-from fastapi import FastAPI
+from pathlib import Path
 
 from leadline_common.clock import SystemClock
+from leadline_common.http.app import ServiceApp
 from leadline_common.http.server import bind, serve
 from leadline_common.http.server import run as run_loop
 from leadline_common.logs import configure_logging
 from leadline_common.settings import ControllerSettings
 from leadline_controller.adapters.brokers import BrokerRpcClient
+from leadline_controller.adapters.history.database import url_of
 from leadline_controller.adapters.history.store import SqlHistory
 from leadline_controller.adapters.peer_audit import HttpPeerAuditClient
 from leadline_controller.adapters.zk_store import ControllerZkStore
@@ -45,7 +46,7 @@ def run(settings: ControllerSettings) -> None:
 async def _main(settings: ControllerSettings) -> None:
     listener = bind(settings.listen_host, settings.listen_port)
     gateway = BrokerRpcClient()
-    history = SqlHistory(settings.history_url)
+    history = SqlHistory(_history_url(settings))
     url = settings.advertised_url or listener.url
     leadership, service = _build(settings, url, gateway, history)
     app = build_app(service, leadership.metrics, settings.request_max_bytes)
@@ -57,6 +58,12 @@ async def _main(settings: ControllerSettings) -> None:
         await asyncio.gather(election, return_exceptions=True)
         await gateway.close()
         await history.close()
+
+
+def _history_url(settings: ControllerSettings) -> str:
+    """Return where the history is: by default a file of this controller's own."""
+    directory = Path(settings.data_dir).absolute() / f"controller-{settings.controller_id}"
+    return settings.history_url or url_of(directory / "history.db")
 
 
 def _build(
@@ -111,8 +118,8 @@ def _add_gauges(leadership: ControllerLeadership) -> None:
                 read(lambda active: count_unhealthy(active.image)[1]),
             ),
             "failed_brokers": (
-                "Brokers recorded as failed.",
-                read(lambda active: len(active.healing.failed)),
+                "Brokers that are down, healed or not, until they return or are forgotten.",
+                read(lambda active: len(active.healing.shown())),
             ),
             "healing_chunks": (
                 "Self-healing tasks that are not over.",
@@ -161,7 +168,7 @@ class _NoBrokers:
         """Do nothing."""
 
 
-def openapi_app() -> FastAPI:
+def openapi_app() -> ServiceApp:
     """Return the application for its OpenAPI document, without IO."""
     settings = ControllerSettings(controller_id=1)
     leadership, service = _build(settings, "http://127.0.0.1:8081", _NoBrokers(), SqlHistory(""))

@@ -8,7 +8,9 @@ advance, and a reader does not need to list all children.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Collection
+from typing import Final
 
 import msgspec
 import structlog
@@ -19,8 +21,13 @@ from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import AuditEntry
 from leadline_controller.domain.history import AuditRecord, ReaderPosition
+from leadline_controller.domain.state import AuditedTransactions
 
 logger = structlog.get_logger(__name__)
+BATCH: Final = 32
+"""Entries in one read of a search: an entry about a thousand partitions is 100 KB."""
+NEVER: Final = sys.maxsize
+"""A transaction that never was: nothing is known."""
 _UNREADABLE = "unreadable"
 _ENTRY = re.compile(r"entry-[0-9]{10}")
 
@@ -51,6 +58,22 @@ class ZkOutbox:
             data, stat = node
             records.append(AuditRecord(number, stat.czxid, _entry(number, data, stat.ctime)))
         return records
+
+    async def audited(self, zxids: Collection[int]) -> AuditedTransactions:
+        """Tell which of these transactions have an entry; read no further back than needed."""
+        end, present = await self.extent()
+        oldest, found, since = end - present, set[int](), min(zxids, default=0)
+        known_since = NEVER
+        while end > oldest and known_since > since:
+            first = max(oldest, end - BATCH)
+            records = await self.read(first, end - first)
+            found.update(record.zxid for record in records)
+            if not records:  # Somebody trims the outbox meanwhile.
+                break
+            end, known_since = first, records[0].zxid
+        if end == 0:
+            known_since = 0
+        return AuditedTransactions(frozenset(found.intersection(zxids)), known_since)
 
     async def ids(self) -> list[int]:
         """Return the ids of the existing entries in ascending order; ignore other nodes."""

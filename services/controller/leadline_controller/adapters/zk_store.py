@@ -107,7 +107,7 @@ class ControllerZkStore(ElectionStore):
             return []
         nodes = await self._get_many([znodes.delete_topic_path(name) for name in names])
         return [
-            Tombstone(name, node[0].decode(errors="replace").strip())
+            Tombstone(name, node[0].decode(errors="replace").strip(), node[1].czxid)
             for name, node in zip(names, nodes, strict=True)
             if node is not None
         ]
@@ -168,21 +168,20 @@ class ControllerZkStore(ElectionStore):
         nodes = zip(paths, await self.read_nodes(paths), strict=True)
         return {path: node for path, node in nodes if node is not None}
 
-    async def intents(self, root: str, wake: _Wake) -> dict[str, dict[int, bytes]]:
-        """Read the intents below `root` by topic and partition; call `wake` when they change."""
+    async def intents(self, root: str, wake: _Wake | None = None) -> dict[str, dict[str, bytes]]:
+        """Read the intents below `root` by topic and name; call `wake` when they change."""
         self.reads += 1
         topics = await self._session.get_children(root, watch=wake)
-        found: dict[str, dict[int, bytes]] = {}
+        found: dict[str, dict[str, bytes]] = {}
         for topic in topics:
             self.reads += 1
             try:
                 names = await self._session.get_children(f"{root}/{topic}", watch=wake)
             except NoNode:
                 continue
-            numbers = sorted(int(name) for name in names if name.isdecimal())
-            nodes = await self._get_many([f"{root}/{topic}/{number}" for number in numbers])
+            nodes = await self._get_many([f"{root}/{topic}/{name}" for name in names])
             found[topic] = {
-                n: node[0] for n, node in zip(numbers, nodes, strict=True) if node is not None
+                name: node[0] for name, node in zip(names, nodes, strict=True) if node is not None
             }
         return found
 
@@ -199,7 +198,10 @@ class ControllerZkStore(ElectionStore):
     async def read_nodes(self, paths: Sequence[str]) -> list[ReadNode | None]:
         """Read nodes; the result has None for a node that does not exist."""
         nodes = await self._get_many(paths)
-        return [None if node is None else ReadNode(node[0], node[1].version) for node in nodes]
+        return [
+            None if node is None else ReadNode(node[0], node[1].version, node[1].mzxid)
+            for node in nodes
+        ]
 
     async def list_children(self, path: str, wake: _Wake) -> list[str] | None:
         """List the children of a node, None without the node; call `wake` when they change."""

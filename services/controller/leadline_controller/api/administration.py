@@ -81,11 +81,12 @@ class ControllerAdministration(
 
     def topic(self, name: str) -> models.TopicBody:
         """Return one topic."""
-        return views.topic_view(self._controller.topic(name))
+        return views.topic_view(self._controller.image(), self._controller.topic(name))
 
     def partitions(self, name: str) -> models.PartitionsBody:
         """Return the partitions of a topic."""
-        return models.PartitionsBody(partitions=views.partition_views(self._controller.topic(name)))
+        image, topic = self._controller.image(), self._controller.topic(name)
+        return models.PartitionsBody(partitions=views.partition_views(image, topic))
 
     async def create_topic(self, new: models.NewTopicBody) -> models.CreatedTopic:
         """Create a topic, or with `dry_run` only validate and plan it."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 
 from starlette.middleware import Middleware
 
@@ -23,6 +25,7 @@ from leadline_common.export_tables import AUDIT_TABLE
 from leadline_common.http.app import ServiceApp, create_app
 from leadline_common.http.bulk import bulk_route
 from leadline_common.http.caching import Document
+from leadline_common.http.docs import Service, link_services
 from leadline_common.http.forward import LocalPaths, StandbyGate
 from leadline_common.http.health import Problem
 from leadline_common.metrics import Metrics
@@ -46,7 +49,6 @@ requests to it, so that clients can call any of them.
 
 All errors have the body `ErrorBody`; its `outcome` says whether anything was changed.
 """
-_INTERNAL = {"name": "internal", "description": "Requests of brokers; not for clients."}
 _LOCAL = LocalPaths(
     exact=("/v1/controller", HEARTBEAT_PATH, CONTROLLED_SHUTDOWN_PATH),
     prefixes=("/v1/what-if/", "/v1/audit", AUDIT_TABLE),
@@ -71,16 +73,18 @@ def build_app(controller: ControllerService, metrics: Metrics, max_body_bytes: i
         title="Leadline controller",
         version=VERSION,
         description=_DESCRIPTION,
-        tags=[*TAGS, _INTERNAL],
+        tags=TAGS,
         metrics=metrics,
         checks=[check],
         max_body_bytes=max_body_bytes,
+        cluster_id=controller.cluster_id,
     )
     administration: Administration = ControllerAdministration(controller)
     app.state.administration = administration
     app.include_router(administration_routes(guarded_route(controller)))
     app.include_router(metadata_routes(CLUSTER_TAG, read_metadata, NoController))
     _add_internal_routes(app, controller)
+    link_services(app, app.page_links, partial(_find_service, controller))
     # Innermost, so that forwarded requests get cause ids and are counted, too.
     app.user_middleware.append(
         Middleware(
@@ -92,6 +96,18 @@ def build_app(controller: ControllerService, metrics: Metrics, max_body_bytes: i
         )
     )
     return app
+
+
+async def _find_service(controller: ControllerService, service: Service) -> str | None:
+    """Return the URL of a service's documentation; brokers know where the coordinator is."""
+    if service == "controller":
+        return "/docs"
+    with suppress(NoController):
+        if not controller.is_active:
+            return f"{controller.active_url()}/docs/of/{service}"
+        brokers = controller.image().brokers
+        return f"{brokers[min(brokers)].url}/docs/of/{service}" if brokers else None
+    return None
 
 
 def _add_internal_routes(app: ServiceApp, controller: ControllerService) -> None:

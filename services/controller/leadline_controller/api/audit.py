@@ -9,6 +9,7 @@ import msgspec
 
 from leadline_client.errors import NotFound
 from leadline_common.api import audit as models
+from leadline_common.api.metadata import MetadataRow
 from leadline_common.api.tasks import PastTask, PastTasks
 from leadline_common.audit_export import encode_lines, exported, exported_change
 from leadline_controller.domain.history import (
@@ -140,11 +141,12 @@ def _past(past: PastCluster) -> models.PastClusterBody:
             name: models.PastTopicBody(
                 topic_id=topic.topic_id,
                 partitions=[
-                    (number, p.leader, p.leader_epoch, list(p.isr), list(p.replicas))
+                    MetadataRow(number, p.leader, p.leader_epoch, list(p.isr), list(p.replicas))
                     for number, p in sorted(topic.partitions.items())
                 ],
             )
             for name, topic in past.topics.items()
         },
         complete=past.complete,
+        reason=past.reason or None,
     )

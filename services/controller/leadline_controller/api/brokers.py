@@ -22,6 +22,7 @@ from leadline_controller.domain.healing import replicas_on
 from leadline_controller.domain.history import FailureRecord
 from leadline_controller.runtime.active_controller import ActiveController
 from leadline_controller.runtime.reassignment.drains import DrainBroker, submission_of_drain
+from leadline_controller.runtime.reassignment.events import ForgetBroker
 from leadline_controller.runtime.service import ControllerService
 
 SHOWN = 20
@@ -78,15 +79,18 @@ class BrokerEndpoints:
         return dry_run_view(submission_of_drain(rows, details, rate, "operator"))
 
     def failed_brokers(self) -> models.FailedBrokersBody:
-        """Return the failed brokers and those whose healing has not ended."""
+        """Return the brokers that are down, and those whose healing has not ended."""
         active = self._controller.active_controller()
-        healing = active.healing
-        chunked = {task.broker for task in healing.chunks()}
         return models.FailedBrokersBody(
-            suspended=healing.is_suspended,
+            suspended=active.healing.is_suspended,
             interval_ms=active.configs.current().failed_broker_interval_ms,
-            brokers=[_failed(active, broker) for broker in sorted({*healing.failed, *chunked})],
+            brokers=[_failed(active, broker) for broker in active.healing.shown()],
         )
+
+    async def forget_broker(self, broker_id: int) -> models.ForgottenBroker:
+        """Forget a broker that is down and has no replicas."""
+        failed_at = await self._controller.ask(ForgetBroker(broker_id))
+        return models.ForgottenBroker(id=broker_id, failed_at=failed_at)
 
     async def broker_failures(self, broker: int | None, limit: int) -> models.BrokerFailures:
         """Return the latest failures of a broker, or of all brokers with None."""
@@ -96,15 +100,23 @@ class BrokerEndpoints:
 
 
 def _failed(active: ActiveController, broker: int) -> models.FailedBrokerBody:
-    failure = active.healing.failed.get(broker)
+    healing, records = active.healing, active.healing.records
+    failed, dead = records.failed.get(broker), records.dead.get(broker)
+    known, partitions = failed or dead, len(replicas_on(active.image, broker))
     return models.FailedBrokerBody(
         id=broker,
-        failed_at=failure.failure_timestamp if failure else None,
-        due_at=active.healing.due_at(broker) if failure else None,
-        incarnation=failure.incarnation if failure else None,
-        detected_in_controller_epoch=failure.controller_epoch if failure else None,
-        partitions=len(replicas_on(active.image, broker)),
-        chunks=[task.id for task in active.healing.chunks(broker)],
+        state=healing.state_of(broker),
+        waits_for=healing.waits_for(broker),
+        failed_at=known.failure_timestamp if known else None,
+        due_at=healing.due_at(broker) if failed else None,
+        incarnation=known.incarnation if known else None,
+        detected_in_controller_epoch=known.controller_epoch if known else None,
+        partitions=partitions,
+        partitions_moved=max(0, known.partitions - partitions) if known else 0,
+        chunks=[task.id for task in healing.chunks(broker)],
+        chunks_queued=dead.chunks if dead and not failed else None,
+        queued_at=dead.queued_at if dead and not failed else None,
+        healed_at=dead.healed_at if dead and not failed else None,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leadline_client.errors import NoController
 from leadline_common.api.events import EventBody
-from leadline_common.api.metadata import MetadataBroker
+from leadline_common.api.metadata import MetadataBroker, MetadataRow
 from leadline_controller.domain.cluster import PartitionImage
 from leadline_controller.domain.feed import (
     BrokersSnapshot,
@@ -86,9 +86,9 @@ def _event(event: FeedEvent) -> EventBody:
 
 def _rows(
     partitions: dict[int, PartitionImage],
-) -> list[tuple[int, int, int, list[int], list[int]]]:
+) -> list[MetadataRow]:
     rows = (partition_row(number, partition) for number, partition in partitions.items())
     return [
-        (number, leader, epoch, list(isr), list(replicas))
+        MetadataRow(number, leader, epoch, list(isr), list(replicas))
         for number, leader, epoch, isr, replicas in rows
     ]

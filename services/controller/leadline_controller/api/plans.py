@@ -15,6 +15,7 @@ from leadline_common.api.plans import (
 from leadline_common.api.tasks import TaskBody
 from leadline_controller.api.tasks import find_task
 from leadline_controller.domain.planning.requests import PlanRequest
+from leadline_controller.runtime.active_controller import ActiveController
 from leadline_controller.runtime.reassignment.plans import ApplyPlan, KnownPlan, MakePlan
 from leadline_controller.runtime.service import ControllerService
 
@@ -32,13 +33,14 @@ class PlanEndpoints:
             excluded=tuple(wanted.exclude),
             topics=None if wanted.topics is None else tuple(wanted.topics),
         )
-        return _plan(await self._controller.ask(MakePlan(request)), is_stale=False)
+        known = await self._controller.ask(MakePlan(request))
+        return _plan(self._controller.active_controller(), known, is_stale=False)
 
     def plan(self, plan_id: str) -> PlanResponse:
         """Return a plan."""
-        plans = self._controller.active_controller().plans
-        known = plans.find(plan_id)
-        return _plan(known, is_stale=plans.is_stale(known))
+        active = self._controller.active_controller()
+        known = active.plans.find(plan_id)
+        return _plan(active, known, is_stale=active.plans.is_stale(known))
 
     async def apply_plan(self, plan_id: str, how: PlanApplication) -> TaskBody:
         """Apply a plan if its basis has not changed."""
@@ -48,7 +50,7 @@ class PlanEndpoints:
         return find_task(self._controller, task_id)
 
 
-def _plan(known: KnownPlan, *, is_stale: bool) -> PlanResponse:
+def _plan(active: ActiveController, known: KnownPlan, *, is_stale: bool) -> PlanResponse:
     plan = known.plan
     topics = known.basis.topics
     return PlanResponse(
@@ -58,6 +60,7 @@ def _plan(known: KnownPlan, *, is_stale: bool) -> PlanResponse:
         created_at_ms=known.created_at,
         stale=is_stale,
         tasks=list(known.tasks),
+        down=[broker for broker in active.healing.shown() if broker not in active.image.live],
         figures=PlanStats(
             partitions=len(plan.targets),
             moves=plan.moves,

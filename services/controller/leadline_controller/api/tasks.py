@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from leadline_common.api.tasks import TaskBody, TaskChange, TaskPartitions, TasksBody
+from leadline_common.tasks import TaskState
+from leadline_controller.domain.reassignment.waits import describe_waits
 from leadline_controller.runtime.active_controller import ActiveController
 from leadline_controller.runtime.reassignment.events import CancelTask, ThrottleTask
 from leadline_controller.runtime.reassignment.task_store import ReassignmentTask
@@ -37,6 +39,20 @@ class TaskEndpoints:
         return self.task(task_id)
 
 
+def waits_for(active: ActiveController, task: ReassignmentTask) -> str | None:
+    """Return what a task waits for, or None if it goes on or is over."""
+    node, queue = task.node, active.reassignments
+    if node.state is TaskState.PREPARING:
+        return active.drains.waits_for(task) or active.healing.chunk_waits_for(task)
+    if node.state is TaskState.ACCEPTED:
+        return "the controller's own tasks before it" if active.tasks.must_queue(task) else None
+    if not node.state.is_running:
+        return None
+    queue.refresh(active.image, active.agent.limits)
+    entries = [entry for one in queue.of_task(task.id) if (entry := queue.get(one)) is not None]
+    return describe_waits(entries, queue.blocked_by_leader_limit(active.agent.limits))
+
+
 def find_task(controller: ControllerService, task_id: str) -> TaskBody:
     """Return a task.
 
@@ -53,13 +69,15 @@ def task_view(active: ActiveController, task: ReassignmentTask) -> TaskBody:
     node, counts = task.node, active.tasks.count(task)
     now_ms = active.context.clock.monotonic_ms()
     remaining = active.progress.bytes_left(task.id)
-    is_over = node.state.is_over
+    is_over, allotted = node.state.is_over, active.throttles.of_task(task.id)
     return TaskBody(
         id=task.id,
         kind=node.kind,
         state=node.state,
         algorithm=node.algorithm,
         throttle_bytes_per_s=node.throttle_bytes_per_s,
+        allotted_bytes_per_s=allotted.bytes_per_s,
+        bound_by=allotted.bound_by,
         partitions=TaskPartitions(**msgspec.structs.asdict(counts)),
         bytes_left=remaining.left,
         bytes_total=remaining.total,
@@ -69,6 +87,7 @@ def task_view(active: ActiveController, task: ReassignmentTask) -> TaskBody:
         actor=node.actor,
         cause=node.cause,
         reason=node.reason,
+        waits_for=waits_for(active, task),
         created_at_ms=node.created_at,
         finished_at_ms=node.finished_at or None,
         details=dict(node.details),

@@ -8,6 +8,7 @@ from leadline_common.rpc import ControllerRow
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage, TopicImage
 from leadline_controller.domain.failover import StateDecision, possible_loss
+from leadline_controller.domain.memberships import misplaced_members, misplaced_on
 from leadline_controller.domain.stats import (
     count_unhealthy,
     is_offline,
@@ -35,7 +36,7 @@ def cluster_view(
         controller=controller_view(controller),
         brokers=len(image.brokers),
         topics=len(shown),
-        partitions=sum(len(topic.partitions) for topic in shown),
+        partitions=sum(len(topic.active_partitions) for topic in shown),
         offline_partitions=offline,
         under_replicated_partitions=under,
     )
@@ -43,6 +44,7 @@ def cluster_view(
 
 def broker_views(image: ClusterImage, brokers: list[BrokerRegistration]) -> list[models.BrokerBody]:
     """Return the models of live brokers."""
+    misplaced = misplaced_on(image, image.brokers, (broker.id for broker in brokers))
     counts = leader_and_replica_counts(image, (broker.id for broker in brokers))
     return [
         models.BrokerBody(
@@ -54,6 +56,9 @@ def broker_views(image: ClusterImage, brokers: list[BrokerRegistration]) -> list
             incarnation=broker.incarnation,
             leaders=counts[broker.id][0],
             replicas=counts[broker.id][1],
+            directory_id=broker.directory_id,
+            directory_epoch=broker.directory_epoch,
+            misplaced=len(misplaced.get(broker.id, ())),
         )
         for broker in brokers
     ]
@@ -72,22 +77,27 @@ def topic_summary(topic: TopicImage) -> models.TopicSummary:
     )
 
 
-def topic_view(topic: TopicImage) -> models.TopicBody:
+def topic_view(image: ClusterImage, topic: TopicImage) -> models.TopicBody:
     """Return the model of a topic with its partitions."""
     return models.TopicBody(
         name=topic.name,
         topic_id=topic.topic_id,
         configs=topic.configs,
-        partitions=partition_views(topic),
+        partitions=partition_views(image, topic),
     )
 
 
-def partition_views(topic: TopicImage) -> list[models.PartitionBody]:
+def partition_views(image: ClusterImage, topic: TopicImage) -> list[models.PartitionBody]:
     """Return the models of a topic's partitions."""
-    return [_partition(number, partition) for number, partition in topic.active_partitions.items()]
+    return [
+        _partition(image, topic, number, partition)
+        for number, partition in topic.active_partitions.items()
+    ]
 
 
-def _partition(number: int, partition: PartitionImage) -> models.PartitionBody:
+def _partition(
+    image: ClusterImage, topic: TopicImage, number: int, partition: PartitionImage
+) -> models.PartitionBody:
     state = partition.state
     return models.PartitionBody(
         partition=number,
@@ -96,6 +106,7 @@ def _partition(number: int, partition: PartitionImage) -> models.PartitionBody:
         isr=list(state.isr) if state else [],
         replicas=list(partition.replicas),
         eligible=list(state.eligible) if state else [],
+        misplaced=sorted(misplaced_members(image.brokers, topic, number, state)),
     )
 
 

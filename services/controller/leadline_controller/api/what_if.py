@@ -38,6 +38,7 @@ class WhatIfEndpoints:
             unclean=question.unclean,
             shutting_down=frozenset(question.shutting_down),
             eligible=frozenset(question.eligible),
+            misplaced=frozenset(question.misplaced),
         )
         return what_if.WhatIfElected(
             leader=election.leader, isr=list(election.isr), reason=election.reason

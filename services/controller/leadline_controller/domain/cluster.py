@@ -24,6 +24,7 @@ from typing import TypeAlias
 import msgspec
 
 from leadline_client.wire import TopicPartition
+from leadline_common.isr import isr_floor
 from leadline_common.znodes import BrokerRegistration, PartitionState, TopicAssignment
 from leadline_controller.domain.changes import (
     NO_NODE,
@@ -116,6 +117,10 @@ class TopicImage(msgspec.Struct, eq=False):
         """Whether brokers and clients may see the topic: it has an id and is not being deleted."""
         return bool(self.topic_id) and not self.deleting
 
+    def is_being_reassigned(self, number: int) -> bool:
+        """Tell whether a reassignment step of the partition is in progress."""
+        return number in self.assignment.adding or number in self.assignment.removing
+
     @property
     def active_partitions(self) -> Mapping[int, PartitionImage]:
         """The partitions that are not pending removal, by number."""
@@ -199,6 +204,11 @@ class ClusterImage:
         """Return `min.insync.replicas` of a topic."""
         own = topic.configs.get(_MIN_INSYNC)
         return int(own) if own is not None else self.policy.min_insync_replicas
+
+    def isr_floor(self, topic: TopicImage, number: int) -> int:
+        """Return the ISR size below which a partition's leader commits nothing."""
+        adding = topic.assignment.adding.get(number, ())
+        return isr_floor(self.min_insync_replicas(topic), topic.partitions[number].replicas, adding)
 
     def unclean_allowed(self, topic: TopicImage) -> bool:
         """Tell whether `unclean.leader.election.enable` holds for a topic."""

@@ -22,6 +22,7 @@ from leadline_controller.domain.failover import (
     elected_partitions,
     stale_finder,
 )
+from leadline_controller.domain.memberships import misplaced_members
 
 
 def decide_controlled_shutdown(
@@ -37,20 +38,22 @@ def decide_controlled_shutdown(
     for topic, number, partition, state in elected_partitions(image, topic_partitions):
         if state.leader == NO_LEADER or image.stopping.isdisjoint(state.isr):
             continue
-        floor = image.min_insync_replicas(topic)
+        floor = image.isr_floor(topic, number)
         chosen = elect(
             ElectionKind.CONTROLLED_SHUTDOWN,
             partition.replicas,
             state.isr,
-            image.live - find_stale(partition),
+            image.live
+            - find_stale(partition)
+            - misplaced_members(image.brokers, topic, number, state),
             leader=state.leader,
             shutting_down=image.stopping,
-            floor=min(floor, len(partition.replicas)),
+            floor=floor,
         )
         if (chosen.leader, chosen.isr) != (state.leader, state.isr):
             eligible = eligible_after(partition.replicas, state.isr, state.eligible, chosen, floor)
             outcome = (chosen, eligible)
-            decisions.append(decision_for(topic, number, outcome, image.controller_epoch))
+            decisions.append(decision_for(image, topic, number, outcome, image.brokers))
     return decisions
 
 
@@ -87,20 +90,23 @@ def assess_stop_risks(image: ClusterImage, broker_id: int) -> StopRisks:
     """Return what would happen to each partition if a broker stopped now.
 
     Other stopping brokers count as stopped. A partition is not at risk if the broker is
-    not in its ISR.
+    not in its ISR, or has lost the log directory of its membership (rule R17).
     """
     found: dict[StopRisk, list[TopicPartition]] = {}
     others = image.electable - {broker_id}
     for topic_partition, partition in _active_partitions(image, broker_id):
-        floor = image.min_insync_replicas(image.topics[topic_partition.topic])
-        risk = _risk(partition, broker_id, others, floor)
+        topic, number = image.topics[topic_partition.topic], topic_partition.partition
+        misplaced = misplaced_members(image.brokers, topic, number, partition.state)
+        if broker_id in misplaced:
+            continue
+        risk = _risk(partition, broker_id, others - misplaced, image.isr_floor(topic, number))
         if risk is not None:
             found.setdefault(risk, []).append(topic_partition)
     return StopRisks({risk: found[risk] for risk in StopRisk if risk in found})
 
 
 def _risk(
-    partition: PartitionImage, broker_id: int, others: frozenset[int], min_insync_replicas: int
+    partition: PartitionImage, broker_id: int, others: frozenset[int], floor: int
 ) -> StopRisk | None:
     state = partition.state
     if state is None or broker_id not in state.isr:
@@ -110,7 +116,7 @@ def _risk(
         return StopRisk.OFFLINE
     if not left:
         return StopRisk.NO_SUCCESSOR
-    if len(left) < min(min_insync_replicas, len(partition.replicas)):
+    if len(left) < floor:
         return StopRisk.BELOW_MIN_INSYNC
     if len(left) + 1 < len(partition.replicas):
         return StopRisk.UNDER_REPLICATED

@@ -18,6 +18,8 @@ from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.election import ElectionKind
 from leadline_controller.domain.failover import StateDecision, move_leaders
 from leadline_controller.domain.planning.plans import Assignments, Racks, plan_drain
+from leadline_controller.domain.planning.racks import RackRule
+from leadline_controller.domain.planning.replacements import choose_receiver
 
 Target = Callable[[TopicPartition], tuple[int, ...] | None]
 """Returns the target of a partition's reassignment, or None if it is not being reassigned."""
@@ -52,6 +54,19 @@ class DrainPlanInput(msgspec.Struct, frozen=True):
         plan = plan_drain(self.assignments, self.racks, (self.broker,), excluded=self.excluded)
         rows = [TargetRow(*target, replicas) for target, replicas in sorted(plan.targets.items())]
         return tuple(sorted(rows, key=lambda row: not self._is_hosted(row)))
+
+    def check(self) -> None:
+        """Refuse a drain for which there can be no plan; cheap enough for the event queue.
+
+        Raises:
+            PolicyViolation: there would be fewer brokers than replicas of a partition.
+
+        """
+        rule = RackRule(self.racks, self.racks.keys() - {*self.excluded, self.broker})
+        receivers = frozenset(rule.receivers)
+        for replicas in self.assignments.values():
+            if self.broker in replicas and receivers.issubset(replicas):
+                choose_receiver(replicas, self.broker, rule, {})
 
     def _is_hosted(self, row: TargetRow) -> bool:
         return self.broker in self.assignments[TopicPartition(row.topic, row.partition)]

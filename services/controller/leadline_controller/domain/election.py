@@ -16,9 +16,13 @@ Example: assignment (1, 2, 3), ISR (1, 2), and broker 1 fails. An offline electi
 gives leader 2 and ISR (2). When broker 2 fails too, the leader is -1 and the ISR
 remains (2), although broker 3 is live. An unclean election would give leader 3, ISR (3).
 
-Eligible replicas (KIP-966): while the ISR is smaller than the floor
-min(min.insync.replicas, replicas), the high watermark cannot advance (rule R5).
-Replicas that left the ISR during that time therefore hold every committed record.
+Misplaced members (rule R17) are live, but not with the log directory that their membership
+belongs to. They count as members that are down. An unclean election prefers any other
+replica, because they have lost what they had.
+
+Eligible replicas (KIP-966): while the ISR is below its floor, the high watermark cannot
+advance (rule R5), so that replicas that leave the ISR then hold every committed record;
+see `leadline_common.isr`.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ import msgspec
 
 from leadline_client.wire import NO_LEADER
 from leadline_common.elections import ElectionKind, ElectionReason
+from leadline_common.isr import eligible_after as eligible_replicas_after
 
 __all__ = ["Election", "ElectionKind", "ElectionReason", "elect", "eligible_after"]
 
@@ -52,6 +57,7 @@ def elect(
     shutting_down: Collection[int] = (),
     eligible: Collection[int] = (),
     floor: int = 1,
+    misplaced: Collection[int] = (),
 ) -> Election:
     """Elect the leader and the ISR of one partition.
 
@@ -64,21 +70,32 @@ def elect(
     moves their leadership to another member of the ISR, if there is one, and removes
     them from the ISR if at least `floor` members remain. Otherwise they stay, because
     acks=all needs them until they stop.
+
+    `misplaced` brokers are live, but without the records of their membership.
     """
     staying = frozenset(live).difference(shutting_down)
+    live = frozenset(live).difference(misplaced)
     match kind:
         case ElectionKind.NEW_PARTITION:
             return _first_leader(assignment, staying)
         case ElectionKind.REPLICA_OFFLINE if leader in isr and leader in live:
             return Election(leader, _those_in(isr, live), ElectionReason.UNCHANGED)
         case ElectionKind.OFFLINE | ElectionKind.REPLICA_OFFLINE:
-            return _offline(assignment, isr, live, staying, unclean=unclean, eligible=eligible)
+            return _offline(
+                assignment,
+                isr,
+                live,
+                staying,
+                unclean=unclean,
+                eligible=eligible,
+                misplaced=misplaced,
+            )
         case ElectionKind.PREFERRED:
-            return _within(assignment[:1], isr, staying, leader, ElectionReason.PREFERRED)
+            return _within(assignment[:1], isr, staying & live, leader, ElectionReason.PREFERRED)
         case ElectionKind.REASSIGN:
-            return _within(assignment, isr, staying, leader, ElectionReason.REASSIGNED)
+            return _within(assignment, isr, staying & live, leader, ElectionReason.REASSIGNED)
         case ElectionKind.CONTROLLED_SHUTDOWN:
-            return _controlled_shutdown(assignment, isr, live, staying, leader, floor)
+            return _controlled_shutdown(assignment, isr, live, staying & live, leader, floor)
 
 
 def eligible_after(
@@ -86,19 +103,16 @@ def eligible_after(
     isr: tuple[int, ...],
     eligible: tuple[int, ...],
     election: Election,
-    min_insync_replicas: int,
+    floor: int,
 ) -> tuple[int, ...]:
     """Return the replicas outside the new ISR that hold every committed record (KIP-966).
 
     `isr` and `eligible` are those before the election. An unclean leader from outside
     both starts a new log, so that no other replica is eligible.
     """
-    floor = min(min_insync_replicas, len(assignment))
-    # While the ISR is at the floor, the high watermark advances past replicas that left earlier.
-    holders = {*isr} if len(isr) >= floor else {*isr, *eligible}
-    if len(election.isr) >= floor or not holders.issuperset(election.isr):
+    if not {*isr, *eligible}.issuperset(election.isr):
         return ()
-    return tuple(b for b in assignment if b in holders and b not in election.isr)
+    return eligible_replicas_after(assignment, isr, eligible, election.isr, floor)
 
 
 def _those_in(brokers: tuple[int, ...], others: Collection[int]) -> tuple[int, ...]:
@@ -120,6 +134,7 @@ def _offline(
     *,
     unclean: bool,
     eligible: Collection[int],
+    misplaced: Collection[int],
 ) -> Election:
     """Elect one of `staying`; a live member that is shutting down prevents an unclean election."""
     in_sync = _those_in(isr, live)
@@ -128,8 +143,10 @@ def _offline(
             return Election(broker, in_sync, ElectionReason.ISR)
     candidates = _those_in(assignment, staying) if unclean and not in_sync else ()
     if not candidates:
-        return Election(NO_LEADER, isr, ElectionReason.NONE)
-    chosen = next((b for b in candidates if b in eligible), candidates[0])
+        replaced = any(broker in misplaced for broker in isr)
+        reason = ElectionReason.DIRECTORY_REPLACED if replaced else ElectionReason.NONE
+        return Election(NO_LEADER, isr, reason)
+    chosen = min(candidates, key=lambda b: (b in misplaced, b not in eligible))
     return Election(chosen, (chosen,), ElectionReason.UNCLEAN)
 
 

@@ -10,6 +10,8 @@ of the assignment. The write is conditional on the version that it was decided f
 
 A broker that returns as a new incarnation counts as failed and then started (rule
 R9): it leaves the ISR if another member is live, and leads again only in a new epoch.
+A broker that returns with another log directory leaves the ISR too, but does not lead
+cleanly: it lacks the records (rule R17).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import TypeAlias
 import msgspec
 
 from leadline_client.wire import NO_LEADER, TopicPartition
+from leadline_common.isr import isr_floor
 from leadline_common.znodes import BrokerRegistration, PartitionState
 from leadline_controller.domain.cluster import (
     ClusterImage,
@@ -34,6 +37,13 @@ from leadline_controller.domain.election import (
     elect,
     eligible_after,
 )
+from leadline_controller.domain.memberships import (
+    Brokers,
+    epochs_after,
+    is_same_directory,
+    misplaced_finder,
+    misplaced_members,
+)
 
 FIRST_EPOCH = 0
 """The leader epoch of a new partition."""
@@ -43,8 +53,8 @@ StaleFinder: TypeAlias = Callable[[PartitionImage], frozenset[int]]
 
 _Roles: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Leader, ISR, eligible."""
-_Case: TypeAlias = tuple[tuple[int, ...], _Roles | None, frozenset[int], bool, int]
-"""Replicas, roles, stale brokers, whether unclean election is allowed, min.insync.replicas."""
+_Case: TypeAlias = tuple[tuple[int, ...], _Roles | None, frozenset[int], frozenset[int], bool, int]
+"""Replicas, roles, stale and misplaced brokers, whether unclean is allowed, the ISR floor."""
 Outcome: TypeAlias = tuple[Election, tuple[int, ...]]
 """The election, and the eligible replicas after it."""
 _NO_BROKERS: frozenset[int] = frozenset()
@@ -95,7 +105,7 @@ def on_broker_change(image: ClusterImage, live: Mapping[int, BrokerRegistration]
     touched = _hosted_by_any(image, (*failed, *bounced, *started))
     returned = frozenset(bounced)
     stopping = image.stopping - returned
-    decisions = _decide(image, touched, live.keys(), lambda _: returned, stopping=stopping)
+    decisions = _decide(image, touched, live, lambda _: returned, stopping=stopping)
     return BrokerChange(failed, bounced, started, decisions)
 
 
@@ -119,7 +129,7 @@ def init_leaders(
     could choose a leader from outside the ISR and lose committed records.
     """
     new = (t for t in topic_partitions if (p := image.partition(t)) is not None and p.state is None)
-    return decide_all(image, new, image.live, none_stale)
+    return decide_all(image, new, none_stale)
 
 
 def on_topic_change(image: ClusterImage, topics: Iterable[str]) -> list[StateDecision]:
@@ -138,7 +148,7 @@ def on_controller_failover(image: ClusterImage) -> list[StateDecision]:
     The periodic reconciliation uses the same decision.
     """
     everything = {topic.name: topic.partitions for topic in image.topics.values()}
-    return _decide(image, everything, image.live, stale_finder(image))
+    return _decide(image, everything, image.brokers, stale_finder(image))
 
 
 def stale_finder(image: ClusterImage) -> StaleFinder:
@@ -178,7 +188,7 @@ def non_preferred_leaders(image: ClusterImage, percentage: int) -> list[TopicPar
             continue
         for number, partition in topic.active_partitions.items():
             state = partition.state
-            if state is None or not partition.replicas or is_being_reassigned(topic, number):
+            if state is None or not partition.replicas or topic.is_being_reassigned(number):
                 continue
             preferred = partition.replicas[0]
             preferring[preferred] = preferring.get(preferred, 0) + 1
@@ -191,11 +201,6 @@ def non_preferred_leaders(image: ClusterImage, percentage: int) -> list[TopicPar
         if broker in image.leader_candidates and 100 * len(moved) > percentage * preferring[broker]
         for topic_partition in moved
     ]
-
-
-def is_being_reassigned(topic: TopicImage, number: int) -> bool:
-    """Tell whether a reassignment step of the partition is in progress."""
-    return number in topic.assignment.adding or number in topic.assignment.removing
 
 
 def elect_preferred(
@@ -216,14 +221,14 @@ def move_leaders(
 
     A broker that registered after the state was written is another incarnation than the
     member of the ISR (rule R9). It leaves the ISR, because the new state will be later
-    than its registration and could no longer be recognized as stale.
+    than its registration and could no longer be recognized as stale; so do misplaced ones.
     """
     decisions: list[StateDecision] = []
     find_stale = stale_finder(image)
     for topic, number, partition, state in elected_partitions(image, topic_partitions):
         if leaders is not None and state.leader not in leaders:
             continue
-        stale = find_stale(partition)
+        stale = find_stale(partition) | misplaced_members(image.brokers, topic, number, state)
         chosen = elect(
             kind,
             partition.replicas,
@@ -233,7 +238,7 @@ def move_leaders(
         )
         if chosen.leader != state.leader:
             outcome = (chosen, state.eligible)
-            decisions.append(decision_for(topic, number, outcome, image.controller_epoch))
+            decisions.append(decision_for(image, topic, number, outcome, image.brokers))
     return decisions
 
 
@@ -257,40 +262,42 @@ def elect_unclean(
         for t in topic_partitions
         if (p := image.partition(t)) is not None and p.state and p.state.leader == NO_LEADER
     )
-    return decide_all(image, leaderless, image.live, none_stale, unclean=True)
+    return decide_all(image, leaderless, none_stale, unclean=True)
 
 
 def possible_loss(decision: StateDecision) -> tuple[int, ...]:
     """Return the replicas whose committed records an unclean election may discard.
 
     These are the members of the ISR before the election. It discards nothing if the new
-    leader was eligible and so holds every committed record (KIP-966).
+    leader was eligible and so holds every committed record (KIP-966), unless it has lost its
+    log directory since (rule R17).
     """
     before = decision.before
     if decision.reason is not ElectionReason.UNCLEAN or before is None:
         return ()
-    return () if decision.after.leader in before.eligible else before.isr
+    after = decision.after
+    holds_all = after.leader in before.eligible and is_same_directory(after.leader, before, after)
+    return () if holds_all else before.isr
 
 
 def decide_all(
     image: ClusterImage,
     topic_partitions: Iterable[TopicPartition],
-    live: Collection[int],
     find_stale: StaleFinder,
     *,
     unclean: bool = False,
 ) -> list[StateDecision]:
-    """Decide the new states of partitions, given the live brokers."""
+    """Decide the new states of partitions, given the live brokers of the image."""
     by_topic: dict[str, list[int]] = {}
     for topic, number in topic_partitions:
         by_topic.setdefault(topic, []).append(number)
-    return _decide(image, by_topic, live, find_stale, unclean=unclean)
+    return _decide(image, by_topic, image.brokers, find_stale, unclean=unclean)
 
 
 def _decide(
     image: ClusterImage,
     by_topic: PartitionsByTopic,
-    live: Collection[int],
+    live: Brokers,
     find_stale: StaleFinder,
     *,
     unclean: bool = False,
@@ -300,35 +307,39 @@ def _decide(
     decisions: list[StateDecision] = []
     outcomes: dict[_Case, Outcome | None] = {}
     stopping = image.stopping if stopping is None else stopping
+    find_misplaced = misplaced_finder(live)
     for name, numbers in by_topic.items():
         topic = image.topics.get(name)
         if topic is None or not topic.is_visible:
             continue
         unclean_allowed = unclean or image.unclean_allowed(topic)
-        floor = image.min_insync_replicas(topic)
+        minimum, adding = image.min_insync_replicas(topic), topic.assignment.adding
         for number in numbers:
             partition = topic.active_partition(number)
             if partition is None:
                 continue
+            floor = isr_floor(minimum, partition.replicas, adding.get(number, ()))
             state = partition.state
             roles = None if state is None else (state.leader, state.isr, state.eligible)
-            case = (partition.replicas, roles, find_stale(partition), unclean_allowed, floor)
+            stale, misplaced = find_stale(partition), find_misplaced(topic, number, state)
+            case = (partition.replicas, roles, stale, misplaced, unclean_allowed, floor)
             if case not in outcomes:
                 outcomes[case] = _decide_case(case, live, stopping)
             outcome = outcomes[case]
             if outcome is not None:
-                decisions.append(decision_for(topic, number, outcome, image.controller_epoch))
+                decisions.append(decision_for(image, topic, number, outcome, live))
     return decisions
 
 
 def _decide_case(case: _Case, live: Collection[int], stopping: Collection[int]) -> Outcome | None:
     """Decide for all partitions of one case; None if their state stays as it is."""
-    replicas, roles, stale, _, floor = case
+    replicas, roles, stale, misplaced, _, floor = case
     if roles is None:
         first = elect(ElectionKind.NEW_PARTITION, replicas, (), live, shutting_down=stopping)
         return None if first.leader == NO_LEADER else (first, ())
     leader, isr, eligible = roles
-    if leader in live and not stale.intersection(isr) and all(b in live for b in isr):
+    absent = stale | misplaced
+    if leader in live and not absent.intersection(isr) and all(b in live for b in isr):
         return None
     chosen = _choose(case, roles, live, stopping)
     unchanged = (chosen.leader, chosen.isr) == (leader, isr)
@@ -341,11 +352,13 @@ def _decide_case(case: _Case, live: Collection[int], stopping: Collection[int]) 
 def _choose(
     case: _Case, roles: _Roles, live: Collection[int], stopping: Collection[int]
 ) -> Election:
-    replicas, _, stale, unclean_allowed, _ = case
+    replicas, _, stale, misplaced, unclean_allowed, _ = case
     leader, isr, eligible = roles
     present = [broker for broker in replicas if broker in live and broker not in stale]
     kind = ElectionKind.REPLICA_OFFLINE if leader in present else ElectionKind.OFFLINE
-    chosen = elect(kind, replicas, isr, present, leader=leader, shutting_down=stopping)
+    chosen = elect(
+        kind, replicas, isr, present, leader=leader, shutting_down=stopping, misplaced=misplaced
+    )
     if chosen.leader != NO_LEADER:
         return chosen
     # No member is left: a returned member may lead in a new epoch, else an unclean election.
@@ -357,11 +370,12 @@ def _choose(
         unclean=unclean_allowed,
         shutting_down=stopping,
         eligible=eligible,
+        misplaced=misplaced,
     )
 
 
 def decision_for(
-    topic: TopicImage, number: int, outcome: Outcome, controller_epoch: int
+    image: ClusterImage, topic: TopicImage, number: int, outcome: Outcome, live: Brokers
 ) -> StateDecision:
     """Return the decision to write an outcome, with the next leader epoch.
 
@@ -375,8 +389,9 @@ def decision_for(
         chosen.leader,
         first if before is None else before.leader_epoch + 1,
         chosen.isr,
-        controller_epoch,
+        image.controller_epoch,
         eligible,
         None if before is None else before.extra,
+        epochs_after(live, topic, number, chosen.leader, chosen.isr, eligible),
     )
     return StateDecision(topic.name, number, before, after, partition.version, chosen.reason)

@@ -42,25 +42,39 @@ class FailureDiff(msgspec.Struct, frozen=True):
 
 
 def diff_failures(
-    image: ClusterImage, recorded: Collection[int], lost: Collection[int], covered: Covered
+    image: ClusterImage,
+    failed: Collection[int],
+    recorded: Collection[int],
+    lost: Collection[int],
+    covered: Covered,
 ) -> FailureDiff:
-    """Compare the live brokers with the recorded failures.
+    """Compare the live brokers with the `recorded` failures, of which `failed` are not queued.
 
-    `lost` brokers have failed during this leadership term. Other brokers count as failed
-    if they have replicas that no chunk covers.
+    `lost` brokers have been seen live, and are gone. Other brokers count as failed if they have
+    replicas that no chunk covers.
     """
     live = image.live
     missing = set(lost) - live
     for broker in image.hosts() - live:
         if any(t not in covered.get(broker, ()) for t in replicas_on(image, broker)):
             missing.add(broker)
-    failed = tuple(sorted(missing - set(recorded)))
-    return FailureDiff(failed, tuple(sorted(live.intersection(recorded))))
+    return FailureDiff(
+        tuple(sorted(missing - set(failed))), tuple(sorted(live.intersection(recorded)))
+    )
+
+
+def brokers_down(image: ClusterImage, recorded: Collection[int]) -> frozenset[int]:
+    """Return the brokers that count against the budget.
+
+    A broker that is not live counts as long as it has replicas, or is `recorded` as failed.
+    Whether its replicas are queued for healing makes no difference.
+    """
+    return image.hosts().union(recorded) - image.live
 
 
 def is_over_budget(image: ClusterImage, recorded: Collection[int], percent: int) -> bool:
     """Tell whether more than `percent` percent of the brokers are down."""
-    down = len(set(recorded) - image.live)
+    down = len(brokers_down(image, recorded))
     return 100 * down > percent * (down + len(image.live))
 
 

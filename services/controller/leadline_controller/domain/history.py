@@ -27,9 +27,18 @@ NOTICED_AT = "noticed_at"
 TOPIC_DELETED = "topic_deleted"
 TOPIC_DELETION_ORDERED = "topic_deletion_ordered"
 """From this entry on the topic is hidden, although its nodes still exist."""
+EXTERNAL = "external"
+"""The actor of changes that others made in ZooKeeper, found by a controller."""
 CONTROLLER_ELECTED = "controller_elected"
 HISTORY_GAP = "history_gap"
 """Replaces entries that no controller has any more, under the id of the last of them."""
+UNAUDITED_CHANGES = "unaudited_changes_found"
+"""Precedes what a new controller found changed by others.
+
+Its `after` has the id `since`, from which on past states are not certain.
+"""
+UNKNOWN = "unknown"
+"""The outcome of an entry that does not have all of its change."""
 REASSIGNMENT_STEP = "reassignment_step"
 """Its `after` maps partitions to rows with `replicas`, `adding` and `removing`."""
 
@@ -187,17 +196,19 @@ class PastPartition(msgspec.Struct):
 
 
 class PastTopic(msgspec.Struct):
-    """A topic at a past time."""
+    """A topic at a past time; `zxid` is the transaction that last changed its assignment."""
 
     topic_id: str = ""
     partitions: dict[int, PastPartition] = {}
+    zxid: int = 0
 
 
 class PastCluster(msgspec.Struct):
     """The cluster after the transaction `zxid`, which entry `audit_id` of `time` recorded.
 
     All three are -1 before the first record. `brokers` is None until an entry lists the
-    live brokers. It is not `complete` if earlier entries are lost.
+    live brokers. It is not `complete` if earlier entries are lost, or if others changed
+    ZooKeeper at a time that nobody knows; `reason` says which.
     """
 
     audit_id: int = -1
@@ -207,6 +218,11 @@ class PastCluster(msgspec.Struct):
     brokers: list[int] | None = None
     topics: dict[str, PastTopic] = {}
     complete: bool = True
+    reason: str = ""
+
+    def miss(self, reason: str) -> None:
+        """Note why this past is not complete."""
+        self.complete, self.reason = False, self.reason or reason
 
     def apply(self, record: AuditRecord) -> None:
         """Apply the next record."""
@@ -214,11 +230,13 @@ class PastCluster(msgspec.Struct):
         self.audit_id = record.id
         if entry.kind == HISTORY_GAP:
             # No transaction wrote it, and its time is that of its detection.
-            self.complete = False
+            self.miss(entry.reason or "audit entries are lost")
             return
         self.zxid, self.time = record.zxid, entry.time
         after = entry.after if isinstance(entry.after, Mapping) else {}
         topic = entry.resource.get("topic")
+        if entry.actor == EXTERNAL and entry.outcome == UNKNOWN:
+            self.miss(entry.reason)
         if entry.kind == CONTROLLER_ELECTED:
             self.controller = _number(after.get("id"))
         if BROKERS in after:
@@ -235,12 +253,14 @@ class PastCluster(msgspec.Struct):
     def _reassign(self, topic: str, rows: Mapping[str, Mapping[str, list[int]]]) -> None:
         for number, row in rows.items():
             self._partition(topic, int(number)).replicas = tuple(row["replicas"])
+            self.topics[topic].zxid = self.zxid
 
     def _assign(
         self, name: str, topic_id: str | None, assignment: Mapping[str, list[int] | None]
     ) -> None:
         topic = self.topics.setdefault(name, PastTopic())
         topic.topic_id = topic_id or topic.topic_id
+        topic.zxid = self.zxid
         for number, replicas in assignment.items():
             if replicas is None:
                 topic.partitions.pop(int(number), None)
@@ -258,12 +278,16 @@ class PastCluster(msgspec.Struct):
 
 
 class ReaderPosition(msgspec.Struct, frozen=True):
-    """The range of ids that a controller has stored from the outbox: `oldest` to `stored`."""
+    """The range of ids that a controller has stored from the outbox: `oldest` to `stored`.
+
+    It is not `durable` if the controller keeps them in memory only.
+    """
 
     reader: int
     url: str
     oldest: int
     stored: int
+    durable: bool = True
 
 
 def trimmable(
@@ -271,16 +295,19 @@ def trimmable(
 ) -> range:
     """Return the ids that may be deleted from the outbox, which holds `oldest` to `head` - 1.
 
-    Entries that all known readers have stored may go, except the newest `keep`. If the
-    outbox holds more than `limit` entries, it no longer waits for slow readers: then two
-    stored copies are enough, or one if there is only one reader. A slow reader catches up
-    from another controller.
+    Entries that all known readers have stored may go, except the newest `keep`, if one of
+    the readers is durable. If the outbox holds more than `limit` entries, it no longer waits
+    for slow readers: then two stored copies are enough, or one if there is only one reader,
+    of durable readers where there are any. A slow reader catches up from another controller.
     """
-    stored = sorted((reader.stored for reader in readers), reverse=True)
+    known = [*readers]
+    stored = sorted((reader.stored for reader in known), reverse=True)
     if not stored:
         return range(oldest, oldest)
-    end = min(stored[-1] + 1, head - keep)
+    durable = sorted((reader.stored for reader in known if reader.durable), reverse=True)
+    end = min(stored[-1] + 1, head - keep) if durable else oldest
     if head - oldest > limit:
-        copies = stored[min(1, len(stored) - 1)]
+        kept = durable or stored
+        copies = kept[min(1, len(kept) - 1)]
         end = max(end, min(copies + 1, head - limit))
     return range(oldest, max(oldest, end))

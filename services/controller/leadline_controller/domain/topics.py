@@ -67,6 +67,11 @@ def find_topic(image: ClusterImage, name: str) -> TopicImage:
     return topic
 
 
+def is_meant_for(topic: TopicImage, topic_id: str) -> bool:
+    """Tell whether an order that names `topic_id` is for this topic; without an id it is."""
+    return topic_id in ("", topic.topic_id)
+
+
 def plan_assignment(
     new: NewTopic,
     image: ClusterImage,

@@ -20,12 +20,14 @@ import structlog
 from leadline_client.errors import LeadlineError, NoController, Refused, StoreOutcomeUnknown
 from leadline_client.wire import TopicPartition
 from leadline_common.cause import cause_scope, new_cause
-from leadline_common.leader_election import LeadershipTerm, TermEnded
+from leadline_common.leader_election import TermEnded
 from leadline_common.rpc import HeartbeatRequest
 from leadline_common.zk.errors import ConnectionLoss, SessionExpired
 from leadline_common.znodes import BrokerRegistration
-from leadline_controller.domain.cluster import ClusterImage, ClusterPolicy
+from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
+from leadline_controller.runtime.audit.comparison import HistoryComparison
+from leadline_controller.runtime.audit.replication import AuditReplicator
 from leadline_controller.runtime.audit.retention import OutboxRetention
 from leadline_controller.runtime.channel.broker_queue import (
     BrokerRequestQueue,
@@ -47,14 +49,16 @@ from leadline_controller.runtime.engine.events import (
     Reconcile,
     Trigger,
 )
+from leadline_controller.runtime.engine.external_changes import ExternalChanges
 from leadline_controller.runtime.engine.guard import Guard
 from leadline_controller.runtime.engine.publishing import AuditLog, StatePublisher
 from leadline_controller.runtime.engine.state_writer import StaleImage, StateWriter
 from leadline_controller.runtime.etags import ETags
 from leadline_controller.runtime.idempotency import IdempotencyManager
-from leadline_controller.runtime.ports import CommandGateway, ControllerStore
+from leadline_controller.runtime.ports import CommandGateway
 from leadline_controller.runtime.reassignment.agent import ReassignmentAgent
 from leadline_controller.runtime.reassignment.drains import DrainManager
+from leadline_controller.runtime.reassignment.failure_records import FailureRecords
 from leadline_controller.runtime.reassignment.healing import HealingManager
 from leadline_controller.runtime.reassignment.intents import IntentNodes
 from leadline_controller.runtime.reassignment.plans import PlanManager
@@ -62,10 +66,12 @@ from leadline_controller.runtime.reassignment.progress import ReassignmentProgre
 from leadline_controller.runtime.reassignment.step_writer import StepWriter
 from leadline_controller.runtime.reassignment.task_store import TaskStore
 from leadline_controller.runtime.reassignment.tasks import TaskManager
+from leadline_controller.runtime.reassignment.throttles import MovingThrottles
 from leadline_controller.runtime.reconciliation import Reconciler
 from leadline_controller.runtime.topics.brokers import BrokerManager
 from leadline_controller.runtime.topics.configs import ConfigManager
 from leadline_controller.runtime.topics.controlled_shutdown import ControlledShutdownManager
+from leadline_controller.runtime.topics.deletions import DeletionManager
 from leadline_controller.runtime.topics.elections import ElectionManager
 from leadline_controller.runtime.topics.partitions import PartitionManager
 from leadline_controller.runtime.topics.topics import TopicManager
@@ -76,22 +82,6 @@ LEASE_CHECK_S = 0.1
 """How long this controller may go on serving after its lease has run out; writes check it first."""
 
 
-async def load_image(
-    store: ControllerStore, policy: ClusterPolicy, term: LeadershipTerm
-) -> ClusterImage:
-    """Read brokers, topics and partition states after an election.
-
-    Changes made meanwhile are found when the watches are set. Costs at most
-    N/1000 + T/500 + 7 reads for N partitions and T topics.
-    """
-    image = ClusterImage(policy, controller_epoch=term.epoch)
-    live = await store.live_brokers()
-    image.apply(live.brokers.values())
-    image.apply(await store.read_topics(await store.topic_names()))
-    image.apply(await store.read_states([one for one, _ in image.partitions()]))
-    return image
-
-
 class ActiveController:
     """The active controller. Build it from a loaded image after the election, then `run` it.
 
@@ -99,7 +89,11 @@ class ActiveController:
     """
 
     def __init__(
-        self, context: ControllerContext, image: ClusterImage, gateway: CommandGateway
+        self,
+        context: ControllerContext,
+        image: ClusterImage,
+        gateway: CommandGateway,
+        replicator: AuditReplicator | None = None,
     ) -> None:
         self.context = context
         self.image = image
@@ -122,12 +116,15 @@ class ActiveController:
             context.store, image, context.term, context.clock, max_ops, on_written
         )
         self._audit = AuditLog(self._writer, context.clock, context.actor)
+        self._external = ExternalChanges(context.store.outbox, image, self._writer, self._audit)
+        self._writer.on_found = self._external.record_states
         self._publisher = StatePublisher(
             image, self.queue, self._writer, self.dispatcher, context.metrics, self._audit
         )
         reassignment_handlers = self._build_reassignments()
         self.etags = ETags(image, self.configs, self.metadata, self.tasks.store)
-        self._handlers = (*self._build_topics(), *reassignment_handlers)
+        comparison = HistoryComparison(context.store, image, self.queue, self._external, replicator)
+        self._handlers = (*self._build_topics(), *reassignment_handlers, comparison)
         self._reconciler = Reconciler(
             context.store,
             image,
@@ -138,6 +135,7 @@ class ActiveController:
             context.clock,
             self._brokers,
             self._topics,
+            self._external,
             self._handlers,
         )
         self._registered = {
@@ -150,17 +148,30 @@ class ActiveController:
         context, store, clock = self.context, self.context.store, self.context.clock
         image, queue, configs, dispatcher = self.image, self.queue, self.configs, self.dispatcher
         writer, publisher, audit = self._writer, self._publisher, self._audit
-        new_id, random_index, metrics = context.new_id, context.random_index, context.metrics
-        self._brokers = BrokerManager(store, image, queue, publisher, dispatcher, clock, metrics)
+        external, metrics = self._external, context.metrics
+        self._brokers = BrokerManager(
+            store, image, queue, publisher, dispatcher, clock, metrics, external
+        )
         self._topics = TopicManager(
-            store, image, queue, configs, writer, publisher, dispatcher, audit, new_id, random_index
+            store,
+            image,
+            queue,
+            configs,
+            writer,
+            publisher,
+            dispatcher,
+            audit,
+            external,
+            context.new_id,
+            context.random_index,
         )
         self._config_manager = ConfigManager(
-            store, image, queue, configs, writer, publisher, dispatcher, audit
+            store, image, queue, configs, writer, publisher, dispatcher, audit, external
         )
         return (
             self._brokers,
             self._topics,
+            DeletionManager(store, image, queue, writer, dispatcher, audit, external),
             self._config_manager,
             IdempotencyManager(store, configs, writer, clock, context.term.epoch),
             PartitionManager(store, image, queue, writer, publisher, dispatcher, audit, self.agent),
@@ -184,6 +195,7 @@ class ActiveController:
             context.metrics,
             intents,
             reassignments,
+            self._external,
         )
         self.agent = ReassignmentAgent(
             store, image, queue, configs, writer, audit, reassignments, intents, steps
@@ -198,9 +210,11 @@ class ActiveController:
             self.progress.size_of,
         )
         tasks = self.tasks
+        self.throttles = MovingThrottles(image, reassignments, tasks.store, configs)
         self.plans = PlanManager(image, queue, audit, clock, context.new_id, tasks, reassignments)
+        records = FailureRecords(store, image, writer, audit, clock)
         self.healing = HealingManager(
-            store, image, queue, configs, writer, audit, clock, tasks, reassignments
+            records, image, queue, configs, audit, clock, tasks, reassignments
         )
         self.drains = DrainManager(image, queue, publisher, tasks, reassignments)
         retention = OutboxRetention(store.outbox, configs, writer)

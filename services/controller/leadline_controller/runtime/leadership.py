@@ -23,10 +23,11 @@ from leadline_common.settings import ControllerSettings
 from leadline_common.zk.ops import CreateOp
 from leadline_common.znodes import AuditEntry, ControllerRegistration
 from leadline_controller.domain.cluster import ClusterPolicy
-from leadline_controller.runtime.active_controller import ActiveController, load_image
+from leadline_controller.runtime.active_controller import ActiveController
 from leadline_controller.runtime.audit.replication import AuditReplicator
 from leadline_controller.runtime.engine.context import ControllerContext
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
+from leadline_controller.runtime.image_loader import load_image
 from leadline_controller.runtime.ports import CommandGateway, ControllerStore
 
 
@@ -147,7 +148,9 @@ class ControllerLeadership:
             new_id=self.dependencies.new_id,
             random_index=self.dependencies.random_index,
         )
-        self.active_controller = ActiveController(context, image, self.dependencies.gateway)
+        self.active_controller = ActiveController(
+            context, image, self.dependencies.gateway, self.audit_replicator
+        )
         try:
             await self.active_controller.run()
         finally:

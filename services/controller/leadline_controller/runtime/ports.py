@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from leadline_client.wire import TopicPartition
@@ -19,7 +19,7 @@ from leadline_controller.domain.history import (
     ReaderPosition,
     TaskRecord,
 )
-from leadline_controller.domain.state import LiveBrokers, ReadNode, Tombstone
+from leadline_controller.domain.state import AuditedTransactions, LiveBrokers, ReadNode, Tombstone
 
 Wake = Callable[[], None]
 """Called once when a watch fires: read again (rule R8)."""
@@ -67,8 +67,8 @@ class ControllerStore(ElectionSession, Protocol):
     async def read_configs(self, wake: Wake) -> dict[str, ReadNode]:
         """Read the configs of the cluster and of brokers, by path, and watch them."""
 
-    async def intents(self, root: str, wake: Wake) -> dict[str, dict[int, bytes]]:
-        """Return the intents for partitions below `root`, by topic and partition, and watch them.
+    async def intents(self, root: str, wake: Wake | None = None) -> dict[str, dict[str, bytes]]:
+        """Return the nodes of the intents below `root`, by topic and by name.
 
         A topic's parent node without intents is included, empty.
         """
@@ -102,6 +102,9 @@ class Outbox(Protocol):
     async def read(self, first: int, count: int) -> list[AuditRecord]:
         """Read up to `count` entries from the id `first` on, if they are present."""
 
+    async def audited(self, zxids: Collection[int]) -> AuditedTransactions:
+        """Tell which of these transactions have an entry that is present."""
+
     async def ids(self) -> list[int]:
         """Return the ids of the entries present, the lowest first."""
 
@@ -117,6 +120,10 @@ class Outbox(Protocol):
 
 class AuditHistory(Protocol):
     """The audit history in this controller's own database; methods may raise any exception."""
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether it outlives this process."""
 
     async def open(self, cluster_id: str) -> None:
         """Open the database, which must belong to the cluster of this id."""

@@ -20,6 +20,7 @@ from leadline_controller.runtime.engine.events import (
     ControllerChanged,
     Reconcile,
 )
+from leadline_controller.runtime.engine.external_changes import ExternalChanges
 from leadline_controller.runtime.engine.publishing import StatePublisher
 from leadline_controller.runtime.engine.state_writer import StaleImage
 from leadline_controller.runtime.ports import ControllerStore
@@ -45,6 +46,7 @@ class Reconciler(EventHandler):
     clock: Clock
     brokers: BrokerManager
     topics: TopicManager
+    external: ExternalChanges
     handlers: Sequence[EventHandler]
     _last_ms: int = field(default=0, init=False)
 
@@ -77,6 +79,7 @@ class Reconciler(EventHandler):
         await self.topics.read_topics(everything=True)
         known = {one: partition.version for one, partition in self.image.partitions()}
         states = await self.store.read_states(list(known), list(known.values()))
+        await self.external.record_states(states, everything=True)
         self.publisher.apply_read(states)
         await self._repair("reconciliation")
         for handler in self.handlers:

@@ -33,7 +33,8 @@ from leadline_controller.runtime.engine.guard import current_guard
 from leadline_controller.runtime.leadership import ControllerLeadership
 from leadline_controller.runtime.ports import AuditHistory
 from leadline_controller.runtime.topics.controlled_shutdown import BrokerStops
-from leadline_controller.runtime.topics.topics import Assignment, CreateTopic, DeleteTopic
+from leadline_controller.runtime.topics.deletions import DeleteTopic
+from leadline_controller.runtime.topics.topics import Assignment, CreateTopic
 
 HAND_OVER_WAIT_MS = 2_000
 """How long a controlled shutdown waits for the new leaders to take over."""
@@ -113,8 +114,8 @@ class ControllerService:
             if under:
                 yield f"{under} partitions are under-replicated", True
             if healing.is_suspended:
-                failed = sorted(healing.failed)
-                yield f"healing is suspended: brokers {failed} are down, over the budget", True
+                down = healing.down
+                yield f"healing is suspended: brokers {down} are down, over the budget", True
 
     # -- reading ---------------------------------------------------------------
 
@@ -281,8 +282,8 @@ class ControllerService:
         """
         active = self.active_controller()
         active.on_heartbeat(beat)
-        throttle = active.tasks.store.moving_bytes_per_s
-        return HeartbeatResponse(self.id, active.context.term.epoch, throttle)
+        rates = active.throttles.of_broker(beat.broker_id)
+        return HeartbeatResponse(self.id, active.context.term.epoch, rates)
 
     async def controlled_shutdown(
         self, stopping: ControlledShutdownRequest

@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Engine, create_engine, event, make_url, text
+from sqlalchemy import URL, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import StaticPool
 
@@ -76,12 +76,22 @@ def _is_damage(problem: DatabaseError | DamagedDatabase) -> bool:
     return (code & 0xFF) not in _NO_DAMAGE
 
 
+def url_of(path: Path) -> str:
+    """Return the URL of an SQLite file."""
+    return URL.create("sqlite", database=str(path)).render_as_string()
+
+
 def file_of(url: str) -> Path | None:
     """Return the file of an SQLite URL, or None for any other database."""
     parsed = make_url(url)
     if parsed.get_backend_name() != "sqlite" or parsed.database in (None, "", ":memory:"):
         return None
     return Path(str(parsed.database))
+
+
+def is_in_memory(url: str) -> bool:
+    """Tell whether a URL is that of an SQLite database without a file."""
+    return make_url(url).get_backend_name() == "sqlite" and file_of(url) is None
 
 
 def set_aside(path: Path, label: str, reason: str) -> None:

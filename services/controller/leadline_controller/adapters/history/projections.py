@@ -46,7 +46,9 @@ def project(connection: Connection, record: AuditRecord) -> None:
     projected stays in the audit and does not block the entries after it.
     """
     projection = _PROJECTIONS.get(record.entry.kind)
-    if projection is None or record.entry.outcome != "done":
+    if projection is None or (
+        record.entry.outcome != "done" and record.entry.kind not in _PROJECTED_REFUSALS
+    ):
         return
     try:
         with connection.begin_nested():
@@ -168,6 +170,8 @@ def _text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
+_PROJECTED_REFUSALS = ("task_refused",)
+"""Refusals that end what is listed; a refused request changes nothing."""
 _TASK_KINDS = ("task_launched", "task_cancelled", "task_throttled", "task_refused", "task_over")
 _PROJECTIONS: dict[str, Projection] = {
     "broker_failed": _failed,

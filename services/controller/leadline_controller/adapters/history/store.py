@@ -28,6 +28,7 @@ from leadline_controller.adapters.history import rows
 from leadline_controller.adapters.history.database import (
     IN_MEMORY,
     file_of,
+    is_in_memory,
     open_database,
     set_aside,
 )
@@ -42,6 +43,7 @@ from leadline_controller.adapters.history.tables import (
 )
 from leadline_controller.domain.history import (
     HISTORY_GAP,
+    UNAUDITED_CHANGES,
     AuditQuery,
     AuditRecord,
     FailureRecord,
@@ -211,7 +213,9 @@ class HistoryStore:
             # Clocks of writers differ; the order of ids is the order of the transactions.
             past = self._past(connection, audit.c.id <= newest)
             if bounds and _kind_after(connection, newest) == HISTORY_GAP:
-                past.complete = False  # lost entries may belong to this past
+                past.miss("audit entries are lost, which may belong to this past")
+            if bounds and (reason := _doubt_about(connection, newest)):
+                past.miss(reason)
             return past
 
     def _past(self, connection: Connection, until: ColumnElement[bool]) -> PastCluster:
@@ -223,6 +227,19 @@ class HistoryStore:
                 past.apply(record)
             if past.audit_id == before:
                 return past
+
+
+def _doubt_about(connection: Connection, audit_id: int) -> str:
+    """Return why a past state after this entry is not certain; an empty string if it is.
+
+    A later controller found changes of others, made at any time since an entry.
+    """
+    columns = select(audit.c.after, audit.c.reason)
+    found = columns.where(audit.c.kind == UNAUDITED_CHANGES, audit.c.id > audit_id)
+    row = connection.execute(found.order_by(audit.c.id).limit(1)).first()
+    if row is None or msgspec.json.decode(row.after or "{}").get("since", -1) > audit_id:
+        return ""
+    return str(row.reason)
 
 
 def _last_id(connection: Connection) -> int:
@@ -308,7 +325,7 @@ class SqlHistory:
 
     The history is in the database of `url`; an empty `url` keeps it in memory. Call `open`
     before any other method; opening it again for the same cluster does nothing. All
-    methods may raise the errors of SQLAlchemy.
+    methods may raise the errors of SQLAlchemy. `is_durable` if it outlives this process.
     """
 
     def __init__(self, url: str) -> None:
@@ -317,7 +334,8 @@ class SqlHistory:
         self._cluster_id = ""
         self.writer = ThreadPoolExecutor(1, thread_name_prefix="history-writer")
         # The single connection of a database in memory must not be used concurrently.
-        in_memory = self._url == IN_MEMORY
+        in_memory = is_in_memory(self._url)
+        self.is_durable = not in_memory
         self.readers: Executor = (
             self.writer if in_memory else ThreadPoolExecutor(_READERS, "history-reader")
         )
@@ -341,7 +359,7 @@ class SqlHistory:
         if known not in (None, cluster_id):
             store.close()
             path = file_of(self._url)
-            if path is None and self._url != IN_MEMORY:
+            if path is None and self.is_durable:
                 raise RuntimeError(f"{self._url} has the history of cluster {known}")
             if path is not None:
                 set_aside(path, "other-cluster", f"it belongs to cluster {known}, not {cluster_id}")

@@ -10,7 +10,7 @@ from leadline_client.errors import InvalidRequest, PolicyViolation, StalePlan
 from leadline_client.wire import TopicPartition
 from leadline_common.reassignments import PlanKind
 from leadline_common.tasks import TargetRow
-from leadline_controller.domain.cluster import ClusterImage
+from leadline_controller.domain.cluster import ClusterImage, TopicImage
 from leadline_controller.domain.planning.plans import (
     Plan,
     plan_balance,
@@ -58,12 +58,15 @@ def plan_basis(image: ClusterImage, topics: tuple[str, ...] | None) -> Basis:
         found = [find_topic(image, name) for name in sorted(set(topics))]
     return Basis(
         topics={
-            topic.name: (topic.topic_id, topic.assignment.partitions)
-            for topic in found
-            if topic.is_visible
+            topic.name: (topic.topic_id, _active(topic)) for topic in found if topic.is_visible
         },
         brokers={broker: image.brokers[broker].rack for broker in sorted(image.brokers)},
     )
+
+
+def _active(topic: TopicImage) -> Mapping[int, tuple[int, ...]]:
+    """Return the replicas of a topic's partitions, without those that are being removed."""
+    return {number: partition.replicas for number, partition in topic.active_partitions.items()}
 
 
 def make_plan(wanted: PlanRequest, basis: Basis) -> Plan:

@@ -51,7 +51,8 @@ class ReassignmentState(msgspec.Struct, frozen=True):
     From the topic node: `replicas` (CR + NR during a step), `adding`, `removing`. From the
     state node: `leader`, `isr`. From the intent: `target`, `start`, `algorithm`,
     `cancelled`. `live` are the registered brokers, `stale` those that registered after the
-    state was written: they are other incarnations than the ISR names (rule R9).
+    state was written: they are other incarnations than the ISR names (rule R9), and those
+    registered with another log directory than their membership (rule R17).
     `draining` brokers lead only if no other replica can. `replica_movements` limits the
     replicas per step; None means no limit.
     """

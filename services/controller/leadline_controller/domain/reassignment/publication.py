@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from leadline_client.wire import TopicPartition
+from leadline_common.directories import kept_epochs
 from leadline_common.elections import ElectionReason
 from leadline_common.znodes import PartitionState, TopicAssignment
 from leadline_controller.domain.cluster import PartitionImage, TopicImage
@@ -107,15 +108,18 @@ def _decide(
     number = due.topic_partition.partition
     partition = topic.partitions[number]
     before = _state_of(partition)
+    # The new state is later than the registrations of stale brokers, so that it must not
+    # contain them (rule R9).
+    isr = without(result.isr, due.state.stale)
+    eligible = tuple(b for b in before.eligible if b in result.replicas)
     after = msgspec.structs.replace(
         before,
         leader=result.leader,
         leader_epoch=before.leader_epoch + 1,
-        # The new state is later than the registrations of stale brokers, so that it must not
-        # contain them (rule R9).
-        isr=without(result.isr, due.state.stale),
+        isr=isr,
         controller_epoch=controller_epoch,
-        eligible=tuple(b for b in before.eligible if b in result.replicas),
+        eligible=eligible,
+        directory_epochs=kept_epochs(before.directory_epochs, (*isr, *eligible), {}),
     )
     is_moved = result.leader != before.leader
     reason = ElectionReason.REASSIGNED if is_moved else ElectionReason.UNCHANGED

@@ -17,6 +17,7 @@ from leadline_common.reassignments import ReassignmentPhase, WaitReason
 from leadline_common.tasks import Intent
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.failover import StaleFinder, stale_finder
+from leadline_controller.domain.memberships import misplaced_members
 from leadline_controller.domain.reassignment.batches import (
     ReassignmentLimits,
     StepCandidate,
@@ -308,7 +309,8 @@ def collect_state(
         live=live,
         adding=adding,
         removing=topic.assignment.removing.get(topic_partition.partition, ()),
-        stale=find_stale(partition),
+        stale=find_stale(partition)
+        | misplaced_members(image.brokers, topic, topic_partition.partition, roles),
         draining=image.draining,
         algorithm=intent.algorithm,
         cancelled=intent.cancelled,

@@ -52,7 +52,7 @@ def check_submission(
     Raises:
         InvalidRequest: no partition is listed, or one is listed twice.
         UnknownTopic: a topic does not exist, or is being deleted.
-        UnknownPartition: a partition does not exist.
+        UnknownPartition: a partition does not exist, or is being removed.
         PolicyViolation: a target has no replicas, repeats a broker, contains a new broker
             that never registered, or changes the number of replicas without permission.
 
@@ -87,10 +87,13 @@ def check_idle(wanted: Submission, busy: Container[TopicPartition]) -> None:
 def current_replicas(
     image: ClusterImage, topic_partition: TopicPartition
 ) -> tuple[int, ...] | None:
-    """Return the replicas of a partition without those being added; None if it is unknown."""
+    """Return the replicas of a partition without those being added.
+
+    Returns None if the partition is unknown, or is being deleted or removed.
+    """
     topic = image.topics.get(topic_partition.topic)
-    partition = topic.partitions.get(topic_partition.partition) if topic else None
-    if topic is None or partition is None:
+    partition = topic.active_partition(topic_partition.partition) if topic else None
+    if topic is None or partition is None or topic.deleting:
         return None
     adding = topic.assignment.adding.get(topic_partition.partition, ())
     return tuple(broker for broker in partition.replicas if broker not in adding)
@@ -108,7 +111,7 @@ def _check_row(
     row: TargetRow, wanted: Submission, image: ClusterImage, registered_ever: Collection[int]
 ) -> None:
     where = f"{row.topic}-{row.partition}"
-    if row.partition not in find_topic(image, row.topic).partitions:
+    if find_topic(image, row.topic).active_partition(row.partition) is None:
         raise UnknownPartition(f"topic {row.topic!r} has no partition {row.partition}")
     if not row.replicas:
         raise PolicyViolation(f"{where}: the list of replicas is empty")

@@ -219,7 +219,8 @@ class AuditReplicator:
         """Publish the position of this controller if it has changed."""
         now_ms = self.clock.monotonic_ms()
         oldest = self.oldest if self.oldest >= 0 else self.stored + 1
-        me = ReaderPosition(self.settings.controller_id, self.url, oldest, self.stored)
+        is_durable = self.history.is_durable
+        me = ReaderPosition(self.settings.controller_id, self.url, oldest, self.stored, is_durable)
         if me == self._published or now_ms - self._published_ms < 1000 * interval_s:
             return
         await outbox.note(me)

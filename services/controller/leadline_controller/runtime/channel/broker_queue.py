@@ -7,14 +7,15 @@ Only partition names are pending. A request is built when it is sent, so it carr
 latest state, and any number of changes of a partition cost one row. One request is in
 flight at a time; requests to different brokers run in parallel. The order is roles,
 metadata, stops, and again from the start. A failed request is repeated after an
-exponential back-off for as long as the incarnation lives.
+exponential back-off for as long as the incarnation lives. A role that the broker refuses
+is sent again likewise; it keeps no other waiting.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -88,6 +89,8 @@ class BrokerRequestQueue:
     _halts: _Partitions = field(default_factory=dict, init=False)
     _in_flight: tuple[Command, _Partitions] | None = field(default=None, init=False)
     _is_unreachable: bool = field(default=False, init=False)
+    _refused: set[TopicPartition] = field(default_factory=set, init=False)
+    _answers: bool = field(default=True, init=False)
     _acked_version: int | None = field(default=None, init=False)
 
     # -- what is pending -------------------------------------------------------
@@ -100,9 +103,17 @@ class BrokerRequestQueue:
 
     def add_roles(self, topic: str, partitions: Iterable[int]) -> None:
         """Add LeaderAndISR for partitions, unless a pending grant holds them anyway."""
+        numbers = dict.fromkeys(partitions)
+        if self._refused:
+            self._refused.difference_update(TopicPartition(topic, number) for number in numbers)
         if not self._grant:
-            self._roles.setdefault(topic, {}).update(dict.fromkeys(partitions))
+            self._roles.setdefault(topic, {}).update(numbers)
         self._wake.set()
+
+    def retry_role(self, topic: str, partition: int) -> None:
+        """Send a role again that the broker reports to lack, unless it is pending."""
+        if partition not in self._roles.get(topic, {}):
+            self.add_roles(topic, [partition])
 
     def add_stop(self, topic: str, partitions: Iterable[int]) -> None:
         """Add StopReplica with deletion; it replaces pending roles in these partitions."""
@@ -137,6 +148,24 @@ class BrokerRequestQueue:
     def roles_pending(self) -> bool:
         """Whether any role is not acknowledged."""
         return self._grant or bool(self._roles) or self._flying(Command.GRANT, Command.ROLES)
+
+    @property
+    def roles_unanswered(self) -> bool:
+        """Whether any role awaits an answer; a role that the broker keeps refusing has one."""
+        if self._grant or self._flying(Command.GRANT):
+            return True
+        in_flight = self._in_flight[1] if self._in_flight and self._flying(Command.ROLES) else {}
+        return any(
+            TopicPartition(topic, number) not in self._refused
+            for roles in (self._roles, in_flight)
+            for topic, numbers in roles.items()
+            for number in numbers
+        )
+
+    @property
+    def answers(self) -> bool:
+        """Whether the last request was answered."""
+        return self._answers
 
     @property
     def stops_pending(self) -> bool:
@@ -201,12 +230,18 @@ class BrokerRequestQueue:
         """
         self._is_unreachable = False
         succeeded = True
-        for send in (
+        stop: Callable[[], Awaitable[bool]] = partial(self._send_stops, Command.STOP)
+        halt: Callable[[], Awaitable[bool]] = partial(self._send_stops, Command.HALT)
+        rounds: list[Callable[[], Awaitable[bool]]] = [
             self._send_all_roles,
             self._send_metadata,
-            partial(self._send_stops, Command.STOP),
-            partial(self._send_stops, Command.HALT),
-        ):
+            stop,
+            halt,
+        ]
+        if self._grant:
+            # It makes strays of the replicas that it does not name: delete before it.
+            rounds.insert(0, stop)
+        for send in rounds:
             succeeded = await send() and succeeded
             self.listener.progressed()
             if self._is_unreachable:
@@ -237,9 +272,16 @@ class BrokerRequestQueue:
             for topic, numbers in partitions.items():
                 self.add_roles(topic, numbers)
             return False
-        refused = self._refused(request, answer)
+        refused = self._refusals(request, answer)
+        if self._refused:
+            self._refused.difference_update(
+                TopicPartition(topic, number)
+                for topic, numbers in request.partitions
+                for number in numbers
+            )
         for topic_partition in refused:
             self.add_roles(topic_partition.topic, [topic_partition.partition])
+        self._refused.update(refused)
         if refused:
             self.listener.invalidate(refused)
         return not refused
@@ -260,7 +302,7 @@ class BrokerRequestQueue:
             for topic, numbers in partitions.items():
                 add_again(topic, numbers)
             return False
-        refused = self._refused(request, answer, accepted=(rpc.NO_ERROR, TopicIdMismatch.code))
+        refused = self._refusals(request, answer, accepted=(rpc.NO_ERROR, TopicIdMismatch.code))
         for topic_partition in refused:
             add_again(topic_partition.topic, [topic_partition.partition])
         return not refused
@@ -294,10 +336,11 @@ class BrokerRequestQueue:
             )
         finally:
             self._in_flight = None
+        self._answers = answer is not None
         self.listener.sent(command, answer is not None, len(body))
         return answer
 
-    def _refused(
+    def _refusals(
         self, request: BrokerRequest, answer: bytes, accepted: tuple[int, ...] = (rpc.NO_ERROR,)
     ) -> list[TopicPartition]:
         """Return the partitions that the broker refused; all if the answer is malformed."""

@@ -197,8 +197,11 @@ class BrokerDispatcher:
         return True
 
     def settled(self) -> bool:
-        """Return whether every live broker has acknowledged all roles."""
-        return not any(queue.roles_pending for queue in self._queues.values())
+        """Return whether every live broker that answers has answered for all roles.
+
+        One that keeps refusing a role, or cannot be reached, would keep everything else waiting.
+        """
+        return not any(queue.roles_unanswered and queue.answers for queue in self._queues.values())
 
     def idle(self) -> bool:
         """Return whether every live broker has acknowledged everything."""
@@ -229,15 +232,32 @@ class BrokerDispatcher:
         queue = self._queues.get(beat.broker_id)
         if queue is None or queue.broker.incarnation != beat.incarnation:
             return False
-        if queue.roles_pending or queue.stops_pending or beat.broker_id in self._image.stopping:
+        if queue.roles_unanswered or queue.stops_pending or beat.broker_id in self._image.stopping:
             return True
-        if beat.granted and (beat.replicas, beat.digest) == self._digests.of(beat.broker_id):
+        for late in beat.late:
+            queue.retry_role(late.topic, late.partition)
+        if beat.granted and self._agrees(beat):
             self._mismatches.pop(beat.broker_id, None)
         elif not beat.granted or self._mismatches[beat.broker_id].count_one():
             queue.add_grant()
         if queue.idle:
             queue.metadata_is(beat.metadata_version)
         return True
+
+    def _agrees(self, beat: HeartbeatRequest) -> bool:
+        """Compare what a broker has applied with what it should have.
+
+        The roles that it refuses are left out on both sides: they are being sent again, and
+        must not hide that it lacks others.
+        """
+        expected = self._digests.of(beat.broker_id)
+        applied = beat.replicas, beat.digest
+        for late in beat.late:
+            expected = _removed(expected, self._digests.of_role(late, beat.broker_id))
+            if late.taken_epoch >= 0:
+                taken = rpc.replica_fingerprint(late.topic_id, late.partition, late.taken_epoch)
+                applied = _removed(applied, taken)
+        return applied == expected
 
 
 @dataclass(slots=True)
@@ -260,6 +280,11 @@ class _Mismatches:
 def _hosted(topic: TopicImage, broker_id: int, partitions: Iterable[int]) -> list[int]:
     """Return those of a topic's partitions that are assigned to a broker."""
     return [p for p in partitions if broker_id in topic.partitions[p].replicas]
+
+
+def _removed(summed: tuple[int, int], fingerprint: int | None) -> tuple[int, int]:
+    """Return a number of replicas and their digest without one of them."""
+    return summed if fingerprint is None else (summed[0] - 1, summed[1] ^ fingerprint)
 
 
 class _Digests:
@@ -285,6 +310,15 @@ class _Digests:
                 self._fingerprints[topic_partition] = found
                 self._add(*found, 1)
         return self._sums.get(broker_id, (0, 0))
+
+    def of_role(self, role: rpc.LateRow, broker_id: int) -> int | None:
+        """Return the fingerprint of a role within `of`, None if it is not part of that."""
+        topic = self._image.topics.get(role.topic)
+        known = self._fingerprints.get(TopicPartition(role.topic, role.partition))
+        if topic is None or topic.topic_id != role.topic_id or known is None:
+            return None
+        fingerprint, replicas = known
+        return fingerprint if broker_id in replicas else None
 
     def _fingerprint(self, topic_partition: TopicPartition) -> tuple[int, tuple[int, ...]] | None:
         number = topic_partition.partition

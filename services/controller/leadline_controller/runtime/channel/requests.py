@@ -221,6 +221,7 @@ def _row(
         state.eligible,
         topic.assignment.adding.get(number, ()),
         topic.assignment.first_epochs.get(number, 0),
+        state.directory_epochs,
     )
 
 

@@ -116,6 +116,10 @@ class DynamicConfigs:
             return Accepted(topic.configs, topic.config_problems)
         return self._accepted.get(resource, _NONE)
 
+    def known(self) -> frozenset[ConfigResource]:
+        """Return the cluster and the brokers that have configs of their own."""
+        return frozenset(self._accepted)
+
     def version(self, resource: ConfigResource) -> int:
         """Return the version of the znode of a resource's configs, or `NO_NODE`."""
         if resource.level == "topic":

@@ -95,7 +95,7 @@ class StatePublisher:
     def decide(self, topic_partitions: Sequence[TopicPartition]) -> list[StateDecision]:
         """Decide for partitions from the image alone, as the reconciliation does."""
         image = self.image
-        return decide_all(image, topic_partitions, image.live, stale_finder(image))
+        return decide_all(image, topic_partitions, stale_finder(image))
 
     async def write(
         self,

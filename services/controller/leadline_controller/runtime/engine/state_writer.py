@@ -17,7 +17,7 @@ retries (rule R7: a state that is as wanted already needs no decision any more).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -63,7 +63,8 @@ class StateWriter:
     """Writes under the epoch of one leadership term.
 
     `on_written` gets the states of each multi as soon as it succeeds and the image has
-    applied them. `guard` is the guard of the request being handled.
+    applied them. `on_found` gets states that were read, before the image applies them.
+    `guard` is the guard of the request being handled.
     """
 
     store: ControllerStore
@@ -72,6 +73,9 @@ class StateWriter:
     clock: Clock
     max_ops: int
     on_written: Callable[[list[StateSet]], None]
+    on_found: Callable[[Sequence[StateSet]], Awaitable[None]] | None = field(
+        default=None, init=False
+    )
     guard: Guard | None = field(default=None, init=False)
     _with_parent: set[str] = field(default_factory=set, init=False)
 
@@ -272,6 +276,8 @@ class StateWriter:
         and the rest of its multi with it.
         """
         found = await self.store.read_states(topic_partitions)
+        if self.on_found is not None:
+            await self.on_found(found)
         applied = self.image.apply(found)
         self.on_written([change for change in applied if isinstance(change, StateSet)])
         readable = {(change.topic, change.partition) for change in found}
@@ -328,7 +334,7 @@ def _is_unreadable(decision: StateDecision, existing: Set[str]) -> bool:
 
 def _encoded(state: PartitionState, values: dict[object, bytes]) -> bytes:
     """Encode a state; equal states are encoded once."""
-    if state.extra:
+    if state.extra or state.directory_epochs:
         return znodes.encode_state(state)
     key = (state.leader, state.leader_epoch, state.isr, state.controller_epoch, state.eligible)
     if key not in values:

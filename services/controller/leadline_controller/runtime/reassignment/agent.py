@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import structlog
@@ -19,9 +20,10 @@ from leadline_client.errors import NotFound, StaleVersion
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
 from leadline_common.cause import current_cause
+from leadline_common.partition_intents import is_partition
 from leadline_common.settings.fields import INT32_MAX
 from leadline_common.tasks import Intent
-from leadline_common.zk.errors import MultiFailed
+from leadline_common.zk.errors import MultiFailed, NotEmpty
 from leadline_controller.domain.cluster import Change, ClusterImage, StateSet, TopicGone
 from leadline_controller.domain.reassignment.batches import ReassignmentLimits
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
@@ -42,6 +44,7 @@ from leadline_controller.runtime.reassignment.step_writer import StepWriter
 
 logger = structlog.get_logger(__name__)
 
+REFUSED = "reassignment_refused"
 RETRY_PAUSE_S = 0.1
 """How long to wait before a refused write is decided again."""
 
@@ -123,12 +126,59 @@ class ReassignmentAgent(EventHandler):
 
     async def _read(self, *, everything: bool) -> None:
         """Read the intents that are not known yet, or with `everything` all of them."""
-        found = await self.intents.read(everything=everything)
-        self._apply(found)
+        found = await self._read_valid(everything=everything)
         await self.add_reassigned_partitions(found)
         await self._drop_obsolete()
         if everything:
             await self._undo_orphans()
+
+    async def _read_valid(self, *, everything: bool) -> FoundIntents:
+        """Read intents, apply them, and refuse those that cannot be executed."""
+        found = await self.intents.read(everything=everything)
+        refused = found.invalid | await self._unknown_brokers(found)
+        changed = {
+            one: row
+            for one, row in found.changed.items()
+            if (one.topic, str(one.partition)) not in refused
+        }
+        valid = FoundIntents(changed, found.vanished)
+        self._apply(valid)
+        for (topic, name), reason in refused.items():
+            await self._refuse(topic, name, reason)
+        return valid
+
+    async def _unknown_brokers(self, found: FoundIntents) -> dict[tuple[str, str], str]:
+        """Return the intents of operators that name brokers that never registered."""
+        by_hand = {one: row[0] for one, row in found.changed.items() if not row[0].task}
+        ever = await self.store.brokers_ever() if by_hand else frozenset[int]()
+        refused = {}
+        for one, intent in by_hand.items():
+            current = current_replicas(self.image, one)
+            unknown = sorted(set(intent.target) - ever - set(current or intent.target))
+            if unknown:
+                key = one.topic, str(one.partition)
+                refused[key] = f"brokers {unknown} never registered"
+        return refused
+
+    async def _refuse(self, topic: str, name: str, reason: str) -> None:
+        """Delete an intent that cannot be executed, and record the reason in the audit."""
+        logger.error("intent refused", topic=topic, name=name, reason=reason)
+        resource: dict[str, Any] = {"topic": topic}
+        if is_partition(name):
+            resource["partition"] = int(name)
+        entry = self.audit.entry(REFUSED, resource, outcome="refused", reason=reason)
+        try:
+            await self.writer.commit(self.intents.discard_ops(topic, name), entry)
+        except MultiFailed as failure:
+            logger.warning("intent not deleted", error=str(failure))
+            self.intents.forget(topic, name)
+            # As long as the node itself has children, only reconciliations try again.
+            if failure.index > 0 or not isinstance(failure.error, NotEmpty):
+                self.intents.invalidate(topic)
+            return
+        self.intents.forget(topic, name)
+        if is_partition(name):
+            self.reassignments.drop(TopicPartition(topic, int(name)))
 
     async def add_reassigned_partitions(self, found: FoundIntents) -> None:
         """Complete new intents (Replication V3, section F).
@@ -167,7 +217,7 @@ class ReassignmentAgent(EventHandler):
 
     async def _read_after(self, failure: MultiFailed) -> None:
         logger.warning("intents have changed; reading again", error=str(failure))
-        self._apply(await self.intents.read(everything=True))
+        await self._read_valid(everything=True)
 
     def _apply(self, found: FoundIntents) -> None:
         for topic_partition in found.vanished:

@@ -48,7 +48,7 @@ DRAIN = "drain"
 """The kind of these tasks."""
 MAX_PARTITIONS = 5_000
 """The most partitions of one task; its node may hold fewer. A later task takes the rest."""
-_WAITS_FOR = "waits_for"
+WAITS_FOR = "waits_for"
 """The detail of a task that says why it is still `preparing`."""
 PAUSE_S = 0.2
 """How long changes of the cluster are collected before the leaders are examined again."""
@@ -168,12 +168,27 @@ class DrainManager(EventHandler):
         entry = self.reassignments.get(topic_partition)
         return entry.intent.target if entry is not None else None
 
+    def waits_for(self, task: ReassignmentTask) -> str | None:
+        """Return what a drain that is `preparing` waits for, if that is known."""
+        if task.node.kind != DRAIN:
+            return None
+        if _is_leaders_only(task):
+            return f"its cancellation: until then no leader returns to broker {task.broker}"
+        return task.node.details.get(WAITS_FOR)
+
     # -- the workflow ----------------------------------------------------------
 
     @DrainBroker.handler
     async def on_drain(self, event: DrainBroker, reply: Reply[str]) -> None:
-        """Accept a drain; no later failure refuses it."""
-        self.plan_input(event.broker_id)
+        """Accept a drain that is possible now; no later failure refuses it.
+
+        Raises:
+            Refused: as for `plan_input`; or fewer brokers than replicas would remain.
+
+        """
+        plan_input = self.plan_input(event.broker_id)
+        if not event.leaders_only:
+            plan_input.check()
         details = {"broker": event.broker_id, "leaders_only": event.leaders_only}
         task = await self.tasks.prepare(
             submission_of_drain((), details, event.throttle_bytes_per_s, "operator")
@@ -189,7 +204,7 @@ class DrainManager(EventHandler):
         await self._move_leaders()
         for task in list(self.drains()):
             if task.node.state is TaskState.PREPARING and not _is_leaders_only(task):
-                self._plan(task)
+                await self._plan(task)
         for task in list(self.tasks.store):
             if task.node.kind == DRAIN and task.node.state is TaskState.DONE:
                 await self._continue(task)
@@ -203,12 +218,12 @@ class DrainManager(EventHandler):
         reason = f"brokers {sorted(drained)} are being drained"
         await self.publisher.write(decide(hosted), "drain", reason, decide=decide)
 
-    def _plan(self, task: ReassignmentTask) -> None:
+    async def _plan(self, task: ReassignmentTask) -> None:
         """Begin to plan beside the queue, unless that is in progress or known to fail."""
         try:
             plan_input = self._plan_input(task.broker)
         except LeadlineError as problem:
-            logger.warning("drain waits", broker=task.broker, reason=problem.message)
+            await self._set_reason(task, problem.message)
             return
         if task.id not in self._planning and self._refused.get(task.id) != plan_input:
             self._planning.add(task.id)
@@ -229,20 +244,27 @@ class DrainManager(EventHandler):
         task = self.tasks.store.get(event.task)
         if task is None or task.node.state is not TaskState.PREPARING:
             return
-        if event.plan_input != self._plan_input(task.broker):
+        if not self._is_current(event.plan_input):
             self.queue.trigger(DrainDue)
         elif isinstance(event.rows, LeadlineError):
             self._refused[task.id] = event.plan_input
-            logger.warning("drain waits", broker=task.broker, reason=event.rows.message)
             await self._set_reason(task, event.rows.message)
         else:
             await self._launch(task, event.rows)
 
+    def _is_current(self, plan_input: DrainPlanInput) -> bool:
+        """Tell whether a plan is based on the present cluster; not if no drain is possible now."""
+        try:
+            return plan_input == self._plan_input(plan_input.broker)
+        except LeadlineError:
+            return False
+
     async def _set_reason(self, task: ReassignmentTask, reason: str) -> None:
         """Write into the task why it waits."""
-        if task.node.details.get(_WAITS_FOR) != reason:
+        if task.node.details.get(WAITS_FOR) != reason:
+            logger.warning("drain waits", broker=task.broker, reason=reason)
             with contextlib.suppress(MultiFailed):  # Somebody else has changed the task.
-                await self.tasks.note(task, "drain_waits", {_WAITS_FOR: reason})
+                await self.tasks.note(task, "drain_waits", {WAITS_FOR: reason})
 
     async def _launch(self, task: ReassignmentTask, rows: tuple[TargetRow, ...]) -> None:
         fits = min(len(rows), MAX_PARTITIONS)
@@ -257,7 +279,7 @@ class DrainManager(EventHandler):
         if count < len(rows) and not task.node.details.get("more"):
             await self.tasks.note(task, "drain_split", {"more": True})
         node = task.node
-        details = {name: value for name, value in node.details.items() if name != _WAITS_FOR}
+        details = {name: value for name, value in node.details.items() if name != WAITS_FOR}
         wanted = submission_of_drain(rows[:count], details, node.throttle_bytes_per_s, node.actor)
         try:
             await self.tasks.launch(task, wanted)

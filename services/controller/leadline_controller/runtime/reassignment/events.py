@@ -60,6 +60,18 @@ class CancelReassignment(ControllerRequest[tuple[int, ...]]):
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetBroker(ControllerRequest[int]):
+    """Forget a broker that is down; answered with the time of its failure, in Unix ms."""
+
+    broker_id: int
+
+    @property
+    def resource(self) -> Mapping[str, Any]:
+        """The broker."""
+        return {"broker": self.broker_id}
+
+
+@dataclass(frozen=True, slots=True)
 class CancelTask(ControllerRequest[None]):
     """Cancel the rest of a task."""
 

@@ -7,9 +7,9 @@ time of detection, and deleted from there when they return.
 Mitigation: once a broker is dead, its partitions are split into chunks, each a task that is
 `preparing`; then its record is deleted. Chunks are launched one after another. Their targets
 are chosen at launch, so a chunk that is no longer needed moves nothing. When the broker
-returns, the chunks that have not begun are cancelled; a running one is finished. If the
-controller dies between any two of these writes, its successor finds the partitions of
-existing chunks covered, and queues the rest.
+returns, the chunks that have not begun are cancelled; a running one is finished. Until then
+`/admin/dead_brokers` says what was done about it. If the controller dies between any two of
+these writes, its successor finds the partitions of existing chunks covered, and queues the rest.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from typing import Any
 import msgspec
 import structlog
 
+from leadline_client.errors import BrokerInUse, NotFound
 from leadline_client.wire import TopicPartition
 from leadline_common.cause import current_cause
 from leadline_common.clock import Clock
-from leadline_common.failed_brokers import FailedBroker, decode_failed_broker, failed_broker_path
+from leadline_common.failed_brokers import FailureState
 from leadline_common.reassignments import ReassignmentPhase
 from leadline_common.settings import ControllerSettings
 from leadline_common.tasks import TaskState
 from leadline_common.zk.errors import MultiFailed
-from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp
-from leadline_common.znodes import FAILED_BROKERS, encode_value
 from leadline_controller.domain.cluster import BrokerDown, BrokerUp, Change, ClusterImage
 from leadline_controller.domain.healing import (
     NEVER,
+    brokers_down,
     chunk_partitions,
     diff_failures,
     due_at,
@@ -49,19 +49,16 @@ from leadline_controller.domain.reassignment.queue import ReassignmentQueue
 from leadline_controller.domain.reassignment.requests import Submission
 from leadline_controller.runtime.engine.dynamic_configs import DynamicConfigs
 from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
+from leadline_controller.runtime.engine.events import Reply
 from leadline_controller.runtime.engine.publishing import AuditLog
-from leadline_controller.runtime.engine.state_writer import StateWriter
-from leadline_controller.runtime.ports import ControllerStore
-from leadline_controller.runtime.reassignment.events import HealingDue
+from leadline_controller.runtime.reassignment.events import ForgetBroker, HealingDue
+from leadline_controller.runtime.reassignment.failure_records import FAILED_AT, FailureRecords
 from leadline_controller.runtime.reassignment.task_store import ReassignmentTask, by_topic
 from leadline_controller.runtime.reassignment.tasks import TaskManager
+from leadline_controller.runtime.reassignment.throttles import HEAL
 
 logger = structlog.get_logger(__name__)
 
-HEAL = "heal"
-"""The kind of a self-healing task."""
-FAILED_AT = "failure_timestamp"
-"""Identifies one failure of a broker, in the details of chunks and in audit entries."""
 PARTITIONS = "partitions"
 """The detail of a chunk with the partition numbers of each topic."""
 _QUEUED = TaskState.PREPARING
@@ -73,22 +70,18 @@ RETRY_PAUSE_MS = 500
 class HealingManager(EventHandler):
     """Handles failed brokers.
 
-    `failed` are those recorded in ZooKeeper. `is_suspended` while more brokers are down than
-    the budget allows.
+    `is_suspended` while more brokers are down than the budget allows.
     """
 
-    store: ControllerStore
+    records: FailureRecords
     image: ClusterImage
     queue: EventQueue
     configs: DynamicConfigs
-    writer: StateWriter
     audit: AuditLog
     clock: Clock
     tasks: TaskManager
     reassignments: ReassignmentQueue
-    failed: dict[int, FailedBroker] = field(default_factory=dict, init=False)
     is_suspended: bool = field(default=False, init=False)
-    _invalid: set[int] = field(default_factory=set, init=False)
     _recorded_live: frozenset[int] | None = field(default=None, init=False)
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
 
@@ -106,12 +99,12 @@ class HealingManager(EventHandler):
 
     async def on_elected(self) -> None:
         """Read the failed brokers that an earlier controller recorded."""
-        await self._read()
+        await self.records.read()
         self.queue.trigger(HealingDue, current_cause())
 
     async def reconcile(self) -> None:
         """Read the records again, and check what is due."""
-        await self._read()
+        await self.records.read()
         self.queue.trigger(HealingDue)
 
     async def close(self) -> None:
@@ -134,7 +127,50 @@ class HealingManager(EventHandler):
 
     def due_at(self, broker: int) -> int | None:
         """Return when a failed broker counts as dead (Unix ms); None while healing is disabled."""
-        return due_at(self.failed[broker], self._settings.failed_broker_interval_ms)
+        return due_at(self.records.failed[broker], self._settings.failed_broker_interval_ms)
+
+    @property
+    def down(self) -> list[int]:
+        """The brokers that count against the budget, in order."""
+        return sorted(brokers_down(self.image, self.records.failed))
+
+    def shown(self) -> list[int]:
+        """Return the brokers that are down and not forgotten, or being healed, in order."""
+        dead = self.records.dead.keys() - self.records.forgotten
+        healing = {task.broker for task in self.chunks()} - {-1}
+        return sorted({*self.down, *dead, *healing})
+
+    def state_of(self, broker: int) -> FailureState:
+        """Return what is being done about a broker that is `shown`."""
+        dead = self.records.dead.get(broker)
+        if broker in self.image.live:
+            return FailureState.RETURNED
+        if any(self.chunks(broker)):
+            return FailureState.HEALING
+        if dead is None or broker in self.records.failed:
+            return FailureState.WAITING
+        return FailureState.HEALING if dead.healed_at is None else FailureState.HEALED
+
+    def waits_for(self, broker: int) -> str | None:
+        """Return what the healing of a broker waits for, or None if it goes on or is over."""
+        if self.state_of(broker) in (FailureState.RETURNED, FailureState.HEALED):
+            return None
+        if self._settings.failed_broker_interval_ms == NEVER:
+            return "self-healing is switched off: failed.broker.interval.ms is -1"
+        if self.is_suspended:
+            return f"healing is suspended: brokers {self.down} are down, over the budget"
+        if broker not in self.records.failed:
+            return None
+        if broker not in self._dead():
+            return "the end of failed.broker.interval.ms: it may return"
+        left = len(self._uncovered(broker))
+        return f"{left} partitions need a leader to copy from, and a broker without a replica"
+
+    def chunk_waits_for(self, task: ReassignmentTask) -> str | None:
+        """Return what a chunk that is `preparing` waits for."""
+        if task.node.kind != HEAL:
+            return None
+        return self.waits_for(task.broker) or "the chunks before it, which run one after another"
 
     # -- the workflow ----------------------------------------------------------
 
@@ -144,65 +180,60 @@ class HealingManager(EventHandler):
         latest_ms = None
         try:
             await self._detect()
+            await self._settle_empty()
             await self._check_budget()
             if not self.is_suspended:
                 for broker in sorted(self._dead()):
                     await self._queue_partitions(broker)
                 await self._retarget()
                 await self._launch_next()
+            await self._record_healed()
         except MultiFailed as failure:
             logger.warning("healing: reading again", error=str(failure))
-            await self._read()
+            await self.records.read()
             latest_ms = RETRY_PAUSE_MS
         self._set_timer(latest_ms)
 
-    async def _read(self) -> None:
-        """Read the recorded failures."""
-        (names,) = await self.store.children([FAILED_BROKERS])
-        ids = [int(name) for name in names or () if name.isdecimal()]
-        nodes = await self.store.read_nodes([failed_broker_path(broker) for broker in ids])
-        found = {
-            broker: _decode(broker, node.data)
-            for broker, node in zip(ids, nodes, strict=True)
-            if node is not None
-        }
-        self.failed = {broker: record for broker, record in found.items() if record is not None}
-        self._invalid = found.keys() - self.failed.keys()
-
     async def _detect(self) -> None:
         """Record failed and returned brokers (KIP-46, onBrokerFailure)."""
-        live = self.image.live
-        lost = self._incarnations.keys() - live
-        diff = diff_failures(self.image, self.failed, lost, self._covered())
+        live, records = self.image.live, self.records
+        lost = self._incarnations.keys() | (records.unrecorded - records.dead.keys())
+        recorded = records.failed.keys() | records.dead.keys()
+        diff = diff_failures(self.image, records.failed, recorded, lost, self._covered())
         for broker in diff.failed:
-            await self.on_broker_failure(broker, self._incarnations.get(broker, -1))
+            await records.on_broker_failure(broker, self._incarnations.get(broker, -1))
         for broker in diff.returned:
-            await self._delete_record(broker, "broker_returned")
+            await records.record_return(broker)
         for task in list(self.chunks()):
             if task.node.state is _QUEUED and task.broker in live:
                 await self.tasks.cancel(task, self.audit.actor)
         self._incarnations = {b.id: b.incarnation for b in self.image.brokers.values()}
         await self._record_live()
 
-    async def on_broker_failure(self, broker: int, incarnation: int) -> None:
-        """Record the time at which a broker's failure was detected."""
-        failed = FailedBroker(
-            failure_timestamp=self.clock.wall_ms(),
-            incarnation=incarnation,
-            controller_epoch=self.image.controller_epoch,
-        )
-        path, data = failed_broker_path(broker), encode_value(failed)
-        op = SetOp(path, data, ANY_VERSION) if broker in self._invalid else CreateOp(path, data)
-        await self._commit(op, "broker_failed", broker, failed, {})
-        self._invalid.discard(broker)
-        self.failed[broker] = failed
+    @ForgetBroker.handler
+    async def on_forget(self, event: ForgetBroker, reply: Reply[int]) -> None:
+        """Forget a broker that will not return; should it, it is a broker like any other.
 
-    async def _delete_record(
-        self, broker: int, kind: str, counts: Mapping[str, int] | None = None
-    ) -> None:
-        op = DeleteOp(failed_broker_path(broker), ANY_VERSION)
-        await self._commit(op, kind, broker, self.failed[broker], counts or {})
-        del self.failed[broker]
+        Raises:
+            NotFound: it has not failed, or is forgotten.
+            BrokerInUse: it is live, or replicas are assigned to it.
+
+        """
+        broker, records = event.broker_id, self.records
+        if broker in self.image.live:
+            raise BrokerInUse(f"broker {broker} is live: stop it first")
+        hosted = sum(len(tuple(numbers)) for numbers in self.image.hosted_by(broker).values())
+        if hosted:
+            raise BrokerInUse(
+                f"{hosted} partitions have a replica on broker {broker}: wait until it is healed, "
+                "or apply a plan of kind drain"
+            )
+        known = records.failed.get(broker) or records.dead.get(broker)
+        if known is None or broker in records.forgotten:
+            raise NotFound(f"broker {broker} is not known to be down")
+        await records.forget(broker, "operator")
+        self.queue.trigger(HealingDue)
+        reply.settle(known.failure_timestamp)
 
     async def _record_live(self) -> None:
         """Record in the audit which brokers are live."""
@@ -216,14 +247,14 @@ class HealingManager(EventHandler):
     async def _check_budget(self) -> None:
         """Suspend or resume healing by the budget."""
         percent = self._settings.failed_broker_budget_percent
-        is_over = is_over_budget(self.image, self.failed, percent)
+        is_over = is_over_budget(self.image, self.records.failed, percent)
         if is_over == self.is_suspended:
             return
         self.is_suspended = is_over
         kind = "healing_suspended" if is_over else "healing_resumed"
-        reason = f"brokers {sorted(self.failed)} are down; the budget is {percent} % of all"
+        reason = f"brokers {self.down} are down; the budget is {percent} % of all"
         logger.warning(kind.replace("_", " "), reason=reason)
-        entry = self.audit.entry(kind, {"brokers": sorted(self.failed)}, reason=reason)
+        entry = self.audit.entry(kind, {"brokers": self.down}, reason=reason)
         await self.audit.record(entry)
 
     # -- queueing --------------------------------------------------------------
@@ -231,14 +262,13 @@ class HealingManager(EventHandler):
     def _dead(self) -> frozenset[int]:
         """Return the brokers that have been down for longer than the interval."""
         now_ms, live = self.clock.wall_ms(), self.image.live
-        due = {broker: self.due_at(broker) for broker in self.failed if broker not in live}
+        due = {broker: self.due_at(broker) for broker in self.records.failed if broker not in live}
         return frozenset(broker for broker, at in due.items() if at is not None and at <= now_ms)
 
     async def _queue_partitions(self, broker: int) -> None:
         """Queue a dead broker's partitions; delete its record when all are queued."""
-        failed_at = self.failed[broker].failure_timestamp
-        covered = self._covered().get(broker, ())
-        uncovered = [one for one in replicas_on(self.image, broker) if one not in covered]
+        failed_at = self.records.failed[broker].failure_timestamp
+        uncovered = self._uncovered(broker)
         healable = [one for one in uncovered if is_healable(self.image, one)]
         for chunk in chunk_partitions(healable, self._settings.failed_broker_chunk_partitions):
             details = {"broker": broker, FAILED_AT: failed_at, PARTITIONS: by_topic(chunk)}
@@ -247,8 +277,21 @@ class HealingManager(EventHandler):
             return  # The rest waits for a leader, or for a broker that can take it.
         # A running chunk of an earlier failure belongs to the history of that failure.
         queued = [t for t in self.chunks(broker) if t.node.details.get(FAILED_AT) == failed_at]
-        counts = {"chunks": len(queued), "partitions": sum(map(len, map(_partitions_of, queued)))}
-        await self._delete_record(broker, "healing_queued", counts)
+        partitions = sum(map(len, map(_partitions_of, queued)))
+        await self.records.record_queued(broker, len(queued), partitions)
+
+    async def _settle_empty(self) -> None:
+        """Take dead brokers without replicas off the budget: nothing of them is to be healed."""
+        for broker in sorted(self._dead()):
+            if not replicas_on(self.image, broker):
+                await self._queue_partitions(broker)
+
+    async def _record_healed(self) -> None:
+        """Record which dead brokers have no replica and no chunk left."""
+        for broker, dead in list(self.records.dead.items()):
+            is_left = replicas_on(self.image, broker) or any(self.chunks(broker))
+            if dead.healed_at is None and not dead.forgotten and not is_left:
+                await self.records.record_healed(broker)
 
     def _submission(
         self,
@@ -258,17 +301,20 @@ class HealingManager(EventHandler):
         *,
         retarget: bool = False,
     ) -> Submission:
-        throttle = self._settings.failed_broker_throttle_bytes_per_s
         return Submission(
             partitions=tuple(targets),
             kind=HEAL,
             actor=self.audit.actor,
             reason=reason,
-            throttle_bytes_per_s=None if throttle < 0 else throttle,
             is_auto_generated=True,
             retarget=retarget,
             details=details,
         )
+
+    def _uncovered(self, broker: int) -> list[TopicPartition]:
+        """Return the partitions of a broker that no open chunk contains."""
+        covered = self._covered().get(broker, ())
+        return [one for one in replicas_on(self.image, broker) if one not in covered]
 
     def _covered(self) -> dict[int, set[TopicPartition]]:
         """Return the partitions of all open chunks, by broker."""
@@ -332,26 +378,12 @@ class HealingManager(EventHandler):
             and dead & (set(entry.intent.target) - set(entry.intent.start))
         ]
 
-    # -- within ----------------------------------------------------------------
-
-    async def _commit(
-        self, op: Op, kind: str, broker: int, failed: FailedBroker, counts: Mapping[str, int]
-    ) -> None:
-        after = {
-            FAILED_AT: failed.failure_timestamp,
-            "incarnation": failed.incarnation,
-            "controller_epoch": failed.controller_epoch,
-            **counts,
-        }
-        logger.info(kind.replace("_", " "), broker=broker, **after)
-        await self.writer.commit([op], self.audit.entry(kind, {"broker": broker}, after=after))
-
     def _set_timer(self, latest_ms: int | None) -> None:
         """Trigger the next check when a failed broker counts as dead, or in `latest_ms`."""
         if self._timer is not None:
             self._timer.cancel()
         now_ms = self.clock.wall_ms()
-        due = [self.due_at(broker) for broker in self.failed]
+        due = [self.due_at(broker) for broker in self.records.failed]
         coming = [at - now_ms for at in due if at is not None and at > now_ms]
         coming += [] if latest_ms is None else [latest_ms]
         if coming:
@@ -366,12 +398,3 @@ def _partitions_of(task: ReassignmentTask) -> frozenset[TopicPartition]:
     except msgspec.ValidationError:
         return frozenset()
     return frozenset(TopicPartition(t, number) for t, numbers in rows.items() for number in numbers)
-
-
-def _decode(broker: int, data: bytes) -> FailedBroker | None:
-    """Decode a record that an operator may have written; log it and return None if invalid."""
-    try:
-        return decode_failed_broker(data)
-    except msgspec.MsgspecError as problem:
-        logger.error("invalid record of a failed broker", broker=broker, error=str(problem))
-        return None

@@ -16,6 +16,7 @@ import structlog
 
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
+from leadline_common.partition_intents import is_partition
 from leadline_common.tasks import Intent, decode_intent, intent_path, intents_path
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, OpResult, SetOp, Stat
 from leadline_controller.domain.cluster import NO_NODE
@@ -30,10 +31,14 @@ READ_PAUSE_S = 0.2
 
 
 class FoundIntents(msgspec.Struct, frozen=True):
-    """What a read found: new and changed intents with their versions, and deleted ones."""
+    """What a read found: new and changed intents with their versions, and deleted ones.
+
+    `invalid` maps topic and name of the nodes that are no intents to the reasons.
+    """
 
     changed: dict[TopicPartition, tuple[Intent, int]]
     vanished: list[TopicPartition]
+    invalid: dict[tuple[str, str], str] = {}
 
 
 @dataclass(eq=False)
@@ -80,7 +85,7 @@ class IntentNodes:
             TopicPartition(topic, int(name))
             for topic, names in self._children.items()
             for name in names
-            if name.isdecimal()
+            if is_partition(name)
         }
         vanished = [
             topic_partition for topic_partition in self._versions if topic_partition not in present
@@ -94,14 +99,22 @@ class IntentNodes:
             [intent_path(*topic_partition) for topic_partition in wanted]
         )
         changed = {}
+        invalid = {
+            (topic, name): "its name is no partition"
+            for topic, names in self._children.items()
+            for name in names
+            if not is_partition(name)
+        }
         for topic_partition, node in zip(wanted, nodes, strict=True):
             if node is None or self._versions.get(topic_partition) == node.version:
                 continue
             self._versions[topic_partition] = node.version
-            intent = _readable(topic_partition, node.data)
-            if intent is not None:
-                changed[topic_partition] = (intent, node.version)
-        return FoundIntents(changed, vanished)
+            try:
+                changed[topic_partition] = (_decoded(node.data), node.version)
+            except (msgspec.MsgspecError, ValueError) as problem:
+                key = topic_partition.topic, str(topic_partition.partition)
+                invalid[key] = f"it cannot be read: {problem}"
+        return FoundIntents(changed, vanished, invalid)
 
     def _root_changed(self) -> None:
         self._roots = None
@@ -161,16 +174,35 @@ class IntentNodes:
             ops.append(DeleteOp(intents_path(topic), ANY_VERSION))
         return ops
 
+    def discard_ops(self, topic: str, name: str) -> list[Op]:
+        """Return the operations that delete one node, and the parent if it is empty then."""
+        version = ANY_VERSION
+        if is_partition(name):
+            version = self._versions.get(TopicPartition(topic, int(name)), ANY_VERSION)
+        ops: list[Op] = [DeleteOp(f"{intents_path(topic)}/{name}", version)]
+        if self._children.get(topic) == {name}:
+            ops.append(DeleteOp(intents_path(topic), ANY_VERSION))
+        return ops
+
+    def forget(self, topic: str, name: str) -> None:
+        """Have a node count as new if a later read finds it."""
+        if is_partition(name):
+            self._versions.pop(TopicPartition(topic, int(name)), None)
+        self._forget_child(topic, name)
+
     def deleted(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Note that the operations of `delete_ops` were applied."""
         for topic_partition in topic_partitions:
             self._versions.pop(topic_partition, None)
-            children = self._children.get(topic_partition.topic)
-            if children is not None:
-                children.discard(str(topic_partition.partition))
-                if not children:
-                    del self._children[topic_partition.topic]
-                    self._watched.discard(topic_partition.topic)
+            self._forget_child(topic_partition.topic, str(topic_partition.partition))
+
+    def _forget_child(self, topic: str, name: str) -> None:
+        children = self._children.get(topic)
+        if children is not None:
+            children.discard(name)
+            if not children:
+                del self._children[topic]
+                self._watched.discard(topic)
 
     def invalidate(self, topic: str) -> None:
         """Have a topic's intents read again: a write was refused."""
@@ -181,14 +213,14 @@ class IntentNodes:
         self.read_soon()
 
 
-def _readable(topic_partition: TopicPartition, data: bytes) -> Intent | None:
-    """Decode an intent that an operator may have written; log it and return None if invalid."""
-    try:
-        intent = decode_intent(data)
-    except (msgspec.MsgspecError, ValueError) as problem:
-        logger.error("invalid intent", **topic_partition._asdict(), error=str(problem))
-        return None
+def _decoded(data: bytes) -> Intent:
+    """Decode an intent that an operator may have written.
+
+    Raises:
+        msgspec.MsgspecError, ValueError: it is none.
+
+    """
+    intent = decode_intent(data)
     if not intent.target or len(set(intent.target)) < len(intent.target):
-        logger.error("invalid intent: no broker, or one twice", **topic_partition._asdict())
-        return None
+        raise ValueError("it names no broker, or one twice")
     return intent

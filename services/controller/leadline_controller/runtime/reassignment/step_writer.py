@@ -27,6 +27,7 @@ from leadline_controller.domain.cluster import Change, ClusterImage, StateSet, T
 from leadline_controller.domain.reassignment.publication import TopicChange, publish_actions
 from leadline_controller.domain.reassignment.queue import DueAction, ReassignmentQueue
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
+from leadline_controller.runtime.engine.external_changes import ExternalChanges
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.engine.publishing import AuditLog, StatePublisher
 from leadline_controller.runtime.engine.state_writer import (
@@ -56,6 +57,7 @@ class StepWriter:
     metrics: ControllerMetrics
     intents: IntentNodes
     reassignments: ReassignmentQueue
+    external: ExternalChanges
 
     def __post_init__(self) -> None:
         # A partition takes up to two operations; the rest are checks, nodes and the audit entry.
@@ -158,10 +160,14 @@ class StepWriter:
         if isinstance(refused, DeleteOp):
             self.intents.invalidate(change.topic)
         known = {change.topic: self.image.topics[change.topic].zxid}
-        if self.image.apply(await self.store.read_topics([change.topic], known)):
+        found = await self.store.read_topics([change.topic], known)
+        await self.external.record_topics(found)
+        if self.image.apply(found):
             self.dispatcher.send_metadata()
         topic_partitions = [TopicPartition(change.topic, d.partition) for d in change.decisions]
-        self.publisher.apply_read(await self.store.read_states(topic_partitions))
+        states = await self.store.read_states(topic_partitions)
+        await self.external.record_states(states)
+        self.publisher.apply_read(states)
 
 
 def _raise_first(outcomes: Sequence[bool | BaseException]) -> None:

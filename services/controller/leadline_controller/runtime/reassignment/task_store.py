@@ -7,7 +7,7 @@ Tasks that are over are kept for a while, without their partitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,6 @@ import structlog
 from leadline_client.errors import NotFound, TaskIsOver
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
-from leadline_common.rpc import NO_THROTTLE
 from leadline_common.tasks import (
     TASK_PREFIX,
     TargetRow,
@@ -26,7 +25,11 @@ from leadline_common.tasks import (
     decode_task,
     task_path,
 )
+from leadline_common.zk.errors import MultiFailed, NotEmpty, RequestTooLarge
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp, Stat
+from leadline_common.znodes import AuditEntry
+from leadline_controller.domain.history import EXTERNAL
+from leadline_controller.domain.state import ReadNode
 from leadline_controller.runtime.engine.dynamic_configs import DynamicConfigs
 from leadline_controller.runtime.engine.event_queue import EventQueue
 from leadline_controller.runtime.engine.publishing import AuditLog
@@ -35,6 +38,8 @@ from leadline_controller.runtime.ports import ControllerStore
 from leadline_controller.runtime.reassignment.events import TasksDue
 
 logger = structlog.get_logger(__name__)
+
+REFUSED = "task_refused"
 
 
 @dataclass(eq=False, slots=True)
@@ -120,16 +125,6 @@ class TaskStore:
             raise TaskIsOver(f"task {task_id} is {task.node.state}")
         return task
 
-    @property
-    def moving_bytes_per_s(self) -> int:
-        """The lowest throttle of the running tasks; `NO_THROTTLE` if none has one."""
-        rates = [
-            task.node.throttle_bytes_per_s
-            for task in self._tasks.values()
-            if task.node.state.is_running and task.node.throttle_bytes_per_s is not None
-        ]
-        return min(rates, default=NO_THROTTLE)
-
     # -- reading ---------------------------------------------------------------
 
     async def read(self, *, everything: bool) -> None:
@@ -140,16 +135,66 @@ class TaskStore:
         if self._is_watched and not self._invalidated and not everything:
             return
         self._is_watched = True
+        root = await self.store.watched_node(znodes.REASSIGN_PARTITIONS, self._changed)
+        if root is not None and root.data.strip():
+            await self._accept_set(root)
         names = await self.store.list_children(znodes.REASSIGN_PARTITIONS, self._changed) or []
         for task_id in self._tasks.keys() - set(names):
             self._publish(self._tasks.pop(task_id))
         wanted = [name for name in names if name not in self._tasks or name in self._invalidated]
         nodes = await self.store.read_nodes([task_path(name) for name in wanted])
         for name, node in zip(wanted, nodes, strict=True):
-            if node is not None:
-                self._tasks[name] = ReassignmentTask(name, _decode(name, node.data), node.version)
-                self._publish(self._tasks[name])
+            if node is None:
+                continue
+            try:
+                value = decode_task(node.data)
+            except (msgspec.MsgspecError, ValueError) as problem:
+                delete = DeleteOp(task_path(name), node.version)
+                await self._refuse(delete, f"it cannot be read: {problem}")
+                continue
+            self._tasks[name] = ReassignmentTask(name, value, node.version)
+            self._publish(self._tasks[name])
         self._invalidated.clear()
+
+    async def _accept_set(self, root: ReadNode) -> None:
+        """Make a task of the reassignments that an operator wrote into the parent node itself.
+
+        That is where Kafka and KIP-435 have them. The node is emptied in the same transaction.
+        """
+        taken = SetOp(znodes.REASSIGN_PARTITIONS, b"", root.version)
+        try:
+            node = decode_task(root.data)
+        except (msgspec.MsgspecError, ValueError) as problem:
+            await self._refuse(taken, f"it cannot be read: {problem}")
+            return
+        node = TaskNode(  # Without a cause it counts as unchecked.
+            partitions=node.partitions,
+            algorithm=node.algorithm,
+            throttle_bytes_per_s=node.throttle_bytes_per_s,
+            retarget=node.retarget,
+        )
+        entry = self._entry(
+            "task_accepted", "", node, actor=EXTERNAL, partitions=by_topic(node.partitions)
+        )
+        create = CreateOp(TASK_PREFIX, znodes.encode_value(node), sequence=True)
+        try:
+            await self._commit_unless_changed([create, taken], entry)
+        except RequestTooLarge as problem:
+            await self._refuse(taken, f"it is too large for one task: {problem}")
+
+    async def _refuse(self, op: Op, reason: str) -> None:
+        """Delete what cannot become a task, and record that in the audit."""
+        logger.error("task refused", path=op.path, reason=reason)
+        entry = self.audit.entry(REFUSED, {"path": op.path}, outcome="refused", reason=reason)
+        await self._commit_unless_changed([op], entry)
+
+    async def _commit_unless_changed(self, ops: Sequence[Op], entry: AuditEntry) -> None:
+        try:
+            await self.writer.commit(ops, entry)
+        except MultiFailed as failure:
+            logger.warning("task node not written", error=str(failure))
+            if not isinstance(failure.error, NotEmpty):  # That would be refused for ever.
+                self._changed()
 
     def _changed(self) -> None:
         self._is_watched = False
@@ -178,11 +223,22 @@ class TaskStore:
         """Replace members of a task's node; `kind` is that of the audit entry."""
         await self.put(task, kind, msgspec.structs.replace(task.node, **members), actor=actor)
 
+    async def refuse(self, task: ReassignmentTask, reason: str) -> None:
+        """End a task that an operator wrote and that cannot be executed."""
+        failed = msgspec.structs.replace(task.node, state=TaskState.FAILED, reason=reason)
+        await self.put(task, REFUSED, failed, outcome="refused")
+
     async def put(
-        self, task: ReassignmentTask, kind: str, node: TaskNode, *, actor: str = ""
+        self,
+        task: ReassignmentTask,
+        kind: str,
+        node: TaskNode,
+        *,
+        actor: str = "",
+        outcome: str = "done",
     ) -> None:
         """Replace a task's node; if the write fails, the node is read again."""
-        entry = self._entry(kind, task.id, node, actor=actor)
+        entry = self._entry(kind, task.id, node, actor=actor, outcome=outcome)
         self._invalidated.add(task.id)
         set_node = SetOp(task_path(task.id), znodes.encode_value(node), task.version)
         results = await self.writer.commit([set_node, *self._trim(node)], entry)
@@ -203,12 +259,20 @@ class TaskStore:
         return [DeleteOp(task_path(task_id), ANY_VERSION) for task_id in surplus]
 
     def _entry(
-        self, kind: str, task_id: str, node: TaskNode, *, actor: str = "", **more: Any
-    ) -> znodes.AuditEntry:
+        self,
+        kind: str,
+        task_id: str,
+        node: TaskNode,
+        *,
+        actor: str = "",
+        outcome: str = "done",
+        **more: Any,
+    ) -> AuditEntry:
         return self.audit.entry(
             kind,
             {"task": task_id, "kind": node.kind, **more},
             actor=actor,
+            outcome=outcome,
             reason=node.reason,
             after={
                 "state": node.state,
@@ -229,12 +293,3 @@ def by_topic(topic_partitions: Iterable[TopicPartition | TargetRow]) -> dict[str
     for one in topic_partitions:
         topics.setdefault(one.topic, []).append(one.partition)
     return topics
-
-
-def _decode(name: str, data: bytes) -> TaskNode:
-    """Decode a task that an operator may have written; an invalid one has failed."""
-    try:
-        return decode_task(data)
-    except (msgspec.MsgspecError, ValueError) as problem:
-        logger.error("invalid task", task=name, error=str(problem))
-        return TaskNode(state=TaskState.FAILED, reason=f"cannot be read: {problem}")

@@ -256,13 +256,13 @@ class TaskManager(EventHandler):
     def _is_due(self, task: ReassignmentTask) -> bool:
         match task.node.state:
             case TaskState.ACCEPTED:
-                return not self._must_queue(task)
+                return not self.must_queue(task)
             case TaskState.RUNNING | TaskState.CANCELLING:
                 return not self._reassignments.has_task(task.id)
             case _:
                 return False
 
-    def _must_queue(self, task: ReassignmentTask) -> bool:
+    def must_queue(self, task: ReassignmentTask) -> bool:
         """Return whether a task waits for an earlier one: the controller's own tasks run in turn.
 
         A task that gives partitions another target does not wait: earlier ones depend on it.
@@ -283,9 +283,7 @@ class TaskManager(EventHandler):
             await self._end(task)
             return
         if task.is_unchecked and (refusal := await self._refusal(task)) is not None:
-            await self.store.change(
-                task, "task_refused", state=TaskState.FAILED, reason=refusal.message
-            )
+            await self.store.refuse(task, refusal.message)
             return
         await self._expand(task)
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import structlog
 
+from leadline_client.wire import TopicPartition
 from leadline_common.clock import Clock
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import BrokerDown, Change, ClusterImage
 from leadline_controller.domain.failover import BrokerChange, on_broker_change
+from leadline_controller.domain.memberships import misplaced_on
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
 from leadline_controller.runtime.engine.events import (
@@ -19,11 +21,15 @@ from leadline_controller.runtime.engine.events import (
     ControllerEvent,
     IsrChanged,
 )
+from leadline_controller.runtime.engine.external_changes import ExternalChanges
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.engine.publishing import StatePublisher
 from leadline_controller.runtime.ports import ControllerStore
 
 logger = structlog.get_logger(__name__)
+
+MAX_NAMED = 5
+"""How many partitions the reason of an audit entry names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +51,12 @@ class BrokerManager(EventHandler):
     dispatcher: BrokerDispatcher
     clock: Clock
     metrics: ControllerMetrics
+    external: ExternalChanges
 
     async def on_elected(self) -> None:
-        """Watch the registration of every live broker."""
+        """Watch the registration of every live broker, and record what an earlier term left out."""
         await self._watch(list(self.image.brokers))
+        await self._record_misplaced(misplaced_on(self.image, self.image.brokers, self.image.live))
 
     async def reconcile(self) -> None:
         """Set missing watches again."""
@@ -77,7 +85,9 @@ class BrokerManager(EventHandler):
     @IsrChanged.handler
     async def on_isr_change(self, event: IsrChanged) -> None:
         """Read states that a leader has written, or that a broker has refused."""
-        self.publisher.apply_read(await self.store.read_states(event.topic_partitions))
+        states = await self.store.read_states(event.topic_partitions)
+        await self.external.record_states(states)
+        self.publisher.apply_read(states)
 
     async def _watch(self, broker_ids: Sequence[int]) -> None:
         """Watch the registrations of these brokers."""
@@ -98,6 +108,7 @@ class BrokerManager(EventHandler):
     async def _apply(self, live: dict[int, BrokerRegistration], changes: Sequence[Change]) -> None:
         """Decide and publish; grant roles to new incarnations only then (rule R9)."""
         change = on_broker_change(self.image, live)
+        misplaced = misplaced_on(self.image, live, change.granted)
         self.image.apply(changes)
         self.dispatcher.follow_image(())
         if change.failed or change.granted:
@@ -115,6 +126,26 @@ class BrokerManager(EventHandler):
         if change.decisions:
             self._measure(self.queue.posted_ms, len(change.decisions))
         await self._watch(change.granted)
+        await self._record_misplaced(misplaced)
+
+    async def _record_misplaced(self, found: Mapping[int, Sequence[TopicPartition]]) -> None:
+        """Record in which partitions returned brokers have lost their membership (rule R17)."""
+        for broker_id, partitions in found.items():
+            broker = self.image.brokers[broker_id]
+            reason = _lost_memberships(broker_id, partitions)
+            logger.warning("directory replaced", broker=broker_id, reason=reason)
+            await self.publisher.audit.record(
+                self.publisher.audit.entry(
+                    "directory_replaced",
+                    {"broker": broker_id},
+                    reason=reason,
+                    after={
+                        "directory_id": broker.directory_id,
+                        "directory_epoch": broker.directory_epoch,
+                        "partitions": len(partitions),
+                    },
+                )
+            )
 
     def _measure(self, posted_ms: int, partitions: int) -> None:
         """Measure, beside the queue, the time from the event to the last acknowledgement."""
@@ -126,6 +157,16 @@ class BrokerManager(EventHandler):
             logger.info("failover acknowledged", partitions=partitions, ms=took_ms)
 
         self.run_in_background(measure(), "failover-timer")
+
+
+def _lost_memberships(broker_id: int, partitions: Sequence[TopicPartition]) -> str:
+    shown = ", ".join(f"{topic}-{number}" for topic, number in partitions[:MAX_NAMED])
+    more = ", …" if len(partitions) > MAX_NAMED else ""
+    return (
+        f"broker {broker_id} registered with another log directory than that of its membership, "
+        f"or without that log, in {len(partitions)} partitions ({shown}{more}): it counts for no "
+        "ISR there"
+    )
 
 
 def _reason(change: BrokerChange) -> str:

@@ -8,7 +8,7 @@ rows, and read those of the cluster and their own in ZooKeeper themselves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import structlog
@@ -33,6 +33,7 @@ from leadline_controller.runtime.engine.dynamic_configs import (
 )
 from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
 from leadline_controller.runtime.engine.events import Reply
+from leadline_controller.runtime.engine.external_changes import ExternalChanges
 from leadline_controller.runtime.engine.publishing import AuditLog, StatePublisher
 from leadline_controller.runtime.engine.state_writer import MAX_ATTEMPTS, StateWriter
 from leadline_controller.runtime.ports import ControllerStore
@@ -52,12 +53,30 @@ class ConfigManager(EventHandler):
     publisher: StatePublisher
     dispatcher: BrokerDispatcher
     audit: AuditLog
+    external: ExternalChanges
+    _is_loaded: bool = field(default=False, init=False)
 
     async def load(self) -> bool:
         """Read and apply the configs; return whether settings in force changed."""
         nodes = await self.store.read_configs(self._read_again)
-        found = {_resource(path): node for path, node in nodes.items()}
-        return self.configs.apply_all({r: node for r, node in found.items() if r is not None})
+        named = {_resource(path): node for path, node in nodes.items()}
+        found = {resource: node for resource, node in named.items() if resource is not None}
+        if self._is_loaded:
+            await self._record_external(found)
+        self._is_loaded = True
+        return self.configs.apply_all(found)
+
+    async def _record_external(self, found: Mapping[ConfigResource, ReadNode]) -> None:
+        """Record the configs that others have written or deleted."""
+        for resource, node in found.items():
+            before = self.configs.accepted(resource).values
+            after = accept_node(resource.level, node.data, before).values
+            if node.version != self.configs.version(resource) and before != after:
+                await self.external.record_configs(resource.audited, before, after, node.zxid)
+        for resource in self.configs.known() - found.keys():
+            before = self.configs.accepted(resource).values
+            if before:
+                await self.external.record_configs(resource.audited, before, {}, 0)
 
     @ConfigsChanged.handler
     async def reconcile(self) -> None:

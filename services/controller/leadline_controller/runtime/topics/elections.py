@@ -42,6 +42,8 @@ from leadline_controller.runtime.ports import ControllerStore
 
 logger = structlog.get_logger(__name__)
 
+MAX_NAMED = 20
+"""The most unknown partitions that the audit entry of an intent names."""
 POLL_MS = 1_000
 """How soon a changed leader.imbalance.check.interval takes effect."""
 
@@ -125,33 +127,33 @@ class ElectionManager(EventHandler):
         intent = await self.store.watched_node(path, self._read_again)
         if intent is None:
             return
-        refusal = ""
         try:
-            topic_partitions = self._intended(decode_preferred(intent.data))
+            known, unknown = self._intended(decode_preferred(intent.data))
         except msgspec.MsgspecError as problem:
-            refusal = f"it cannot be read: {problem}"
-        else:
-            await self._elect_preferred(topic_partitions, f"ordered in {path}")
-        await self._delete_intent(intent, refusal)
+            await self._delete_intent(intent, f"it cannot be read: {problem}", is_refused=True)
+            return
+        reason = f"there are no partitions {unknown[:MAX_NAMED]}" if unknown else ""
+        if known or not unknown:
+            await self._elect_preferred(known, f"ordered in {path}")
+        await self._delete_intent(intent, reason, is_refused=bool(unknown) and not known)
 
-    def _intended(self, intent: PreferredElection) -> list[TopicPartition]:
-        """Return the partitions of an intent that exist, each once."""
+    def _intended(self, intent: PreferredElection) -> tuple[list[TopicPartition], list[str]]:
+        """Return the partitions of an intent that exist, each once, and the names of others."""
         if intent.partitions is None:
-            return [topic_partition for topic_partition, _ in self.image.partitions()]
+            return [topic_partition for topic_partition, _ in self.image.partitions()], []
         named = dict.fromkeys(TopicPartition(row.topic, row.partition) for row in intent.partitions)
-        known = [one for one in named if self.image.partition(one) is not None]
-        if len(known) < len(named):
-            logger.warning("preferred election: unknown partitions", count=len(named) - len(known))
-        return known
+        known = {one: None for one in named if self.image.partition(one) is not None}
+        unknown = [f"{one.topic}-{one.partition}" for one in named if one not in known]
+        return list(known), unknown
 
-    async def _delete_intent(self, intent: ReadNode, refusal: str) -> None:
+    async def _delete_intent(self, intent: ReadNode, reason: str, *, is_refused: bool) -> None:
         """Delete the intent that was read, unless it was replaced since."""
         path = znodes.PREFERRED_ELECTION
-        kind = "preferred_election_refused" if refusal else "preferred_election_done"
-        outcome = "refused" if refusal else "done"
-        entry = self.audit.entry(kind, {"path": path}, outcome=outcome, reason=refusal)
-        if refusal:
-            logger.error("intent refused", path=path, reason=refusal)
+        kind = "preferred_election_refused" if is_refused else "preferred_election_done"
+        outcome = "refused" if is_refused else "done"
+        entry = self.audit.entry(kind, {"path": path}, outcome=outcome, reason=reason)
+        if reason:
+            logger.error("intent refused", path=path, reason=reason)
         try:
             await self.writer.commit([DeleteOp(path, intent.version)], entry)
         except MultiFailed as failure:

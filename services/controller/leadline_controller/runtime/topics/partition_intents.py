@@ -13,15 +13,17 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import structlog
 
-from leadline_client.wire import TopicPartition
 from leadline_common.partition_intents import (
     AddIntent,
     RemoveIntent,
-    intent_path,
+    decode_removal,
     intents_path,
+    is_partition,
 )
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op
 from leadline_controller.domain.cluster import TopicImage
+from leadline_controller.domain.partitions import check_removal_intents
+from leadline_controller.domain.topics import is_meant_for
 from leadline_controller.runtime.engine.events import ControllerEvent, DryRunRequest, Trigger
 from leadline_controller.runtime.engine.publishing import AuditLog
 from leadline_controller.runtime.engine.state_writer import StateWriter
@@ -73,6 +75,49 @@ class RemovePartitions(DryRunRequest[tuple[int, ...]]):
         return {"topic": self.topic}
 
 
+def decode_intents(
+    decode_one: Callable[[bytes], _Intent], topic: TopicImage, intents: Mapping[str, bytes]
+) -> tuple[dict[int, _Intent], dict[str, str]]:
+    """Return the valid intents for a topic by partition, and the reasons against others by name."""
+    valid: dict[int, _Intent] = {}
+    reasons: dict[str, str] = {}
+    for name, data in intents.items():
+        try:
+            intent = decode_one(data)
+        except msgspec.MsgspecError as problem:
+            reasons[name] = f"it cannot be read: {problem}"
+            continue
+        if not is_partition(name):
+            reasons[name] = "its name is no partition"
+        elif is_meant_for(topic, intent.topic_id):
+            valid[int(name)] = intent
+        else:
+            reasons[name] = "it was meant for another topic of the same name"
+    return valid, reasons
+
+
+class FoundRemovals(msgspec.Struct, frozen=True):
+    """The partitions of a topic that intents remove, and the reasons against other intents."""
+
+    numbers: frozenset[int]
+    refused: dict[str, str]
+
+
+def find_removals(topic: TopicImage, intents: Mapping[str, bytes]) -> FoundRemovals:
+    """Return what the intents to remove partitions ask for, begun removals included."""
+    valid, refused = decode_intents(decode_removal, topic, intents)
+    unknown = valid.keys() - topic.partitions.keys()
+    found = check_removal_intents(topic, valid.keys() - unknown)
+    numbers = found.accepted.keys() | (topic.pending_removal & valid.keys())
+    reasons = found.refused | dict.fromkeys(unknown, "there is no such partition")
+    return FoundRemovals(frozenset(numbers), refused | by_name(reasons))
+
+
+def by_name(reasons: Mapping[int, str]) -> dict[str, str]:
+    """Return reasons by the names of nodes instead of by partitions."""
+    return {str(number): reason for number, reason in reasons.items()}
+
+
 @dataclass(eq=False)
 class PartitionIntentStore(Generic[_Intent]):
     """The intents of one kind, all below `root`; `decode_one` decodes one."""
@@ -83,57 +128,57 @@ class PartitionIntentStore(Generic[_Intent]):
     writer: StateWriter
     audit: AuditLog
 
-    async def read(self, wake: Wake) -> list[tuple[str, dict[int, bytes]]]:
+    async def read(self, wake: Wake) -> list[tuple[str, dict[str, bytes]]]:
         """Return the intents by topic, and call `wake` when there are new ones."""
         return sorted((await self.store.intents(self.root, wake)).items())
 
-    def path(self, topic: str, number: int) -> str:
-        """Return the znode of an intent."""
-        return intent_path(self.root, topic, number)
-
     def decode(
-        self, topic: TopicImage, intents: Mapping[int, bytes]
-    ) -> tuple[dict[int, _Intent], dict[int, str]]:
-        """Return the intents that are valid for this topic, and the reasons against the others."""
-        valid: dict[int, _Intent] = {}
-        reasons: dict[int, str] = {}
-        for number, data in intents.items():
-            try:
-                intent = self.decode_one(data)
-            except msgspec.MsgspecError as problem:
-                reasons[number] = f"it cannot be read: {problem}"
-                continue
-            if intent.topic_id in ("", topic.topic_id):
-                valid[number] = intent
-            else:
-                reasons[number] = "it was meant for another topic of the same name"
-        return valid, reasons
+        self, topic: TopicImage, intents: Mapping[str, bytes]
+    ) -> tuple[dict[int, _Intent], dict[str, str]]:
+        """Decode a topic's intents, like `decode_intents`."""
+        return decode_intents(self.decode_one, topic, intents)
 
-    async def refuse(self, topic: str, reasons: Mapping[int, str]) -> None:
+    async def refuse(self, topic: str, reasons: Mapping[str, str]) -> None:
         """Delete intents that cannot be executed, and record the reasons in the audit."""
-        for number, reason in reasons.items():
-            path = self.path(topic, number)
-            logger.error("intent refused", path=path, reason=reason)
-            resource = {"topic": topic, "partition": number}
+        for name, reason in reasons.items():
+            logger.error("intent refused", path=self._path(topic, name), reason=reason)
+            resource: dict[str, Any] = {"topic": topic}
+            if is_partition(name):
+                resource["partition"] = int(name)
             entry = self.audit.entry(REFUSED, resource, outcome="refused", reason=reason)
-            await self.writer.commit([DeleteOp(path, ANY_VERSION)], entry)
+            await self.writer.commit(await self._deletions(topic, [name]), entry)
 
-    async def refuse_all(self, topic: str, numbers: Iterable[int]) -> None:
-        """Delete the intents for a topic that does not exist, and their parent."""
-        parent = intents_path(self.root, topic)
-        paths = [*(self.path(topic, number) for number in numbers), parent]
-        reason = f"there is no topic {topic!r}"
-        entry = self.audit.entry(REFUSED, {"topic": topic}, outcome="refused", reason=reason)
-        await self.writer.commit([DeleteOp(path, ANY_VERSION) for path in paths], entry)
+    async def refuse_all(self, topic: str, names: Iterable[str]) -> None:
+        """Refuse the intents for a topic that does not exist."""
+        await self.refuse(topic, dict.fromkeys(names, f"there is no topic {topic!r}"))
 
     async def creations(self, topic: str, numbers: Sequence[int], value: bytes) -> list[Op]:
         """Return the operations that create missing intents, in the order of `numbers`."""
         parent = intents_path(self.root, topic)
-        paths = [parent, *(self.path(topic, number) for number in numbers)]
+        paths = [parent, *(self._path(topic, str(number)) for number in numbers)]
         found = await self.store.read_nodes(paths)
         missing = [path for path, node in zip(paths, found, strict=True) if node is None]
         return [CreateOp(path, b"" if path == parent else value) for path in missing]
 
-    async def deletions(self, topic_partitions: Iterable[TopicPartition]) -> list[Op]:
-        """Return the operations that delete the existing intents for these partitions."""
-        return await self.writer.deletions([self.path(*one) for one in topic_partitions])
+    async def deletions(self, topic: str, numbers: Iterable[int]) -> list[Op]:
+        """Return the operations that delete the existing intents for these partitions.
+
+        The parent goes with the last intent. ZooKeeper refuses the operations if somebody
+        has just added one.
+        """
+        return await self._deletions(topic, map(str, numbers))
+
+    async def _deletions(self, topic: str, names: Iterable[str]) -> list[Op]:
+        parent, doomed = intents_path(self.root, topic), set(names)
+        (present,) = await self.store.children([parent])
+        ops: list[Op] = [
+            DeleteOp(self._path(topic, name), ANY_VERSION)
+            for name in present or ()
+            if name in doomed
+        ]
+        if ops and len(ops) == len(present or ()):
+            ops.append(DeleteOp(parent, ANY_VERSION))
+        return ops
+
+    def _path(self, topic: str, name: str) -> str:
+        return f"{intents_path(self.root, topic)}/{name}"

@@ -40,7 +40,6 @@ from leadline_controller.domain.partitions import (
     assignment_without,
     check_addition_intents,
     check_removal,
-    check_removal_intents,
     plan_additions,
 )
 from leadline_controller.domain.topics import find_topic
@@ -61,6 +60,8 @@ from leadline_controller.runtime.topics.partition_intents import (
     PartitionIntentStore,
     PartitionsStopped,
     RemovePartitions,
+    by_name,
+    find_removals,
 )
 
 logger = structlog.get_logger(__name__)
@@ -108,7 +109,7 @@ class PartitionManager(EventHandler):
     def _read_again(self) -> None:
         self.queue.trigger(PartitionIntentsChanged)
 
-    async def _execute(self, name: str, intents: Mapping[int, bytes], *, adding: bool) -> None:
+    async def _execute(self, name: str, intents: Mapping[str, bytes], *, adding: bool) -> None:
         topic = self.image.topics.get(name)
         try:
             if topic is None:
@@ -153,7 +154,7 @@ class PartitionManager(EventHandler):
                 raise StaleVersion(f"topic {topic.name!r} has just changed: ask again") from failure
         reply.settle(added)
 
-    async def on_partitions_add(self, topic: TopicImage, intents: Mapping[int, bytes]) -> None:
+    async def on_partitions_add(self, topic: TopicImage, intents: Mapping[str, bytes]) -> None:
         """Add the partitions that intents ask for (Replication V3, section H)."""
         if not intents:
             return
@@ -162,20 +163,19 @@ class PartitionManager(EventHandler):
         replicas = {number: intent.replicas for number, intent in valid.items()}
         found = check_addition_intents(topic, replicas, known)
         if found.accepted:
-            paths = [self._additions.path(topic.name, number) for number in found.accepted]
-            await self._add(topic, found.accepted, paths)
-        await self._additions.refuse(topic.name, refused | found.refused)
+            executed = await self._additions.deletions(topic.name, found.accepted)
+            await self._add(topic, found.accepted, executed)
+        await self._additions.refuse(topic.name, refused | by_name(found.refused))
 
     async def _add(
         self,
         topic: TopicImage,
         added: Mapping[int, tuple[int, ...]],
-        intents: Sequence[str],
+        executed: Sequence[Op],
         actor: str = "",
     ) -> None:
         """Publish partitions in the topic's node, then their first leaders (init_leaders)."""
         entry = self._entry("partitions_added", topic, actor=actor, after={ASSIGNMENT: added})
-        executed = [DeleteOp(path, ANY_VERSION) for path in intents]
         await self._publish(topic, assignment_with(topic.assignment, added), executed, entry)
         topic_partitions = [TopicPartition(topic.name, number) for number in added]
         decisions = init_leaders(self.image, topic_partitions)
@@ -230,16 +230,12 @@ class PartitionManager(EventHandler):
             self._begin_removal(topic, numbers)
         reply.settle(numbers)
 
-    async def on_partitions_remove(self, topic: TopicImage, intents: Mapping[int, bytes]) -> None:
+    async def on_partitions_remove(self, topic: TopicImage, intents: Mapping[str, bytes]) -> None:
         """Begin or resume the removals that intents ask for (Replication V3, section H)."""
-        valid, refused = self._removals.decode(topic, intents)
-        unknown = [number for number in valid if number not in topic.partitions]
-        reasons = dict.fromkeys(unknown, "there is no such partition")
-        found = check_removal_intents(topic, valid.keys() - reasons.keys())
-        numbers = {*found.accepted, *(topic.pending_removal & valid.keys())}
-        if numbers:
-            self._begin_removal(topic, numbers)
-        await self._removals.refuse(topic.name, refused | reasons | found.refused)
+        found = find_removals(topic, intents)
+        if found.numbers:
+            self._begin_removal(topic, found.numbers)
+        await self._removals.refuse(topic.name, found.refused)
 
     def _begin_removal(self, topic: TopicImage, numbers: Collection[int]) -> None:
         """Have brokers delete the replicas, and wait beside the queue until they have."""
@@ -287,7 +283,7 @@ class PartitionManager(EventHandler):
         self.publisher.apply_read(await self.store.read_states(topic_partitions))
         ops = [
             *await self._node_deletions(topic_partitions),
-            *await self._removals.deletions(topic_partitions),
+            *await self._removals.deletions(topic.name, numbers),
             *self.agent.intents.delete_ops(topic_partitions),
         ]
         after = {ASSIGNMENT: dict.fromkeys(numbers)}

@@ -1,60 +1,49 @@
-"""Handlers of topics that are created, found or deleted (Replication V3, section B; rule R12).
-
-A deletion is a list of steps, each of which any controller can repeat. The tombstone is
-in ZooKeeper; metadata without the topic and StopReplica go to every live broker until all
-have acknowledged; then the nodes are deleted, children first, and the tombstone with the
-topic's own node in the last multi. A broker that is down keeps its replicas until it
-returns, and then finds that the topic is unknown (stray replicas).
-"""
+"""Handlers of topics that are created, or found in ZooKeeper (Replication V3, section B)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import msgspec
 import structlog
 
-from leadline_client.errors import PolicyViolation, TopicDeletionPending
+from leadline_client.errors import PolicyViolation
 from leadline_client.wire import NewTopic, TopicPartition
 from leadline_common import znodes
-from leadline_common.cause import current_cause
 from leadline_common.settings import check_configs
 from leadline_common.zk.errors import MultiFailed, NodeExists, RequestTooLarge
-from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp, Stat
+from leadline_common.zk.ops import CreateOp, Op, SetOp, Stat
 from leadline_common.znodes import AuditEntry, TopicAssignment
 from leadline_controller.domain.cluster import (
     NO_NODE,
     ClusterImage,
     ConfigsSet,
-    DeletionPending,
-    TopicGone,
     TopicImage,
     TopicSet,
 )
 from leadline_controller.domain.failover import on_topic_change
 from leadline_controller.domain.history import ASSIGNMENT
-from leadline_controller.domain.state import Tombstone
 from leadline_controller.domain.topics import (
     check_may_create,
     check_topic_name,
-    find_topic,
     plan_assignment,
 )
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.dynamic_configs import DynamicConfigs
 from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
 from leadline_controller.runtime.engine.events import (
-    ControllerEvent,
-    ControllerRequest,
     DryRunRequest,
     Reply,
     Trigger,
 )
+from leadline_controller.runtime.engine.external_changes import ExternalChanges
 from leadline_controller.runtime.engine.publishing import AuditLog, StatePublisher
 from leadline_controller.runtime.engine.state_writer import StateWriter
 from leadline_controller.runtime.ports import ControllerStore
+from leadline_controller.runtime.topics.deletions import forget_topic
+from leadline_controller.runtime.topics.partition_intents import PartitionIntentsChanged
 
 logger = structlog.get_logger(__name__)
 
@@ -64,17 +53,6 @@ Assignment: TypeAlias = Mapping[int, tuple[int, ...]]
 
 class TopicsChanged(Trigger):
     """The watch on the list of topics fired."""
-
-
-class DeletionsChanged(Trigger):
-    """The watch on the tombstones fired."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicStopped(ControllerEvent):
-    """Every live broker has stopped and deleted its replicas of a topic."""
-
-    topic: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +67,9 @@ class CreateTopic(DryRunRequest[Assignment]):
         return {"topic": self.new.name}
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteTopic(ControllerRequest[str]):
-    """Delete a topic; answered with the topic id once the tombstone is written."""
-
-    topic: str
-
-    @property
-    def resource(self) -> Mapping[str, Any]:
-        """The topic."""
-        return {"topic": self.topic}
-
-
 @dataclass(eq=False)
 class TopicManager(EventHandler):
-    """Handles topic events, and holds the deletions in progress."""
+    """Handles topics that are created, or found in ZooKeeper."""
 
     store: ControllerStore
     image: ClusterImage
@@ -113,13 +79,9 @@ class TopicManager(EventHandler):
     publisher: StatePublisher
     dispatcher: BrokerDispatcher
     audit: AuditLog
+    external: ExternalChanges
     new_id: Callable[[], str]
     random_index: Callable[[int], int]
-    _stopping: set[str] = field(default_factory=set, init=False)
-
-    async def on_elected(self) -> None:
-        """Resume the deletions that an earlier controller began."""
-        await self.reconcile()
 
     # -- creation --------------------------------------------------------------
 
@@ -162,12 +124,15 @@ class TopicManager(EventHandler):
         configs: dict[str, str],
     ) -> None:
         assignment = TopicAssignment(self.new_id(), partitions)
+        config_path = znodes.topic_config_path(name)
+        # A topic whose node was deleted by hand may have left its configs behind.
         ops: list[Op] = [
+            *await self.writer.deletions([config_path]),
             CreateOp(znodes.topic_path(name), znodes.encode_topic(assignment)),
             CreateOp(znodes.partitions_path(name)),
         ]
         if configs:
-            ops.append(CreateOp(znodes.topic_config_path(name), znodes.encode_configs(configs)))
+            ops.append(CreateOp(config_path, znodes.encode_configs(configs)))
         after = {ASSIGNMENT: assignment.partitions, "configs": configs}
         entry = self._entry("topic_created", name, assignment.topic_id, "operator", after)
         try:
@@ -210,15 +175,19 @@ class TopicManager(EventHandler):
         """
         names = await self.store.topic_names(self._read_again)
         for name in sorted(self.image.topics.keys() - set(names)):
-            self._forget(name)
+            await self.external.record_gone(name)
+            forget_topic(self.image, self.dispatcher, name)
         known = {t.name: t.zxid for t in self.image.topics.values()}
         wanted = names if everything else [name for name in names if name not in known]
         changes = await self.store.read_topics(wanted, known)
-        found = [c.topic for c in changes if isinstance(c, TopicSet)]
+        await self.external.record_topics(changes)
+        found = dict.fromkeys(c.topic for c in changes if isinstance(c, TopicSet))
         if self.image.apply(changes):
             self.dispatcher.send_metadata()
+        # Those without an id include topics that were found at the election.
+        found |= dict.fromkeys(t.name for t in self.image.topics.values() if not t.topic_id)
         if found:
-            await self._initialise(found)
+            await self._initialise(list(found))
 
     async def _initialise(self, names: list[str]) -> None:
         """Give found topics an id, and their partitions without a state a first leader."""
@@ -232,7 +201,9 @@ class TopicManager(EventHandler):
             for number, partition in self.image.topics[name].partitions.items()
             if partition.state is None
         ]
-        self.publisher.apply_read(await self.store.read_states(partitions))
+        states = await self.store.read_states(partitions)
+        await self.external.record_states(states)
+        self.publisher.apply_read(states)
         await self._init_leaders(names, "topic found")
 
     async def _assign_id(self, topic: TopicImage) -> None:
@@ -247,112 +218,7 @@ class TopicManager(EventHandler):
         )
         if isinstance(result, Stat):
             self.image.apply([TopicSet(topic.name, assignment, result.version, result.mzxid)])
-
-    def _forget(self, name: str, zxid: int = 0) -> None:
-        """Forget a topic whose node is gone; without a tombstone no replica is deleted."""
-        topic = self.image.topics[name]
-        if not topic.deleting:
-            logger.error("topic node gone without a tombstone", topic=name)
-        topic_partitions = [TopicPartition(name, number) for number in topic.partitions]
-        self.image.apply([TopicGone(name, zxid)])
-        self.dispatcher.forget(topic_partitions)
-        self.dispatcher.send_metadata()
+        self.queue.trigger(PartitionIntentsChanged)  # Intents for the topic had to wait.
 
     def _read_again(self) -> None:
         self.queue.trigger(TopicsChanged)
-
-    # -- deletion --------------------------------------------------------------
-
-    @DeleteTopic.handler
-    async def on_delete(self, event: DeleteTopic, reply: Reply[str]) -> None:
-        """Write the tombstone, and begin the deletion.
-
-        Raises:
-            UnknownTopic: there is no such topic.
-            TopicDeletionPending: somebody else has just written the tombstone.
-
-        """
-        topic = find_topic(self.image, event.topic)
-        path, kind = znodes.delete_topic_path(topic.name), "topic_deletion_ordered"
-        entry = self._entry(kind, topic.name, topic.topic_id, actor="operator")
-        try:
-            written = await self.writer.commit([CreateOp(path, topic.topic_id.encode())], entry)
-        except MultiFailed as failure:
-            if not isinstance(failure.error, NodeExists):
-                raise
-            self._tombstones_changed()
-            raise TopicDeletionPending(f"topic {topic.name!r} is being deleted already") from None
-        reply.settle(topic.topic_id)
-        self._begin_deletion(topic, written.zxid)
-
-    @DeletionsChanged.handler
-    async def reconcile(self) -> None:
-        """Read the tombstones; begin or resume each deletion, and delete stale tombstones."""
-        for tombstone in await self.store.tombstones(self._tombstones_changed):
-            try:
-                await self._resume(tombstone)
-            except MultiFailed as failure:  # It must not delay the others, or an election.
-                logger.error("deletion failed", topic=tombstone.topic, error=str(failure))
-
-    async def _resume(self, tombstone: Tombstone) -> None:
-        topic = self.image.topics.get(tombstone.topic)
-        if topic is None:
-            await self._delete_nodes(tombstone.topic, tombstone.topic_id)
-        elif tombstone.topic_id in ("", topic.topic_id):
-            self._begin_deletion(topic)
-        else:
-            logger.warning("tombstone is for another topic id", topic=tombstone.topic)
-            await self.writer.commit(
-                [DeleteOp(znodes.delete_topic_path(tombstone.topic), ANY_VERSION)],
-                self._entry("tombstone_dropped", tombstone.topic, tombstone.topic_id),
-            )
-
-    def _tombstones_changed(self) -> None:
-        self.queue.trigger(DeletionsChanged)
-
-    def _begin_deletion(self, topic: TopicImage, zxid: int = 0) -> None:
-        """Have brokers delete the replicas, and wait beside the queue until they have."""
-        if topic.name in self._stopping:
-            return
-        self.image.apply([DeletionPending(topic.name, zxid)])
-        self.dispatcher.delete_replicas(topic.name)
-        self._stopping.add(topic.name)
-        self.run_in_background(self._await_stops(topic.name), "topic-stops")
-
-    async def _await_stops(self, name: str) -> None:
-        await self.dispatcher.until(lambda: self.dispatcher.is_stopped(name))
-        self.queue.post(TopicStopped(name), current_cause())
-
-    @TopicStopped.handler
-    async def on_stopped(self, event: TopicStopped) -> None:
-        """Delete the nodes of a topic that no live broker hosts any more."""
-        self._stopping.discard(event.topic)
-        topic = self.image.topics.get(event.topic)
-        if topic is None:
-            return
-        if not self.dispatcher.is_stopped(event.topic):  # a broker came back
-            self._begin_deletion(topic)
-            return
-        zxid = await self._delete_nodes(topic.name, topic.topic_id)
-        self._forget(topic.name, zxid)
-
-    async def _delete_nodes(self, name: str, topic_id: str) -> int:
-        """Delete all nodes of a topic, the tombstone last; return the zxid of that multi."""
-        (numbers,) = await self.store.children([znodes.partitions_path(name)])
-        parents = [f"{znodes.partitions_path(name)}/{number}" for number in numbers or ()]
-        nodes = [
-            DeleteOp(path, ANY_VERSION)
-            for parent, children in zip(parents, await self.store.children(parents), strict=True)
-            for path in (*(f"{parent}/{child}" for child in children or ()), parent)
-        ]
-        entry = self._entry("topic_states_deleted", name, topic_id)
-        await self.writer.commit_all(nodes, entry)
-        last = (
-            znodes.partitions_path(name),
-            znodes.topic_path(name),
-            znodes.topic_config_path(name),
-            znodes.delete_topic_path(name),
-        )
-        ops = await self.writer.deletions(last)
-        entry = self._entry("topic_deleted", name, topic_id)
-        return (await self.writer.commit(ops, entry)).zxid
