@@ -7,9 +7,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
-from fastapi import FastAPI
-
 from leadline_common.clock import SystemClock
+from leadline_common.http.app import ServiceApp
 from leadline_common.http.server import bind, serve
 from leadline_common.http.server import run as run_loop
 from leadline_common.logs import configure_logging
@@ -96,7 +95,7 @@ def _add_gauges(elector: CoordinatorElector) -> None:
     )
 
 
-def openapi_app() -> FastAPI:
+def openapi_app() -> ServiceApp:
     """Return the application for its OpenAPI document; it does no IO."""
     settings = CoordinatorSettings(coordinator_id=1)
     elector, service = _build(settings, "http://127.0.0.1:8071", HttpBrokerClient())

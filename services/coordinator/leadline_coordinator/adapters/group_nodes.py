@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
 import structlog
 
 from leadline_client.wire import TopicPartition
@@ -92,7 +91,7 @@ class GroupNodes:
         ids, topics, committed = (names or [] for names in children)
         members = await self._values(nodes.ids_path(group), ids)
         owners = await self._values(nodes.owners_path(group), topics)
-        offsets, topic_ids, present = await self._load_offsets(group, committed)
+        offsets, present = await self._load_offsets(group, committed)
         written = self._written[group] = WrittenGroup(
             node[0],
             {nodes.name_of_node(one): data for one, data in members.items()},
@@ -100,7 +99,7 @@ class GroupNodes:
             present,
         )
         record = record_of(group, node[0], written.members, owners)
-        return None if record is None else StoredGroup(record, offsets, topic_ids)
+        return None if record is None else StoredGroup(record, offsets)
 
     async def _values(self, parent: str, names: Sequence[str]) -> dict[str, bytes]:
         found = await self._session.get_many([f"{parent}/{name}" for name in names])
@@ -108,9 +107,8 @@ class GroupNodes:
 
     async def _load_offsets(
         self, group: str, topics: Sequence[str]
-    ) -> tuple[dict[TopicPartition, CommittedOffset], dict[str, str], dict[str, set[int]]]:
+    ) -> tuple[dict[TopicPartition, CommittedOffset], dict[str, set[int]]]:
         parents = [nodes.topic_offsets_path(group, topic) for topic in topics]
-        ids = await self._values(nodes.offsets_path(group), topics)
         children = await self._session.get_children_many(parents)
         topic_partitions = [
             TopicPartition(topic, int(number))
@@ -128,7 +126,7 @@ class GroupNodes:
         present: dict[str, set[int]] = {topic: set() for topic in topics}
         for topic, number in topic_partitions:
             present[topic].add(number)
-        return offsets, {topic: _topic_id(data) for topic, data in ids.items()}, present
+        return offsets, present
 
     # -- writing ---------------------------------------------------------------
 
@@ -156,56 +154,41 @@ class GroupNodes:
         self,
         term: LeadershipTerm,
         group: str,
-        offsets: Mapping[TopicPartition, CommittedOffset],
-        topic_ids: Mapping[str, str],
+        offsets: Mapping[TopicPartition, CommittedOffset | None],
         audit: Sequence[AuditEntry] = (),
     ) -> None:
-        """Write committed offsets; create the group's nodes if it has none."""
+        """Write committed offsets, and delete those that are None.
+
+        Creates the group's nodes if it has none, and deletes those of topics without offsets.
+        """
+        deleted = {one for one, committed in offsets.items() if committed is None}
 
         def writing(written: WrittenGroup) -> list[list[Op]]:
             ops: list[Op] = []
-            for topic in sorted({topic for topic, _ in offsets} - written.offsets.keys()):
-                value = nodes.encode(nodes.TopicOffsetsNode(topic_ids.get(topic, "")))
-                ops.append(CreateOp(nodes.topic_offsets_path(group, topic), value))
-                written.offsets[topic] = set()
             for (topic, number), committed in offsets.items():
-                path, value = nodes.offset_path(group, topic, number), offset_value(committed)
-                if number in written.offsets[topic]:
-                    ops.append(SetOp(path, value, ANY_VERSION))
-                else:
-                    ops.append(CreateOp(path, value))
-                    written.offsets[topic].add(number)
-            return _batches(ops)
-
-        await self._apply(term, group, writing, audit=audit)
-
-    async def delete_offsets(
-        self,
-        term: LeadershipTerm,
-        group: str,
-        topic_partitions: Collection[TopicPartition],
-        audit: Sequence[AuditEntry] = (),
-    ) -> None:
-        """Delete committed offsets, and the nodes of topics that have none left."""
-
-        def deleting(written: WrittenGroup) -> list[list[Op]]:
-            ops: list[Op] = []
-            for topic, number in sorted(topic_partitions):
+                if committed is not None:
+                    ops += _offset_ops(group, topic, number, committed, written)
+            for topic, number in sorted(deleted):
                 if number in written.offsets.get(topic, ()):
                     ops.append(DeleteOp(nodes.offset_path(group, topic, number), ANY_VERSION))
                     written.offsets[topic].discard(number)
-            for topic in sorted({topic for topic, _ in topic_partitions} & written.offsets.keys()):
+            for topic in sorted({topic for topic, _ in deleted} & written.offsets.keys()):
                 if not written.offsets[topic]:
                     ops.append(DeleteOp(nodes.topic_offsets_path(group, topic), ANY_VERSION))
                     del written.offsets[topic]
             return _batches(ops)
 
-        await self._apply(term, group, deleting, audit=audit)
+        await self._apply(term, group, writing, audit=audit)
 
     async def delete_group(
         self, term: LeadershipTerm, group: str, audit: Sequence[AuditEntry] = ()
     ) -> None:
-        """Delete a group with everything recorded about it."""
+        """Delete a group with everything recorded about it; a group that is gone is no error.
+
+        Nothing else may write to the group at the same time.
+        """
+        if group not in self._written and await self._is_gone(group):
+            return
 
         def deleting(written: WrittenGroup) -> list[list[Op]]:
             paths = [nodes.member_path(group, name) for name in written.members]
@@ -220,6 +203,11 @@ class GroupNodes:
         await self._apply(term, group, deleting, audit=audit)
         self._written.pop(group, None)
         self._locks.pop(group, None)
+
+    async def _is_gone(self, group: str) -> bool:
+        """Look for a group whose deletion had an unknown outcome."""
+        await self._load_group(group)
+        return group not in self._written
 
     async def write_audit(self, term: LeadershipTerm, entry: AuditEntry) -> None:
         """Write an audit entry alone."""
@@ -328,8 +316,16 @@ def _differences(
     return ops
 
 
-def _topic_id(data: bytes) -> str:
-    try:
-        return nodes.decode(data, nodes.TopicOffsetsNode).topic_id
-    except msgspec.MsgspecError:
-        return ""
+def _offset_ops(
+    group: str, topic: str, number: int, committed: CommittedOffset, written: WrittenGroup
+) -> list[Op]:
+    """Return the operations that write one committed offset, and remember its node."""
+    ops: list[Op] = []
+    if topic not in written.offsets:
+        ops.append(CreateOp(nodes.topic_offsets_path(group, topic)))
+        written.offsets[topic] = set()
+    path, value = nodes.offset_path(group, topic, number), offset_value(committed)
+    if number in written.offsets[topic]:
+        return [*ops, SetOp(path, value, ANY_VERSION)]
+    written.offsets[topic].add(number)
+    return [*ops, CreateOp(path, value)]

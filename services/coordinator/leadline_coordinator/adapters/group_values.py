@@ -54,7 +54,11 @@ def offset_value(committed: CommittedOffset) -> bytes:
     """Return the value of an offset's node."""
     return nodes.encode(
         nodes.OffsetNode(
-            committed.offset, committed.time_ms, committed.leader_epoch, committed.metadata
+            committed.offset,
+            committed.time_ms,
+            committed.leader_epoch,
+            committed.metadata,
+            committed.topic_id,
         )
     )
 
@@ -64,7 +68,7 @@ def offset_of(data: bytes, path: str) -> CommittedOffset | None:
     node = decoded(_decode_offset, data, path)
     if node is None:
         return None
-    return CommittedOffset(node.offset, node.time, node.leader_epoch, node.metadata)
+    return CommittedOffset(node.offset, node.time, node.leader_epoch, node.metadata, node.topic_id)
 
 
 def record_of(

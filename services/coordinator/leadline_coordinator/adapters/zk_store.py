@@ -13,6 +13,7 @@ from leadline_common import consumer_znodes as nodes
 from leadline_common import znodes
 from leadline_common.leader_election import ElectionNodes, ElectionStore
 from leadline_common.zk.client import Callback
+from leadline_common.zk.errors import NoNode
 from leadline_coordinator.adapters.group_nodes import GroupNodes
 from leadline_coordinator.adapters.group_values import decoded
 from leadline_coordinator.domain.records import TopicState
@@ -41,6 +42,14 @@ class ZkCoordinatorStore(ElectionStore):
         for path in (nodes.GROUPS, *paths):
             await self._session.ensure_path(path)
         await self.create_epoch_node()
+
+    async def cluster_id(self) -> str:
+        """Return the cluster's id, "" until the first controller has written it."""
+        try:
+            data, _ = await self._session.get(znodes.CLUSTER_ID)
+        except NoNode:
+            return ""
+        return data.decode()
 
     async def topic_names(self, watch: Callback | None = None) -> list[str]:
         """Return the names of all topics that are not being deleted."""

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from leadline_client.errors import CoordinatorNotAvailable
+from leadline_common.api import groups
 from leadline_common.api.exports import TAGS as EXPORT_TAGS
 from leadline_common.http.app import ServiceApp, create_app
+from leadline_common.http.docs import Service, link_services
 from leadline_common.http.forward import Forwarder, LocalPaths, StandbyGate
 from leadline_common.http.health import Problem
 from leadline_common.metrics import Metrics
 from leadline_coordinator.api import coordinator as about
 from leadline_coordinator.api.channel import channel_route
+from leadline_coordinator.api.channel_document import channel_document
 from leadline_coordinator.api.commit import add_commit_route
-from leadline_coordinator.api.groups import TAG as GROUPS_TAG
-from leadline_coordinator.api.groups import export_routes, group_routes
-from leadline_coordinator.api.offsets import TAG as OFFSETS_TAG
-from leadline_coordinator.api.offsets import offset_routes
+from leadline_coordinator.api.groups import GroupEndpoints, export_routes
 from leadline_coordinator.api.what_if import TAGS as WHAT_IF_TAGS
 from leadline_coordinator.api.what_if import what_if_routes
 from leadline_coordinator.runtime.service import CoordinatorService
 
 VERSION = "0.1.0"
+CHANNEL_DOCUMENT_PATH = "/asyncapi.json"
 _LOCAL = LocalPaths(exact=("/v1/coordinator",), prefixes=("/v1/what-if/",))
 _FORWARD_TIMEOUT_S = 30.0
 _DESCRIPTION = """\
@@ -30,15 +33,14 @@ number of coordinators run, and one of them is active. The others forward reques
 send a request to any of them.
 
 A consumer asks any broker for the active coordinator (`POST /v1/consult`), and opens the WebSocket
-`/v1/groups/{group}/channel` there. The AsyncAPI document `coordinator-channel.json` describes that
-channel. This document describes the HTTP API.
+`/v1/groups/{group}/channel` there. The AsyncAPI document at [`/asyncapi.json`](/asyncapi.json)
+describes that channel. This document describes the HTTP API.
 
 All errors have the same body; see `ErrorBody`. `outcome` tells whether anything was changed.
 """
 _TAGS = (
     {"name": about.TAG, "description": "The active coordinator."},
-    {"name": GROUPS_TAG, "description": "Consumer groups and their members."},
-    {"name": OFFSETS_TAG, "description": "Committed offsets and lag of groups."},
+    *groups.TAGS,
     *EXPORT_TAGS,
     *WHAT_IF_TAGS,
 )
@@ -54,15 +56,18 @@ def build_app(coordinator: CoordinatorService, metrics: Metrics, max_body_bytes:
         metrics=metrics,
         checks=[lambda: map(Problem, coordinator.problems())],
         max_body_bytes=max_body_bytes,
+        cluster_id=coordinator.cluster_id,
     )
     app.forwarder = Forwarder("the active coordinator", CoordinatorNotAvailable)
     app.include_router(about.coordinator_routes(coordinator))
-    app.include_router(group_routes(coordinator))
-    app.include_router(offset_routes(coordinator))
+    administration: groups.GroupAdministration = GroupEndpoints(coordinator)
+    app.state.administration = administration
+    app.include_router(groups.group_routes())
     app.include_router(export_routes(coordinator))
     add_commit_route(app, coordinator)
     app.include_router(what_if_routes())
     app.router.routes.append(channel_route(coordinator))
+    _add_documents(app, coordinator)
     # Innermost: within the layer that assigns cause ids and counts requests.
     app.user_middleware.append(
         Middleware(
@@ -74,3 +79,21 @@ def build_app(coordinator: CoordinatorService, metrics: Metrics, max_body_bytes:
         )
     )
     return app
+
+
+def _add_documents(app: ServiceApp, coordinator: CoordinatorService) -> None:
+    """Serve the document of the channel, and link the pages of the cluster's services."""
+
+    async def channel_document_response(request: Request) -> Response:
+        del request
+        return JSONResponse(channel_document(VERSION))
+
+    async def find(service: Service) -> str | None:
+        if service == "coordinator":
+            return "/docs"
+        url = await coordinator.broker_url()
+        return f"{url}/docs/of/{service}" if url is not None else None
+
+    app.add_route(CHANNEL_DOCUMENT_PATH, channel_document_response, include_in_schema=False)
+    app.page_links["AsyncAPI of the channel"] = CHANNEL_DOCUMENT_PATH
+    link_services(app, app.page_links, find)

@@ -1,50 +1,25 @@
-"""Routes about groups and their members, and the table `groups` for programs."""
+"""Groups and their members, and the table `groups` for programs."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Final
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Request
 from starlette.responses import Response, StreamingResponse
 
 from leadline_client.channel import group_partitions
-from leadline_client.errors import (
-    ConnectionLost,
-    CoordinatorNotAvailable,
-    GroupNotEmpty,
-    LeadlineError,
-    NotCoordinator,
-    StoreOutcomeUnknown,
-    UnknownGroup,
-    UnknownMember,
-)
+from leadline_client.errors import CoordinatorNotAvailable
+from leadline_common.api import group_models as models
 from leadline_common.api.exports import TAG as EXPORT_TAG
 from leadline_common.export_tables import encode_rows
 from leadline_common.http.errors import error_responses
 from leadline_common.http.ndjson import ndjson_documentation, ndjson_response
-from leadline_coordinator.api import models
+from leadline_coordinator.api.offsets import OffsetEndpoints
 from leadline_coordinator.runtime.group_manager import GroupManager
 from leadline_coordinator.runtime.service import CoordinatorService
 
-TAG: Final = "groups"
-WRITE_ERRORS: Final[tuple[type[LeadlineError], ...]] = (
-    CoordinatorNotAvailable,
-    NotCoordinator,
-    UnknownGroup,
-    GroupNotEmpty,
-    StoreOutcomeUnknown,
-    ConnectionLost,
-)
-"""The errors of a write to a group without members."""
 EPOCH_HEADER: Final = "Leadline-Coordinator-Epoch"
 """Header of the table: the coordinator epoch of the answer."""
-
-GroupName = Annotated[
-    str, Path(min_length=1, max_length=255, description="The group's name", examples=["billing"])
-]
-MemberName = Annotated[
-    str, Path(description="The member's id", examples=["billing-6f1c0e5d2b7a4c11"])
-]
 _LINE: Final = (
     '{"group":"billing","state":"stable","protocol":"cooperative","assignor":"sticky",'
     '"generation":7,"coordinator_epoch":3,"members":[…], …}\n'
@@ -52,13 +27,38 @@ _LINE: Final = (
 _HEADERS: Final = {EPOCH_HEADER: "The coordinator epoch of the answer"}
 
 
-def group_routes(coordinator: CoordinatorService) -> APIRouter:
-    """Return the routes about groups and their members."""
-    router = APIRouter(prefix="/v1", tags=[TAG])
-    _add_reading(router, coordinator)
-    _add_changes(router, coordinator)
-    _add_members(router, coordinator)
-    return router
+class GroupEndpoints(OffsetEndpoints):
+    """Implements `leadline_common.api.groups.GroupAdministration`."""
+
+    def __init__(self, coordinator: CoordinatorService) -> None:
+        self._coordinator = coordinator
+
+    def list_groups(self) -> models.Groups:
+        """Return all groups."""
+        return models.Groups(groups=[_summary(one) for one in self._coordinator.managers()])
+
+    def read_group(self, group: str) -> models.GroupBody:
+        """Return one group."""
+        return group_view(self._coordinator.manager(group), self._coordinator.epoch)
+
+    def rebalance_group(self, group: str) -> models.GroupBody:
+        """Request a rebalance."""
+        return group_view(self._coordinator.rebalance(group), self._coordinator.epoch)
+
+    async def delete_group(self, group: str) -> models.GroupGone:
+        """Delete a group without members."""
+        await self._coordinator.delete(group)
+        return models.GroupGone(group=group)
+
+    def leave_group(self, group: str, member: str) -> models.MemberGone:
+        """Remove a member that has stopped and leaves."""
+        self._coordinator.leave(group, member)
+        return models.MemberGone(group=group, member=member)
+
+    async def evict_member(self, group: str, member: str) -> models.MemberGone:
+        """Evict a member."""
+        await self._coordinator.evict(group, member)
+        return models.MemberGone(group=group, member=member)
 
 
 def export_routes(coordinator: CoordinatorService) -> APIRouter:
@@ -83,75 +83,6 @@ def export_routes(coordinator: CoordinatorService) -> APIRouter:
         return ndjson_response(request, encode_rows(rows), {EPOCH_HEADER: str(epoch)})
 
     return router
-
-
-def _add_reading(router: APIRouter, coordinator: CoordinatorService) -> None:
-    @router.get(
-        "/groups", summary="List groups", responses=error_responses(CoordinatorNotAvailable)
-    )
-    async def list_groups() -> models.Groups:
-        """List all groups by name, also those that have only offsets and no members."""
-        return models.Groups(groups=[_summary(manager) for manager in coordinator.managers()])
-
-    @router.get(
-        "/groups/{group}",
-        summary="Get a group",
-        responses=error_responses(CoordinatorNotAvailable, UnknownGroup),
-    )
-    async def read_group(group: GroupName) -> models.GroupBody:
-        """Get a group's state, members, and assignment."""
-        return group_view(coordinator.manager(group), coordinator.epoch)
-
-
-def _add_changes(router: APIRouter, coordinator: CoordinatorService) -> None:
-    @router.post(
-        "/groups/{group}/rebalance",
-        summary="Rebalance a group",
-        responses=error_responses(CoordinatorNotAvailable, UnknownGroup, ConnectionLost),
-    )
-    async def rebalance_group(group: GroupName) -> models.GroupBody:
-        """Request a rebalance, as a change of members or topics does.
-
-        If the present assignment is what the assignor computes, no member is stopped.
-        """
-        return group_view(coordinator.rebalance(group), coordinator.epoch)
-
-    @router.delete(
-        "/groups/{group}",
-        summary="Delete a group and its offsets",
-        responses=error_responses(*WRITE_ERRORS),
-    )
-    async def delete_group(group: GroupName) -> models.GroupGone:
-        """Delete a group that has no members."""
-        await coordinator.delete(group)
-        return models.GroupGone(group=group)
-
-
-def _add_members(router: APIRouter, coordinator: CoordinatorService) -> None:
-    errors = error_responses(CoordinatorNotAvailable, UnknownGroup, UnknownMember, ConnectionLost)
-
-    @router.post(
-        "/groups/{group}/members/{member}/leave",
-        summary="Leave a group",
-        responses=errors,
-    )
-    async def leave_group(group: GroupName, member: MemberName) -> models.MemberGone:
-        """Leave after stopping and committing; the partitions go to other members at once."""
-        coordinator.leave(group, member)
-        return models.MemberGone(group=group, member=member)
-
-    @router.delete(
-        "/groups/{group}/members/{member}",
-        summary="Evict a member from its group",
-        responses=errors,
-    )
-    async def evict_member(group: GroupName, member: MemberName) -> models.MemberGone:
-        """Evict a member; its partitions go to other members once it has certainly stopped.
-
-        That takes at most `group.evict.limit.ms`. A consumer that is alive joins again.
-        """
-        await coordinator.evict(group, member)
-        return models.MemberGone(group=group, member=member)
 
 
 def _summary(manager: GroupManager) -> models.GroupSummary:
@@ -186,6 +117,7 @@ def group_view(manager: GroupManager, epoch: int) -> models.GroupBody:
                 topics=member.subscription.topics,
                 pattern=member.subscription.pattern,
                 threads=member.subscription.threads,
+                topic_threads=dict(member.subscription.topic_threads),
                 connected=member.session is not None,
                 owned=group_partitions(assignment[member.id]),
             )

@@ -55,6 +55,12 @@ class WhatIfAssignment(BaseModel):
     threads: dict[Name, Annotated[int, Field(ge=1, le=1_000, strict=True)]] = Field(
         default_factory=dict, description="Threads of each member; 1 if omitted"
     )
+    topic_threads: dict[Name, dict[Name, Annotated[int, Field(ge=1, le=1_000, strict=True)]]] = (
+        Field(
+            default_factory=dict,
+            description="Threads of each member that read a topic, if not as many as in `threads`",
+        )
+    )
     instance_ids: dict[Name, Name] = Field(
         default_factory=dict,
         description="Instance ids of static members. A former and a present member with the same "
@@ -63,7 +69,8 @@ class WhatIfAssignment(BaseModel):
     generations: dict[Name, Annotated[int, Field(ge=0, strict=True)]] = Field(
         default_factory=dict,
         description="The generation of each member's `previous`. If two members had the same "
-        "partition, the one with the lower generation loses it",
+        "partition, the one with the lower generation loses it; at equal generations it has no "
+        "valid owner, and no other partition moves because of it",
     )
 
     @model_validator(mode="after")
@@ -112,6 +119,7 @@ def what_if_routes() -> APIRouter:
             body.subscriptions,
             body.previous,
             threads=body.threads,
+            topic_threads=body.topic_threads,
             instance_ids=body.instance_ids,
             generations=body.generations,
         )

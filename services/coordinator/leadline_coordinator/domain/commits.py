@@ -1,11 +1,26 @@
-"""Who may commit which offsets: the present owner under its present generation (rule R16)."""
+"""Who may commit which offsets: the present owner under its present generation (rule R16).
+
+A commit also belongs to one topic: a deleted topic may be recreated under its name (rule R1).
+The commits of one member are ordered by a sequence number that the member gives them, because
+a request may be delayed on its way, and arrive after later ones.
+"""
 
 from __future__ import annotations
 
-from leadline_client.errors import GroupNotEmpty, PartitionNotOwned, StaleGeneration
+from collections.abc import Mapping
+
+from leadline_client.errors import (
+    GroupNotEmpty,
+    PartitionNotOwned,
+    StaleGeneration,
+    TopicIdMismatch,
+    UnknownPartition,
+    UnknownTopic,
+)
 from leadline_client.wire import TopicPartition
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import GroupMember
+from leadline_coordinator.domain.records import CommittedOffset, TopicState
 
 
 def committing_member(
@@ -45,3 +60,52 @@ def check_owned(member: GroupMember | None, topic_partition: TopicPartition) -> 
     """
     if member is not None and topic_partition not in member.held:
         raise PartitionNotOwned(f"{topic_partition} is not owned by {member.id}")
+
+
+def existing_topic(
+    topics: Mapping[str, TopicState], topic_partition: TopicPartition, topic_id: str | None = None
+) -> TopicState:
+    """Return the topic of a partition; `topic_id` is the id that the caller knows, if any.
+
+    Raises:
+        UnknownTopic, UnknownPartition: it does not exist.
+        TopicIdMismatch: the topic has another id, because it was recreated.
+
+    """
+    name, number = topic_partition
+    topic = topics.get(name)
+    if topic is None:
+        raise UnknownTopic(f"topic {name!r} does not exist")
+    if number >= topic.partitions:
+        raise UnknownPartition(
+            f"topic {name!r} has {topic.partitions} partitions, not {number + 1}"
+        )
+    if topic_id not in (None, topic.topic_id):
+        raise TopicIdMismatch(f"topic {name!r} was deleted and recreated: its id is another one")
+    return topic
+
+
+def is_outdated(
+    topics: Mapping[str, TopicState], topic_partition: TopicPartition, committed: CommittedOffset
+) -> bool:
+    """Tell whether an offset belongs to a partition or to a topic that does not exist any more."""
+    topic = topics.get(topic_partition.topic)
+    if topic is None or topic_partition.partition >= topic.partitions:
+        return True
+    return committed.topic_id not in ("", topic.topic_id)
+
+
+def is_superseded(
+    member: GroupMember | None, topic_partition: TopicPartition, sequence: int | None
+) -> bool:
+    """Tell whether the member has made a later commit; if not, remember this one.
+
+    The same number again is a repetition of a request whose answer was lost. It takes effect,
+    because its first outcome may have been a failure. Without a number a commit is in the order
+    of its arrival.
+    """
+    if member is None or sequence is None:
+        return False
+    last = member.commit_sequences.get(topic_partition, sequence)
+    member.commit_sequences[topic_partition] = max(last, sequence)
+    return sequence < last

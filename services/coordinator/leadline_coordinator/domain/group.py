@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
 from leadline_client.channel import (
@@ -28,7 +27,7 @@ from leadline_client.channel import (
     group_partitions,
 )
 from leadline_client.errors import LeadlineError, UnknownMember
-from leadline_client.wire import TopicPartition
+from leadline_client.wire import GroupState, TopicPartition
 from leadline_coordinator.domain.assignors.assign import split_among_threads
 from leadline_coordinator.domain.effects import CloseMemberChannel, GroupEffect, SendToMember
 from leadline_coordinator.domain.members import (
@@ -40,19 +39,6 @@ from leadline_coordinator.domain.members import (
 from leadline_coordinator.domain.records import CommittedOffset, GroupRecord
 
 _NOTHING: Final[frozenset[TopicPartition]] = frozenset()
-
-
-class GroupState(StrEnum):
-    """What a group is doing."""
-
-    EMPTY = "empty"
-    RECOVERING = "recovering"
-    JOINING = "joining"
-    STOPPING = "stopping"
-    RECORDING = "recording"
-    STARTING = "starting"
-    STABLE = "stable"
-    FAILED = "failed"
 
 
 _SETTLED: Final = {GroupState.STABLE, GroupState.EMPTY}
@@ -101,6 +87,8 @@ class Group:
     topics: Mapping[str, int]
     """The number of partitions of every topic in the cluster."""
     offsets: Mapping[TopicPartition, CommittedOffset]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """The id of every topic in the cluster."""
     assignor: Assignor = "range"
     protocol: Protocol = "eager"
     generation: int = 0
@@ -313,19 +301,26 @@ class Group:
             assignment=group_partitions(assigned),
             offsets=tuple(self._offset(topic_partition) for topic_partition in sorted(new)),
             threads=self._threads(member, assigned),
+            topic_ids=self._ids_of({topic for topic, _ in assigned}),
         )
         self.effects.append(SendToMember(member.session.connection, start))
 
     def _offset(self, topic_partition: TopicPartition) -> StartOffset:
         committed = self.offsets.get(topic_partition)
-        if committed is None:
+        known = self.topic_ids.get(topic_partition.topic, "")
+        if committed is None or (known and committed.topic_id not in ("", known)):
             return (*topic_partition, None, None)
         return (*topic_partition, committed.offset, committed.leader_epoch)
+
+    def _ids_of(self, topics: Iterable[str]) -> tuple[tuple[str, str], ...]:
+        return tuple((topic, self.topic_ids.get(topic, "")) for topic in sorted(topics))
 
     def _threads(
         self, member: GroupMember, assigned: set[TopicPartition]
     ) -> tuple[Partitions, ...]:
-        threads = member.subscription.threads
-        if threads == 1:
+        asked = member.subscription
+        if asked.thread_count == 1:
             return ()
-        return tuple(map(group_partitions, split_among_threads(self.assignor, assigned, threads)))
+        counts = {topic: asked.threads for topic, _ in assigned} | dict(asked.topic_threads)
+        split = split_among_threads(self.assignor, assigned, asked.thread_count, counts)
+        return tuple(map(group_partitions, split))

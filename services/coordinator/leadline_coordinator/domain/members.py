@@ -124,6 +124,8 @@ class GroupMember:
     confirmed_generation: int = NO_GENERATION
     started: bool = False
     """Whether it has answered a Start of its present assignment."""
+    commit_sequences: dict[TopicPartition, int] = field(default_factory=dict)
+    """The sequence number of its last commit of each partition."""
     outdated: bool = False
     """Whether the last Start, answered or not, is not of its present or next assignment."""
 

@@ -18,9 +18,9 @@ from leadline_client.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
-from leadline_client.wire import TopicPartition
+from leadline_client.wire import GroupState, TopicPartition
 from leadline_coordinator.domain.effects import MemberRemoved
-from leadline_coordinator.domain.group import Group, GroupState
+from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import GroupLimits, GroupMember
 from leadline_coordinator.domain.records import CommittedOffset, GroupRecord, MemberSubscription
 from leadline_coordinator.domain.subscriptions import check_fits, subscription_of

@@ -18,8 +18,8 @@ from typing import Any, Final, TypeAlias
 
 from leadline_client.channel import Assignor
 from leadline_client.errors import ConsumerRebalanceFailed
-from leadline_client.wire import TopicPartition
-from leadline_coordinator.domain.group import Group, GroupState
+from leadline_client.wire import GroupState, TopicPartition
+from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.membership import GroupMembership
 from leadline_coordinator.domain.records import GroupRecord
 from leadline_coordinator.domain.subscriptions import resolve
@@ -40,6 +40,7 @@ class ComputeAssignment:
     subscriptions: Mapping[str, tuple[str, ...]]
     previous: Mapping[str, Collection[TopicPartition]]
     threads: Mapping[str, int]
+    topic_threads: Mapping[str, Mapping[str, int]]
     instance_ids: Mapping[str, str]
 
 
@@ -164,6 +165,11 @@ def _assignment_request(group: Group) -> ComputeAssignment:
         subscriptions=resolved,
         previous=group.assignment(),
         threads={name: one.threads for name, one in subscriptions.items()},
+        topic_threads={
+            name: dict(one.topic_threads)
+            for name, one in subscriptions.items()
+            if one.topic_threads
+        },
         instance_ids={
             name: one.instance_id
             for name, one in subscriptions.items()

@@ -19,23 +19,38 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What a member asked for when it joined: either topics or a pattern of topic names."""
+    """What a member asked for when it joined: topics, a pattern of topic names, or both.
+
+    It reads a topic with as many threads as `topic_threads` says, or else with `threads`.
+    """
 
     client_id: str = ""
     instance_id: str | None = None
     topics: tuple[str, ...] | None = None
     pattern: str | None = None
     threads: int = 1
+    topic_threads: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def thread_count(self) -> int:
+        """The number of threads that the member reads with."""
+        counts = [count for _, count in self.topic_threads]
+        is_default_used = self.pattern is not None or len(counts) < len(self.topics or ())
+        return max([*counts, self.threads] if is_default_used else counts, default=self.threads)
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """The offset of the next record to read; `time_ms` is when it was committed, in Unix ms."""
+    """The offset of the next record to read; `time_ms` is when it was committed, in Unix ms.
+
+    It is valid only for the topic with the id `topic_id`; empty means that the id is unknown.
+    """
 
     offset: int
     time_ms: int
     leader_epoch: int | None = None
     metadata: str = ""
+    topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +80,7 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """A group read from ZooKeeper: its record, its offsets, and the ids of their topics."""
+    """A group read from ZooKeeper: its record, and its offsets."""
 
     record: GroupRecord
     offsets: Mapping[TopicPartition, CommittedOffset]
-    topic_ids: Mapping[str, str]

@@ -53,8 +53,8 @@ def subscription_of(hello: Hello) -> MemberSubscription:
         InvalidSubscription: it is not valid; the message names the member of Hello.
 
     """
-    if (hello.topics is None) == (hello.pattern is None):
-        raise InvalidSubscription("topics: give either topics or a pattern")
+    if hello.topics is None and hello.pattern is None:
+        raise InvalidSubscription("topics: give topics, a pattern, or both")
     _check_texts(hello)
     if hello.pattern is not None:
         check_pattern(hello.pattern)
@@ -62,8 +62,7 @@ def subscription_of(hello: Hello) -> MemberSubscription:
         raise InvalidSubscription(f"topics: must name 1 to {_MAX_TOPICS} topics")
     if sum(map(len, hello.topics or ())) > _MAX_TOPICS_CHARACTERS:
         raise InvalidSubscription("topics: too many; subscribe to a pattern instead")
-    if not 0 < hello.threads <= _MAX_THREADS:
-        raise InvalidSubscription(f"threads: must be 1 to {_MAX_THREADS}")
+    _check_threads(hello)
     if hello.instance_id is not None and not 0 < len(hello.instance_id) <= _MAX_NAME:
         raise InvalidSubscription(f"instance_id: must have 1 to {_MAX_NAME} characters")
     if len(hello.client_id) > _MAX_NAME:
@@ -74,7 +73,21 @@ def subscription_of(hello: Hello) -> MemberSubscription:
         topics=None if hello.topics is None else tuple(sorted(set(hello.topics))),
         pattern=hello.pattern,
         threads=hello.threads,
+        topic_threads=tuple(sorted(hello.topic_threads)),
     )
+
+
+def _check_threads(hello: Hello) -> None:
+    if not 0 < hello.threads <= _MAX_THREADS:
+        raise InvalidSubscription(f"threads: must be 1 to {_MAX_THREADS}")
+    counts = dict(hello.topic_threads)
+    unknown = sorted(counts.keys() - set(hello.topics or ()))
+    if unknown:
+        raise InvalidSubscription(f"topic_threads: {unknown[0]!r} is not one of topics")
+    if len(counts) != len(hello.topic_threads):
+        raise InvalidSubscription("topic_threads: names a topic twice")
+    if not all(0 < count <= _MAX_THREADS for count in counts.values()):
+        raise InvalidSubscription(f"topic_threads: counts must be 1 to {_MAX_THREADS}")
 
 
 def _check_texts(hello: Hello) -> None:
@@ -146,11 +159,10 @@ def matches(pattern: str, topic: str) -> bool:
 
 def subscribed_topics(subscription: MemberSubscription, topics: Iterable[str]) -> tuple[str, ...]:
     """Return those of `topics` that a subscription asks for, by name."""
-    if subscription.pattern is not None:
-        pattern = subscription.pattern
-        return tuple(sorted(topic for topic in topics if matches(pattern, topic)))
-    wanted = set(subscription.topics or ())
-    return tuple(sorted(wanted.intersection(topics)))
+    pattern, named = subscription.pattern, frozenset(subscription.topics or ())
+    if pattern is None:
+        return tuple(sorted(named.intersection(topics)))
+    return tuple(sorted(topic for topic in topics if topic in named or matches(pattern, topic)))
 
 
 def resolve(

@@ -1,8 +1,13 @@
-"""Writing the committed offsets of a group in batches; a commit is answered once written.
+"""The committed offsets of a group: one writer, in order, in batches.
 
-While a group's write is in progress, further commits collect for the next one, with the
-newest offset of each partition. So the rate of writes is limited by the duration of a
-write and by `offsets.commit.interval.ms`, however often members commit.
+A commit is answered once written. While a write is in progress, further commits and
+deletions collect for the next one, with the newest change of each partition. So the rate of
+writes is limited by the duration of a write and by `offsets.commit.interval.ms`, however
+often members commit.
+
+A change is written until ZooKeeper has it, or until the term ends (rule R8): a write that
+fails is repeated with the next one, together with its audit entries. Whoever waited for it
+is told that its outcome is unknown.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import structlog
 
@@ -27,9 +32,12 @@ logger = structlog.get_logger(__name__)
 
 AuditOf: TypeAlias = Callable[[Mapping[TopicPartition, CommittedOffset]], AuditEntry]
 """Returns the audit entry about some offsets."""
+IsGone: TypeAlias = Callable[[TopicPartition, CommittedOffset], bool]
+"""Tells whether an offset is to be deleted."""
 
-_LEADERSHIP_LOST = "this coordinator has lost leadership; read the offsets before you retry"
-_WRITE_FAILED = "the write failed; read the offsets before you retry"
+_LEADERSHIP_LOST: Final = "this coordinator has lost leadership; read the offsets before you retry"
+_WRITE_FAILED: Final = "the write failed; read the offsets before you retry"
+_RETRY_S: Final = 0.2
 
 
 class OffsetCommitter:
@@ -40,18 +48,19 @@ class OffsetCommitter:
         context: CoordinatorContext,
         group: str,
         offsets: Mapping[TopicPartition, CommittedOffset],
-        topic_ids: Callable[[], Mapping[str, str]],
     ) -> None:
         self.offsets = dict(offsets)
+        """What is committed and valid. Changed in place, because the group holds a reference."""
         self._context = context
         self._group = group
-        self._topic_ids = topic_ids
-        self._pending: dict[TopicPartition, CommittedOffset] = {}
+        self._pending: dict[TopicPartition, CommittedOffset | None] = {}
+        self._in_flight: dict[TopicPartition, CommittedOffset | None] = {}
         self._audit: list[AuditEntry] = []
-        self._written = _Outcome()
-        self._being_written = _Outcome()
+        self._written = WriteOutcome()
+        self._being_written = WriteOutcome()
         self._being_written.end()
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def commit(
         self,
@@ -60,6 +69,8 @@ class OffsetCommitter:
     ) -> None:
         """Write offsets and audit entries; return when they are durable.
 
+        The order of the calls is the order of the commits: nothing is awaited before.
+
         Raises:
             OutcomeUnknown: the connection to ZooKeeper was lost.
             NotCoordinator: another coordinator was elected; nothing was written.
@@ -67,12 +78,7 @@ class OffsetCommitter:
         """
         self._pending.update(offsets)
         self._audit.extend(audit)
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._write_all(), name=f"commit-{self._group}")
-        written = self._written
-        await written.over.wait()
-        if written.error is not None:
-            raise written.error
+        await self._pending_write().wait()
 
     async def flush(self) -> None:
         """Return when the commits accepted so far are written, or have failed."""
@@ -80,82 +86,110 @@ class OffsetCommitter:
         for outcome in waited_for:
             await outcome.over.wait()
 
-    async def delete(
-        self, is_gone: Callable[[TopicPartition], bool], audit_of: AuditOf | None = None
-    ) -> int:
-        """Delete the offsets of the partitions that are gone, also pending ones; return how many.
+    async def delete(self, is_gone: IsGone, audit_of: AuditOf | None = None) -> int:
+        """Delete offsets, also those still to write; return how many once that is durable.
 
         Raises:
             OutcomeUnknown: the connection to ZooKeeper was lost.
             NotCoordinator: another coordinator was elected; nothing was deleted.
 
         """
-        self._drop_pending(is_gone)
-        await self._being_written.over.wait()
-        gone = [topic_partition for topic_partition in self.offsets if is_gone(topic_partition)]
+        newest = self.offsets | self._in_flight | self._pending
+        gone = {one: offset for one, offset in newest.items() if offset and is_gone(one, offset)}
         if gone:
-            context = self._context
-            with translated_store_errors():
-                audit = [] if audit_of is None else [audit_of({p: self.offsets[p] for p in gone})]
-                groups = context.store.groups
-                await groups.delete_offsets(context.term, self._group, gone, audit)
-            for topic_partition in gone:
-                self.offsets.pop(topic_partition, None)
+            self._pending.update(dict.fromkeys(gone))
+            self._audit += [] if audit_of is None else [audit_of(gone)]
+            await self._pending_write().wait()
         return len(gone)
 
+    def drop(self, is_gone: IsGone) -> None:
+        """Delete offsets that are no longer valid: from now on nobody gets them.
+
+        They are deleted from ZooKeeper afterwards, however long that takes.
+        """
+        gone: set[TopicPartition] = set()
+        for layer in (self.offsets, self._in_flight, self._pending):
+            found = [one for one, offset in layer.items() if offset and is_gone(one, offset)]
+            for topic_partition in found:
+                del layer[topic_partition]
+            gone.update(found)
+        if gone:
+            self._pending = dict.fromkeys(gone) | self._pending
+            self._pending_write()
+
     async def close(self) -> None:
-        """Drop what is not written; its commits end with an unknown outcome."""
+        """Drop what is not written, and write nothing more; commits end with an unknown outcome."""
+        self._closed = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self._written.end(StoreOutcomeUnknown(_LEADERSHIP_LOST))
 
-    def _drop_pending(self, is_gone: Callable[[TopicPartition], bool]) -> None:
-        kept = {key: offset for key, offset in self._pending.items() if not is_gone(key)}
-        if self._pending and not kept:  # no write will complete these commits
-            self._written.end()
-            self._written = _Outcome()
-            self._audit.clear()
-        self._pending = kept
+    def _pending_write(self) -> WriteOutcome:
+        """Return the outcome of the next write; start the writer if it does not run."""
+        if not self._closed and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._write_all(), name=f"commit-{self._group}")
+        return self._written
 
     async def _write_all(self) -> None:
         clock, interval_ms = self._context.clock, self._context.settings.offsets_commit_interval_ms
         while self._pending:
             begun_ms = clock.monotonic_ms()
-            batch, self._pending = self._pending, {}
-            audit, self._audit = self._audit, []
-            written, self._written = self._written, _Outcome()
-            self._being_written = written
-            try:
-                await self._write(batch, audit)
-            except LeadlineError as error:
-                written.end(error)
-            except Exception:
-                logger.exception("could not write offsets", group=self._group)
-                written.end(StoreOutcomeUnknown(_WRITE_FAILED))
-            except asyncio.CancelledError:
-                written.end(StoreOutcomeUnknown(_LEADERSHIP_LOST))
-                raise
-            else:
-                self.offsets.update(batch)
-                written.end()
+            error = await self._write_pending()
+            if isinstance(error, NotCoordinator):
+                self._written.end(error)
+                self._written = WriteOutcome()
+                return
             left_ms = begun_ms + interval_ms - clock.monotonic_ms()
-            if left_ms > 0:
-                await asyncio.sleep(left_ms / 1000)
+            pause_s = max(left_ms / 1000, 0 if error is None else _RETRY_S)
+            if pause_s > 0:
+                await asyncio.sleep(pause_s)
+
+    async def _write_pending(self) -> LeadlineError | None:
+        """Write what is pending; return why that failed. It is then pending again."""
+        self._in_flight, self._pending = self._pending, {}
+        batch, (audit, self._audit) = dict(self._in_flight), (self._audit, [])
+        self._being_written = written = self._written
+        self._written = WriteOutcome()
+        error: LeadlineError | None = StoreOutcomeUnknown(_LEADERSHIP_LOST)  # if cancelled
+        try:
+            error = await self._write(batch, audit)
+        finally:
+            if error is None:
+                self._apply(self._in_flight)
+            else:
+                self._pending = self._in_flight | self._pending
+                self._audit[:0] = audit
+            self._in_flight = {}
+            written.end(error)
+        return error
+
+    def _apply(self, written: Mapping[TopicPartition, CommittedOffset | None]) -> None:
+        for topic_partition, offset in written.items():
+            if offset is None:
+                self.offsets.pop(topic_partition, None)
+            else:
+                self.offsets[topic_partition] = offset
 
     async def _write(
-        self, batch: Mapping[TopicPartition, CommittedOffset], audit: Sequence[AuditEntry]
-    ) -> None:
-        context, topic_ids = self._context, self._topic_ids()
-        groups, outcome = context.store.groups, "written"
+        self,
+        batch: Mapping[TopicPartition, CommittedOffset | None],
+        audit: Sequence[AuditEntry],
+    ) -> LeadlineError | None:
+        """Write a batch; return why that failed."""
+        context = self._context
+        groups, outcome, failure = context.store.groups, "written", None
         try:
             with context.metrics.commit_seconds.time(), translated_store_errors():
-                await groups.write_offsets(context.term, self._group, batch, topic_ids, audit)
+                await groups.write_offsets(context.term, self._group, batch, audit)
         except LeadlineError as error:
-            outcome = error.outcome
-            raise
-        finally:
-            context.metrics.commits.labels(outcome).inc(len(batch))
+            outcome, failure = error.outcome, error
+        except Exception:
+            logger.exception("could not write offsets", group=self._group)
+            outcome, failure = "unknown", StoreOutcomeUnknown(_WRITE_FAILED)
+        commits = sum(offset is not None for offset in batch.values())
+        context.metrics.commits.labels(outcome).inc(commits)
+        return failure
 
 
 @contextmanager
@@ -174,8 +208,8 @@ def translated_store_errors() -> Iterator[None]:
 
 
 @dataclass(slots=True)
-class _Outcome:
-    """The outcome of one write, for all commits that wait for it."""
+class WriteOutcome:
+    """The outcome of one write, for all that wait for it."""
 
     over: asyncio.Event = field(default_factory=asyncio.Event)
     error: LeadlineError | None = None
@@ -185,3 +219,9 @@ class _Outcome:
         if not self.over.is_set():
             self.error = error
             self.over.set()
+
+    async def wait(self) -> None:
+        """Wait for the end; raise its error."""
+        await self.over.wait()
+        if self.error is not None:
+            raise self.error

@@ -18,19 +18,26 @@ from typing import Any, Final
 import structlog
 
 from leadline_client.channel import Hello
-from leadline_client.errors import LeadlineError, UnknownGroup
+from leadline_client.errors import (
+    GroupNotEmpty,
+    NotCoordinator,
+    RebalanceInProgress,
+    StoreOutcomeUnknown,
+    UnknownGroup,
+)
 from leadline_client.wire import TopicPartition
 from leadline_common.cause import cause_scope, new_cause
 from leadline_common.leader_election import TermEnded
 from leadline_common.settings import CoordinatorSettings
 from leadline_common.zk.errors import ZkError
+from leadline_coordinator.domain.commits import is_outdated
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import GroupLimits
 from leadline_coordinator.domain.membership import GroupMembership, restored
-from leadline_coordinator.domain.records import StoredGroup
+from leadline_coordinator.domain.records import CommittedOffset, StoredGroup
 from leadline_coordinator.domain.subscriptions import TopicSubscriptionIndex, check_group_name
-from leadline_coordinator.runtime.audit import OPERATOR, group_entry, offsets_by_topic
-from leadline_coordinator.runtime.committer import OffsetCommitter, translated_store_errors
+from leadline_coordinator.runtime.audit import OPERATOR
+from leadline_coordinator.runtime.committer import OffsetCommitter, WriteOutcome
 from leadline_coordinator.runtime.context import CoordinatorContext
 from leadline_coordinator.runtime.group_manager import Channel, GroupManager
 from leadline_coordinator.runtime.topics import TopicListeners
@@ -38,6 +45,8 @@ from leadline_coordinator.runtime.topics import TopicListeners
 logger = structlog.get_logger(__name__)
 
 _TICK_S: Final = 0.05
+_SETTLE_S: Final = 5.0
+"""How long a deletion waits for the rebalance that records that the last member has left."""
 
 
 class Coordinator:
@@ -48,6 +57,8 @@ class Coordinator:
         self.ready = asyncio.Event()
         self.groups: dict[str, GroupManager] = {}
         self.groups_being_rebalanced: set[str] = set()
+        self._handled = asyncio.Event()
+        """Set whenever a group has left `groups_being_rebalanced`."""
         self.rebalance_request_queue: asyncio.Queue[str] = asyncio.Queue()
         self.subscription_index = TopicSubscriptionIndex()
         self.topics = TopicListeners(context, self.on_topic_change, self._subscribed)
@@ -89,9 +100,8 @@ class Coordinator:
         await self.topics.read()
         for one in stored:
             self._restore(one)
-        for one in stored:
-            manager = self.groups[one.record.name]
-            await self._drop_offsets_of_other_topics(manager, one.topic_ids)
+        for manager in list(self.groups.values()):
+            manager.committer.drop(self._is_outdated)
             manager.apply_effects()
         self.ready.set()
         logger.info("groups loaded", count=len(self.groups))
@@ -190,31 +200,49 @@ class Coordinator:
     async def delete(self, name: str, *, actor: str = OPERATOR, reason: str = "") -> None:
         """Delete a group without members, with everything recorded about it.
 
+        Until that is done nobody joins the group, and nothing is committed: the group that
+        comes afterwards is another one. A deletion that has begun is finished, also if its
+        outcome is unknown to the caller.
+
         Raises:
             UnknownGroup: there is no such group.
+            GroupNotEmpty: it has members.
+            RebalanceInProgress: it is being deleted, or has not been recorded as empty in time.
             OutcomeUnknown: the connection to ZooKeeper was lost.
-            NotCoordinator: another coordinator was elected; nothing was deleted.
+            NotCoordinator: another coordinator was elected.
 
         """
-        manager = self.manager(name)
-        await manager.committer.flush()
-        offsets = {key: value.offset for key, value in manager.committer.offsets.items()}
-        before = offsets_by_topic(offsets)
-        entry = group_entry(
-            self.context, "group_deleted", name, actor=actor, reason=reason, before=before
-        )
-        with translated_store_errors():
-            await self.context.store.groups.delete_group(self.context.term, name, [entry])
-        if self.groups.get(name) is manager and not manager.group.is_active:
-            del self.groups[name]
-            self.subscription_index.update(name, ())
-            self.context.metrics.forget(name)
+        manager = await self._manager_without_members(name)
+        manager.begin_deletion()
+        outcome = WriteOutcome()
+        deletion = self._finish_deletion(manager, outcome, actor=actor, reason=reason)
+        self._run_watched(deletion, f"delete-{name}")
+        await outcome.wait()
+
+    async def _manager_without_members(self, name: str) -> GroupManager:
+        """Return the manager of an empty group, once the last rebalance has recorded that."""
+        give_up = asyncio.get_running_loop().time() + _SETTLE_S
+        while True:
+            if self._term_ended.done():
+                raise NotCoordinator("this coordinator has lost leadership")
+            manager = self.manager(name)
+            if manager.group.is_active:
+                raise GroupNotEmpty(f"group {name!r} has members: stop them first")
+            if name not in self.groups_being_rebalanced:
+                return manager
+            self._handled.clear()
+            try:
+                async with asyncio.timeout_at(give_up):
+                    await self._handled.wait()
+            except TimeoutError:
+                text = f"the last members of group {name!r} have just left, try again"
+                raise RebalanceInProgress(text) from None
 
     # -- listeners -------------------------------------------------------------
 
     def on_group_change(self, name: str) -> None:
         """Add a new group (the document's GroupChangeListener)."""
-        committer = OffsetCommitter(self.context, name, {}, self.topics.ids)
+        committer = OffsetCommitter(self.context, name, {})
         epoch, counts = self.context.term.epoch, self.topics.counts
         group = Group(name, epoch, self._limits, counts, committer.offsets)
         self._add(group, committer)
@@ -240,8 +268,15 @@ class Coordinator:
         This is both TopicChangeListener and TopicPartitionChangeListener of the document.
         The offsets of a topic in `gone`, from that partition on, are no longer valid.
         """
-        if gone and self.ready.is_set():
-            self._run_watched(self._drop_offsets(gone), "drop-offsets")
+
+        def is_invalid(one: TopicPartition, committed: CommittedOffset) -> bool:
+            if one.topic not in topics:
+                return False
+            left = gone.get(one.topic, one.partition + 1)
+            return one.partition >= left or self._is_outdated(one, committed)
+
+        for each in self.groups.values():
+            each.committer.drop(is_invalid)
         index = self.subscription_index
         for name, topic in sorted((name, t) for t in topics for name in index.groups_of(t)):
             manager = self.groups.get(name)
@@ -273,10 +308,11 @@ class Coordinator:
                         manager.group.request_rebalance("the members' subscriptions have changed")
         finally:
             self.groups_being_rebalanced.discard(name)
+            self._handled.set()
 
     def _restore(self, stored: StoredGroup) -> None:
         record = stored.record
-        committer = OffsetCommitter(self.context, record.name, stored.offsets, self.topics.ids)
+        committer = OffsetCommitter(self.context, record.name, stored.offsets)
         group = restored(
             record,
             self.context.term.epoch,
@@ -290,33 +326,28 @@ class Coordinator:
         self._add(group, committer)
 
     def _add(self, group: Group, committer: OffsetCommitter) -> None:
+        group.topic_ids = self.topics.topic_ids
         members, request = GroupMembership(group), self.try_to_request_rebalance
         self.groups[group.name] = GroupManager(self.context, group, members, committer, request)
 
-    async def _drop_offsets(self, topics: Mapping[str, int]) -> None:
-        """Delete the offsets of deleted partitions; the next coordinator deletes what is left."""
-
-        def is_gone(one: TopicPartition) -> bool:
-            return one.topic in topics and one.partition >= topics[one.topic]
-
-        for manager in list(self.groups.values()):
-            try:
-                await manager.committer.delete(is_gone)
-            except LeadlineError as problem:
-                name, reason = manager.group.name, str(problem)
-                logger.warning("could not delete offsets", group=name, reason=reason)
-
-    async def _drop_offsets_of_other_topics(
-        self, manager: GroupManager, topic_ids: Mapping[str, str]
+    async def _finish_deletion(
+        self, manager: GroupManager, outcome: WriteOutcome, *, actor: str, reason: str
     ) -> None:
-        """Delete offsets of what was deleted, or recreated, while no coordinator was active."""
-        ids, counts = self.topics.ids(), self.topics.counts
+        name = manager.group.name
+        try:
+            await manager.delete(outcome, actor=actor, reason=reason)
+            del self.groups[name]
+            self.subscription_index.update(name, ())
+            self.context.metrics.forget(name)
+            outcome.end()
+        finally:
+            reason = "this coordinator has lost leadership; read the groups before you retry"
+            outcome.end(StoreOutcomeUnknown(reason))
 
-        def is_gone(one: TopicPartition) -> bool:
-            is_another = topic_ids.get(one.topic) not in ("", ids.get(one.topic))
-            return is_another or one.partition >= counts.get(one.topic, one.partition + 1)
-
-        await manager.committer.delete(is_gone)
+    def _is_outdated(self, one: TopicPartition, committed: CommittedOffset) -> bool:
+        """Tell whether an offset is of a deleted partition, or of an earlier topic of its name."""
+        is_readable = one.topic not in self.topics.unreadable
+        return is_readable and is_outdated(self.topics.topics, one, committed)
 
 
 def group_limits(settings: CoordinatorSettings) -> GroupLimits:

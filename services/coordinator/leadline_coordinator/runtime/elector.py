@@ -10,12 +10,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
 
 from leadline_common import consumer_znodes
 from leadline_common.clock import Clock
 from leadline_common.consumer_znodes import CoordinatorRegistration
 from leadline_common.leader_election import Claim, LeaderElection, LeadershipTerm
 from leadline_common.settings import CoordinatorSettings
+from leadline_common.zk.errors import ZkError
 from leadline_coordinator.runtime.context import CoordinatorContext, CoordinatorMetrics
 from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.maintenance import GroupMaintenance
@@ -30,6 +32,9 @@ class CoordinatorDependencies:
     brokers: BrokerClient
     clock: Clock
     new_id: Callable[[], str]
+
+
+_CLUSTER_ID_POLL_S: Final = 0.2
 
 
 class CoordinatorElector:
@@ -49,6 +54,7 @@ class CoordinatorElector:
         self.url = url
         self.metrics = metrics
         self.coordinator: Coordinator | None = None
+        self.cluster_id = ""
         self.election: LeaderElection[CoordinatorStore] = LeaderElection(self)
         self._dependencies = dependencies
 
@@ -60,9 +66,24 @@ class CoordinatorElector:
 
     @contextlib.asynccontextmanager
     async def prepared(self, store: CoordinatorStore) -> AsyncIterator[None]:
-        """Create the nodes that must exist. Nothing runs on a standby."""
+        """Create the nodes that must exist, and read the cluster's id meanwhile."""
         await store.prepare()
-        yield
+        reading = asyncio.create_task(self._read_cluster_id(store), name="cluster-id")
+        try:
+            yield
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _read_cluster_id(self, store: CoordinatorStore) -> None:
+        """Read the id; the first controller of a new cluster may not have written it yet."""
+        found = ""
+        while not found:
+            with contextlib.suppress(ZkError):
+                found = await store.cluster_id()
+            if not found:
+                await asyncio.sleep(_CLUSTER_ID_POLL_S)
+        self.cluster_id = found
 
     def claim(self) -> Claim:
         """Return the registration."""

@@ -17,8 +17,11 @@ from typing import Any, Final
 import structlog
 
 from leadline_client.channel import FromCoordinator, Hello, Pong, Started, Stop, Stopped, encode
+from leadline_client.errors import NotCoordinator, RebalanceInProgress, StoreOutcomeUnknown
 from leadline_client.wire import TopicPartition
+from leadline_common.leader_election import TermEnded
 from leadline_common.zk.errors import ConnectionLoss
+from leadline_common.znodes import AuditEntry
 from leadline_coordinator.domain.assignors.assign import assign
 from leadline_coordinator.domain.effects import CloseMemberChannel, MemberRemoved, SendToMember
 from leadline_coordinator.domain.group import Group
@@ -33,7 +36,12 @@ from leadline_coordinator.domain.rebalance import (
     handle_rebalance_request,
 )
 from leadline_coordinator.domain.records import GroupRecord
-from leadline_coordinator.runtime.committer import OffsetCommitter
+from leadline_coordinator.runtime.audit import group_entry, offsets_by_topic
+from leadline_coordinator.runtime.committer import (
+    OffsetCommitter,
+    WriteOutcome,
+    translated_store_errors,
+)
 from leadline_coordinator.runtime.context import CoordinatorContext
 
 logger = structlog.get_logger(__name__)
@@ -86,9 +94,11 @@ class GroupManager:
     _request_rebalance: Callable[[str], None]
     rebalancing_since_ms: int | None = None
     """In Unix ms."""
+    is_being_deleted: bool = False
     _channels: dict[int, Channel] = field(default_factory=dict)
     _answered: asyncio.Event = field(default_factory=asyncio.Event)
     _begun_ms: int = 0
+    _recording: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     # -- events of members -----------------------------------------------------
 
@@ -99,6 +109,7 @@ class GroupManager:
             LeadlineError: the group refuses it; the channel is not the group's.
 
         """
+        self.check_exists()
         self._channels[channel.number] = channel
         try:
             self.members.on_hello(hello, channel.number, self._new_member_id(hello), self._now())
@@ -210,6 +221,7 @@ class GroupManager:
                 step.subscriptions,
                 step.previous,
                 threads=step.threads,
+                topic_threads=step.topic_threads,
                 instance_ids=step.instance_ids,
             ).assignment
 
@@ -219,18 +231,25 @@ class GroupManager:
         return await asyncio.to_thread(compute)
 
     async def record(self, record: GroupRecord) -> None:
-        """Write all commits accepted so far, then the record of the group."""
-        await self.committer.flush()
-        if not record.members:
-            group = self.group
-            group.empty_since_wall_ms = group.empty_since_wall_ms or self._context.clock.wall_ms()
-            record = replace(record, empty_since_ms=group.empty_since_wall_ms)
-        while True:
-            with suppress(ConnectionLoss):
-                await self._context.store.groups.record(self._context.term, record)
-                return
-            # The outcome is unknown, and writing the same again is harmless (rule R7).
-            await asyncio.sleep(_RETRY_S)
+        """Write all commits accepted so far, then the record of the group.
+
+        Raises:
+            RebalanceInProgress: the group is being deleted.
+
+        """
+        async with self._recording:
+            self.check_exists()
+            await self.committer.flush()
+            if not record.members:
+                group, now_ms = self.group, self._context.clock.wall_ms()
+                group.empty_since_wall_ms = group.empty_since_wall_ms or now_ms
+                record = replace(record, empty_since_ms=group.empty_since_wall_ms)
+            while True:
+                with suppress(ConnectionLoss):
+                    await self._context.store.groups.record(self._context.term, record)
+                    return
+                # The outcome is unknown, and writing the same again is harmless (rule R7).
+                await asyncio.sleep(_RETRY_S)
 
     async def _await_answers(self, within_ms: int | None) -> None:
         timeout_s = None if within_ms is None else within_ms / 1000
@@ -251,4 +270,65 @@ class GroupManager:
             generation=self.group.generation,
             moved=moved,
             reason=self.group.rebalance_reason,
+        )
+
+    # -- deletion --------------------------------------------------------------
+
+    def check_exists(self) -> None:
+        """Refuse what would join, commit to, or change a group that is being deleted.
+
+        Raises:
+            RebalanceInProgress: it is.
+
+        """
+        if self.is_being_deleted:
+            raise RebalanceInProgress(f"group {self.group.name!r} is being deleted: try again")
+
+    def begin_deletion(self) -> None:
+        """Accept no members and no commits from now on; the group must have no members.
+
+        Raises:
+            RebalanceInProgress: the group is being deleted already.
+
+        """
+        self.check_exists()
+        self.is_being_deleted = True
+
+    async def delete(self, outcome: WriteOutcome, *, actor: str, reason: str) -> None:
+        """Delete what is recorded, after all writes that were accepted before.
+
+        A failed attempt ends `outcome`, and is repeated: nothing less may be left in ZooKeeper
+        than in memory, and the other way around.
+
+        Raises:
+            TermEnded: another coordinator has been elected.
+
+        """
+        async with self._recording:
+            await self.committer.flush()
+            await self.committer.close()
+            entry = self._deletion_entry(actor, reason)
+            while True:
+                try:
+                    with translated_store_errors():
+                        groups = self._context.store.groups
+                        await groups.delete_group(self._context.term, self.group.name, [entry])
+                except NotCoordinator as error:
+                    outcome.end(error)
+                    raise TermEnded(error.message) from error
+                except StoreOutcomeUnknown as error:
+                    outcome.end(error)
+                    await asyncio.sleep(_RETRY_S)
+                else:
+                    return
+
+    def _deletion_entry(self, actor: str, reason: str) -> AuditEntry:
+        offsets = {one: committed.offset for one, committed in self.committer.offsets.items()}
+        return group_entry(
+            self._context,
+            "group_deleted",
+            self.group.name,
+            actor=actor,
+            reason=reason,
+            before=offsets_by_topic(offsets),
         )

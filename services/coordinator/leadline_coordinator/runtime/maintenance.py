@@ -77,7 +77,8 @@ class GroupMaintenance:
     def _is_idle_for(self, manager: GroupManager, retention_ms: int) -> bool:
         """Tell whether a group has had neither members nor commits for `retention_ms`."""
         name, since_ms = manager.group.name, manager.group.empty_since_wall_ms
-        if manager.group.is_active or name in self._coordinator.groups_being_rebalanced:
+        is_rebalanced = name in self._coordinator.groups_being_rebalanced
+        if manager.group.is_active or manager.is_being_deleted or is_rebalanced:
             return False
         offsets = manager.committer.offsets.values()
         last_ms = max((offset.time_ms for offset in offsets), default=0)

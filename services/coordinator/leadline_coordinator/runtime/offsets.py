@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, TypeAlias
-
-import msgspec
 
 from leadline_client.errors import (
     GroupNotEmpty,
@@ -14,15 +11,19 @@ from leadline_client.errors import (
     LeaderNotAvailable,
     LeadlineError,
     OffsetOutOfRange,
-    UnknownPartition,
-    UnknownTopic,
 )
 from leadline_client.wire import TopicPartition
+from leadline_common.group_commits import CommitRequest, OffsetToCommit, ResetTo
 from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry
-from leadline_coordinator.domain.commits import check_owned, committing_member
+from leadline_coordinator.domain.commits import (
+    check_owned,
+    committing_member,
+    existing_topic,
+    is_superseded,
+)
 from leadline_coordinator.domain.members import GroupMember
-from leadline_coordinator.domain.records import CommittedOffset, Ends
+from leadline_coordinator.domain.records import CommittedOffset, Ends, TopicState
 from leadline_coordinator.runtime.audit import (
     group_entry,
     offsets_by_topic,
@@ -33,37 +34,13 @@ from leadline_coordinator.runtime.committer import translated_store_errors
 from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.group_manager import GroupManager
 
-ResetTo: TypeAlias = Literal["earliest", "latest", "timestamp", "offsets"]
 
+@dataclass(frozen=True, slots=True)
+class CommitOutcome:
+    """The outcome for one offset: refused, superseded by a later commit, or durable."""
 
-MAX_ROWS: Final = 100_000
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
-Number = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
-Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-
-
-class OffsetToCommit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The offset of the next record to read, and the leader epoch of the record before it."""
-
-    topic: Name
-    partition: Number
-    offset: Offset
-    leader_epoch: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    metadata: Annotated[str, msgspec.Meta(max_length=4_096)] = ""
-
-
-class CommitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Offsets to commit, and the member that commits; without one for a group without members."""
-
-    offsets: Annotated[tuple[OffsetToCommit, ...], msgspec.Meta(min_length=1, max_length=MAX_ROWS)]
-    member: str | None = None
-    generation: int | None = None
-    coordinator_epoch: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse a member without generation or coordinator epoch."""
-        if self.member is not None and None in (self.generation, self.coordinator_epoch):
-            raise ValueError("member requires generation and coordinator_epoch")
+    refusal: LeadlineError | None = None
+    superseded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,33 +83,50 @@ class GroupOffsets:
         self._coordinator = coordinator
         self._context = coordinator.context
 
-    async def commit(self, group: str, request: CommitRequest) -> list[LeadlineError | None]:
-        """Commit offsets; return for each its refusal, or None if it is durable.
+    async def commit(self, group: str, request: CommitRequest) -> list[CommitOutcome]:
+        """Commit offsets; return the outcome of each.
 
         Raises:
             UnknownMember, StaleGeneration, GroupNotEmpty: the caller may not commit.
+            RebalanceInProgress: the group is being deleted.
             OutcomeUnknown: the connection to ZooKeeper was lost.
 
         """
         member = self._member(group, request)
-        now_ms = self._context.clock.wall_ms()
-        refusals: list[LeadlineError | None] = []
+        outcomes: list[CommitOutcome] = []
         accepted: dict[TopicPartition, CommittedOffset] = {}
         for new in request.offsets:
             topic_partition = TopicPartition(new.topic, new.partition)
             try:
-                self._check_exists(topic_partition)
-                check_owned(member, topic_partition)
+                committed = self._acceptable(new, member, request.topic_ids.get(new.topic))
             except LeadlineError as refusal:
                 self._context.metrics.commits.labels("refused").inc()
-                refusals.append(refusal)
-            else:
-                committed = CommittedOffset(new.offset, now_ms, new.leader_epoch, new.metadata)
+                outcomes.append(CommitOutcome(refusal))
+                continue
+            superseded = is_superseded(member, topic_partition, request.sequence)
+            outcomes.append(CommitOutcome(superseded=superseded))
+            if not superseded:
                 accepted[topic_partition] = committed
-                refusals.append(None)
         if accepted:
-            await (await self._manager_for_writing(group)).committer.commit(accepted)
-        return refusals
+            await (await self._manager_for_writing(group, member)).committer.commit(accepted)
+        return outcomes
+
+    def _acceptable(
+        self, new: OffsetToCommit, member: GroupMember | None, topic_id: str | None
+    ) -> CommittedOffset:
+        """Return an offset as it is committed.
+
+        Raises:
+            LeadlineError: it may not be committed.
+
+        """
+        topic_partition = TopicPartition(new.topic, new.partition)
+        topic = self._existing(topic_partition, topic_id)
+        check_owned(member, topic_partition)
+        now_ms = self._context.clock.wall_ms()
+        return CommittedOffset(
+            new.offset, now_ms, new.leader_epoch, new.metadata, topic_id=topic.topic_id
+        )
 
     async def reset(
         self,
@@ -154,22 +148,26 @@ class GroupOffsets:
             UnknownTopic, UnknownPartition: there is no such partition.
             OffsetOutOfRange: an explicit offset is not in the log.
             LeaderNotAvailable: the leader of a partition does not answer.
+            RebalanceInProgress: the group is being deleted.
+            TopicIdMismatch: a topic was recreated meanwhile.
 
         """
         async with refusals_audited(self._context, "reset_offsets", group):
+            ids = dict(self._coordinator.topics.topic_ids)
             changes = await self._plan_reset(group, to, topic_partitions, timestamp, offsets or {})
             if dry_run:
                 entry = self._reset_entry("reset_offsets", group, changes, outcome="dry_run")
                 await write_audit(self._context, entry)
             if dry_run or not changes:
                 return changes
-            manager = await self._manager_for_writing(group)
-            _check_inactive(manager)  # a consumer may have joined while the brokers were asked
+            manager = await self._manager_for_writing(group, None)
             now_ms = self._context.clock.wall_ms()
-            await manager.committer.commit(
-                {one.topic_partition: CommittedOffset(one.offset, now_ms) for one in changes},
-                [self._reset_entry("offsets_reset", group, changes)],
-            )
+            new = {}
+            for one in changes:
+                topic_id = self._existing(one.topic_partition, ids[one.topic]).topic_id
+                new[one.topic_partition] = CommittedOffset(one.offset, now_ms, topic_id=topic_id)
+            entry = self._reset_entry("offsets_reset", group, changes)
+            await manager.committer.commit(new, [entry])
         return changes
 
     async def _plan_reset(
@@ -184,7 +182,7 @@ class GroupOffsets:
         before = self._committed(group, is_new=bool(topic_partitions or offsets))
         wanted = set(topic_partitions or offsets or before)
         for topic_partition in wanted:
-            self._check_exists(topic_partition)
+            self._existing(topic_partition)
         ends = await self._ends(wanted, timestamp)
         missing = sorted(wanted - ends.keys())
         if missing:
@@ -228,6 +226,7 @@ class GroupOffsets:
 
         Raises:
             GroupNotEmpty: it has members.
+            RebalanceInProgress: the group is being deleted.
 
         """
 
@@ -237,9 +236,10 @@ class GroupOffsets:
 
         async with refusals_audited(self._context, "delete_offsets", group):
             manager = self._coordinator.manager(group)
+            manager.check_exists()
             _check_inactive(manager)
             return await manager.committer.delete(
-                lambda topic_partition: topic is None or topic_partition.topic == topic, audit_of
+                lambda topic_partition, _: topic is None or topic_partition.topic == topic, audit_of
             )
 
     async def _ends(
@@ -257,33 +257,41 @@ class GroupOffsets:
         """Return the member that commits; None if none is named and the group has none."""
         if by.member is None and group not in self._coordinator.groups:
             return None
-        state = self._coordinator.manager(group).group
-        return committing_member(state, by.member, by.generation, by.coordinator_epoch)
+        manager = self._coordinator.manager(group)
+        manager.check_exists()
+        return committing_member(manager.group, by.member, by.generation, by.coordinator_epoch)
 
     def _committed(self, group: str, *, is_new: bool) -> Mapping[TopicPartition, CommittedOffset]:
         """Return the offsets of a group without members; none if it does not exist yet."""
         if is_new and group not in self._coordinator.groups:
             return {}
         manager = self._coordinator.manager(group)
+        manager.check_exists()
         _check_inactive(manager)
         return manager.committer.offsets
 
-    async def _manager_for_writing(self, group: str) -> GroupManager:
-        """Return the manager of a group; create and record the group if it does not exist."""
+    async def _manager_for_writing(self, group: str, member: GroupMember | None) -> GroupManager:
+        """Return the manager of a group; create and record the group if it does not exist.
+
+        Nothing is awaited for a group that exists, so that commits keep their order.
+
+        Raises:
+            GroupNotEmpty: without a member, if a consumer has joined meanwhile.
+            RebalanceInProgress: the group is being deleted.
+
+        """
         is_new = group not in self._coordinator.groups
         manager = self._coordinator.manager_or_new(group)
         if is_new:
             with translated_store_errors():
                 await manager.record(manager.group.record())
+        manager.check_exists()
+        if member is None:
+            _check_inactive(manager)
         return manager
 
-    def _check_exists(self, topic_partition: TopicPartition) -> None:
-        topic, number = topic_partition
-        count = self._coordinator.topics.counts.get(topic)
-        if count is None:
-            raise UnknownTopic(f"topic {topic!r} does not exist")
-        if number >= count:
-            raise UnknownPartition(f"topic {topic!r} has {count} partitions, not {number + 1}")
+    def _existing(self, one: TopicPartition, topic_id: str | None = None) -> TopicState:
+        return existing_topic(self._coordinator.topics.topics, one, topic_id)
 
 
 def _check_inactive(manager: GroupManager) -> None:

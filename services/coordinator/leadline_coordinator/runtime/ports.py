@@ -36,25 +36,18 @@ class GroupStore(Protocol):
         self,
         term: LeadershipTerm,
         group: str,
-        offsets: Mapping[TopicPartition, CommittedOffset],
-        topic_ids: Mapping[str, str],
+        offsets: Mapping[TopicPartition, CommittedOffset | None],
         audit: Sequence[AuditEntry] = (),
     ) -> None:
-        """Write committed offsets."""
-
-    async def delete_offsets(
-        self,
-        term: LeadershipTerm,
-        group: str,
-        topic_partitions: Collection[TopicPartition],
-        audit: Sequence[AuditEntry] = (),
-    ) -> None:
-        """Delete committed offsets."""
+        """Write committed offsets, and delete those that are None."""
 
     async def delete_group(
         self, term: LeadershipTerm, group: str, audit: Sequence[AuditEntry] = ()
     ) -> None:
-        """Delete a group with everything recorded about it."""
+        """Delete a group with everything recorded about it; a group that is gone is no error.
+
+        Nothing else may write to the group at the same time.
+        """
 
     async def write_audit(self, term: LeadershipTerm, entry: AuditEntry) -> None:
         """Write an audit entry alone."""
@@ -66,6 +59,9 @@ class CoordinatorStore(ElectionSession, Protocol):
     @property
     def groups(self) -> GroupStore:
         """The groups."""
+
+    async def cluster_id(self) -> str:
+        """Return the cluster's id, "" until the first controller has written it."""
 
     async def prepare(self) -> None:
         """Create the nodes that must exist."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Final
 
 from leadline_client.channel import Hello, Pong, Started, Stopped
 from leadline_client.errors import (
     CoordinatorNotAvailable,
-    GroupNotEmpty,
     NotCoordinator,
     UnknownMember,
     UnknownTopic,
 )
 from leadline_client.wire import TopicPartition
 from leadline_common.leader_election import Leader
+from leadline_common.zk.errors import ZkError
 from leadline_coordinator.runtime.audit import group_entry, refusals_audited, write_audit
 from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.elector import CoordinatorElector
@@ -46,6 +47,10 @@ class CoordinatorService:
         """The URL of this coordinator."""
         return self._elector.url
 
+    def cluster_id(self) -> str:
+        """Return the id of the cluster in ZooKeeper, "" until it was read."""
+        return self._elector.cluster_id
+
     @property
     def is_active(self) -> bool:
         """Whether this process is the active coordinator, and has loaded every group."""
@@ -70,6 +75,15 @@ class CoordinatorService:
         if active.id == self.id:
             raise CoordinatorNotAvailable(_LOADING)
         return active.url
+
+    async def broker_url(self) -> str | None:
+        """Return the URL of a live broker, None if ZooKeeper has none or does not answer."""
+        store = self._elector.election.session
+        if store is None:
+            return None
+        with suppress(ZkError):
+            return next(iter(sorted(await store.broker_urls())), None)
+        return None
 
     def problems(self) -> Iterator[str]:
         """Yield why requests cannot be served."""
@@ -199,6 +213,7 @@ class CoordinatorService:
 
         """
         manager = self.manager(group)
+        manager.check_exists()
         manager.group.request_rebalance("requested by an operator")
         manager.apply_effects()
         return manager
@@ -207,16 +222,11 @@ class CoordinatorService:
         """Delete a group without members, with its offsets.
 
         Raises:
-            UnknownGroup: there is no such group.
-            GroupNotEmpty: it has members.
-            OutcomeUnknown: the connection to ZooKeeper was lost.
+            LeadlineError: see `Coordinator.delete`.
 
         """
         coordinator = self._active()
         async with refusals_audited(coordinator.context, "delete_group", group):
-            manager = coordinator.manager(group)
-            if manager.group.is_active or group in coordinator.groups_being_rebalanced:
-                raise GroupNotEmpty(f"group {group!r} has members: stop them first")
             await coordinator.delete(group)
 
     def _active(self) -> Coordinator:

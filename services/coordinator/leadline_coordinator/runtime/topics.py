@@ -24,7 +24,10 @@ logger = structlog.get_logger(__name__)
 
 @dataclass(eq=False)
 class TopicListeners:
-    """The topics of the cluster. `counts` is changed in place, because groups hold a reference.
+    """The topics of the cluster.
+
+    `counts` and `topic_ids` are changed in place, because groups hold references. `unreadable`
+    are topics that exist, but whose state was never readable.
 
     `on_change(changed, gone)` is called with the topics that changed. `gone` maps those of
     them that lost partitions to the first lost one: 0 if the topic was deleted, or deleted
@@ -36,13 +39,11 @@ class TopicListeners:
     _subscribed: Callable[[Iterable[str]], set[str]]
     topics: dict[str, TopicState] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    unreadable: frozenset[str] = frozenset()
     _triggered: asyncio.Event = field(default_factory=asyncio.Event)
     _callbacks: dict[str, Callable[[], None]] = field(default_factory=dict)
     _watched: set[str] = field(default_factory=set)
-
-    def ids(self) -> dict[str, str]:
-        """Return the ids of the topics."""
-        return {name: state.topic_id for name, state in self.topics.items()}
 
     def trigger(self) -> None:
         """Read everything again soon."""
@@ -64,6 +65,7 @@ class TopicListeners:
         for name in names:  # an unreadable topic is not a deleted one
             if name not in found and name in self.topics:
                 found[name] = self.topics[name]
+        self.unreadable = frozenset(names) - found.keys()
         self._apply_read(found)
 
     async def run(self) -> None:
@@ -91,6 +93,8 @@ class TopicListeners:
         }
         self.counts.clear()
         self.counts.update({name: state.partitions for name, state in found.items()})
+        self.topic_ids.clear()
+        self.topic_ids.update({name: state.topic_id for name, state in found.items()})
         gone = {
             name: left
             for name in changed & before.keys()

@@ -9,6 +9,7 @@ when it restarts under a new member id.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from itertools import starmap
 
 import msgspec
 
@@ -31,6 +32,12 @@ class GroupSpec(msgspec.Struct, frozen=True):
     """The topics of `topics` that each member asked for."""
     threads: Mapping[str, int]
     """The number of threads that each member reads with, 1 or more."""
+    topic_threads: Mapping[str, Mapping[str, int]]
+    """The number of them that read a topic, by member and topic, if not all do."""
+
+    def threads_of(self, member: str, topic: str) -> int:
+        """Return the number of threads with which a member reads a topic."""
+        return self.topic_threads.get(member, {}).get(topic, self.threads[member])
 
     def partitions(self) -> Iterable[TopicPartition]:
         """Iterate over all partitions to assign, in order."""
@@ -54,22 +61,24 @@ def group_spec(
     subscriptions: Mapping[str, Collection[str]],
     *,
     threads: Mapping[str, int],
+    topic_threads: Mapping[str, Mapping[str, int]],
     instance_ids: Mapping[str, str],
 ) -> GroupSpec:
     """Sort a group, and leave out topics that do not exist or have no subscribers.
 
-    `topics` maps topics to their numbers of partitions. A member that is not in `threads`
-    has one thread.
+    `topics` maps topics to their numbers of partitions. A member reads a topic with as many
+    threads as `topic_threads` says, or else `threads`, or else one.
     """
     asked = {topic for wanted in subscriptions.values() for topic in wanted}
     present = {topic: topics[topic] for topic in sorted(asked) if topics.get(topic, 0) > 0}
     members = in_order(subscriptions, instance_ids)
-    return GroupSpec(
-        members,
-        present,
-        {m: tuple(sorted(present.keys() & set(subscriptions[m]))) for m in members},
-        {member: threads.get(member, 1) for member in members},
-    )
+    wanted = {m: tuple(sorted(present.keys() & set(subscriptions[m]))) for m in members}
+    totals, counts = {member: threads.get(member, 1) for member in members}, {}
+    for member in topic_threads.keys() & wanted.keys():
+        own = {one: topic_threads[member].get(one, totals[member]) for one in wanted[member]}
+        counts[member] = own
+        totals[member] = max(own.values(), default=totals[member])
+    return GroupSpec(members, present, wanted, totals, counts)
 
 
 def in_order(members: Iterable[str], instance_ids: Mapping[str, str]) -> tuple[str, ...]:
@@ -91,21 +100,26 @@ def last_owners(
     """Return the last owner of each partition, from the claims of present and former members.
 
     Of two claims to a partition, the higher generation wins: the other member missed a
-    rebalance. At equal generations a present member wins, then the first in order. What a
+    rebalance. At equal generations a present member wins. If several of the same rank
+    claim it, nobody counts as its owner (as with Kafka's StickyAssignor): one of them is
+    mistaken, and no partition with a valid owner should move because of that. What a
     former member had counts as that of the present member with the same instance id.
     """
     heirs = {instance_ids[m]: m for m in reversed(group.members) if m in instance_ids}
-    found: dict[TopicPartition, tuple[int, str]] = {}
-    present = [member for member in group.members if member in previous]
-    for claimant in (*present, *in_order(previous.keys() - set(present), instance_ids)):
-        generation = generations.get(claimant, NO_GENERATION)
-        for topic, number in previous[claimant]:
-            topic_partition = TopicPartition(topic, number)
-            known = found.get(topic_partition)
-            if known is None or known[0] < generation:
-                found[topic_partition] = generation, claimant
-    names = {
-        former: heirs.get(instance_ids.get(former, ""), former)
-        for former in previous.keys() - set(present)
+    present = frozenset(group.members)
+    found: dict[TopicPartition, tuple[tuple[int, bool], set[str]]] = {}
+    for claimant, claimed in previous.items():
+        is_present = claimant in present
+        owner = claimant if is_present else heirs.get(instance_ids.get(claimant, ""), claimant)
+        rank = generations.get(claimant, NO_GENERATION), is_present
+        for topic_partition in starmap(TopicPartition, claimed):
+            best, owners = found.get(topic_partition, (rank, set()))
+            if rank > best:
+                owners = set()
+            if rank >= best:
+                found[topic_partition] = rank, owners | {owner}
+    return {
+        topic_partition: next(iter(owners))
+        for topic_partition, (_, owners) in found.items()
+        if len(owners) == 1
     }
-    return {owned: names.get(claimant, claimant) for owned, (_, claimant) in found.items()}
