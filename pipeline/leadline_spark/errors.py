@@ -11,6 +11,8 @@ CODES: dict[str, str] = {
     "LEADLINE_OPTION_INVALID": "An option's value is of the wrong type or out of range.",
     "LEADLINE_OPTION_CONFLICT": "Options that exclude each other, or one without its companion.",
     "LEADLINE_OPTION_MISSING": "A required option was not given.",
+    "LEADLINE_CLUSTER_CHANGED": "Another cluster has the addresses of the one that was read.",
+    "LEADLINE_WORKER_PYTHON": "Spark's workers run a Python that cannot run the source.",
     "LEADLINE_CLUSTER_UNREACHABLE": "None of the bootstrap addresses answered.",
     "LEADLINE_LEADER_UNREACHABLE": "No leader answered in time, or had all committed records.",
     "LEADLINE_REFUSED": "The cluster refused a request; the text contains its code and advice.",

@@ -164,6 +164,22 @@ OPTIONS: tuple[Option, ...] = (
         aliases=("kafkaConsumer.pollTimeoutMs",),
     ),
     _read(
+        "replica",
+        TEXT,
+        "Which replicas executors read: `leader`, or with `any` an in-sync follower, the nearest "
+        "rack first. A follower serves records up to its own high watermark; what it lacks is read "
+        "from the leader.",
+        default="leader",
+        choices=("leader", "any"),
+    ),
+    _read(
+        "rack",
+        TEXT,
+        "With `replica=any`: the rack of the executors, as brokers name theirs (`broker.rack`). "
+        "Default: the variable LEADLINE_RACK of each executor.",
+        aliases=("kafka.client.rack",),
+    ),
+    _read(
         "decoder",
         TEXT,
         "How checksums are computed: `fast` by the compiled library of the extra `fast`, `python` "

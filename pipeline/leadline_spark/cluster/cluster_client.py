@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from leadline_client.errors import (
+    ClusterChanged,
     ConnectionLost,
     LeadlineError,
     OutcomeUnknown,
@@ -22,7 +23,7 @@ from leadline_client.errors import (
 from leadline_client.payloads import maybe_json
 from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport
 from leadline_client.targets import base_url
-from leadline_client.transport import JSON, OCTETS, Request, Response
+from leadline_client.transport import CLUSTER_ID_HEADER, JSON, OCTETS, Request, Response
 from leadline_client.wire import Metadata, PartitionInfo, TopicPartition
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
@@ -97,19 +98,24 @@ def _token(text: str | None) -> str | None:
 
 
 class ClusterClient:
-    """Sends requests to whichever known address answers. Not shared among threads."""
+    """Sends requests to whichever known address answers. Not shared among threads.
+
+    It belongs to the cluster that answered first: another one at the same addresses is an error.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._transport = StdlibTransport(token=connection.token, pool=_connections)
         self._brokers: list[str] = []
         self._answered: str | None = None
+        self._cluster_id: str | None = None
 
     def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
         """Return the metadata of these topics, or of all. A topic that does not exist is absent."""
         names = None if topics is None else ",".join(sorted(topics))
         response = self.ask("GET", "/v1/metadata", params={"topics": names} if names else None)
         metadata = Metadata.from_json(document(response))
+        self._check_cluster(metadata.cluster_id)
         self._brokers = [broker.url for broker in metadata.brokers.values()]
         return metadata
 
@@ -174,12 +180,26 @@ class ClusterClient:
         timeout_s: float,
     ) -> Response:
         content, content_type = _encoded(body)
+        if self._cluster_id is not None:
+            headers = {**headers, CLUSTER_ID_HEADER: self._cluster_id}
         texts = {name: str(value) for name, value in (params or {}).items()}
         request = Request(method, url, texts, {**content_type, **headers}, content, timeout_s)
         response = self._transport.send(request)
         if response.status >= 400:
-            raise error_from_body(response.status, maybe_json(response.body))
+            error = error_from_body(response.status, maybe_json(response.body))
+            if isinstance(error, ClusterChanged):
+                self._check_cluster(str(error.details["cluster_id"]))
+            raise error
         return response
+
+    def _check_cluster(self, found: str) -> None:
+        self._cluster_id = self._cluster_id or found
+        if found != self._cluster_id:
+            raise LeadlineSparkError(
+                "LEADLINE_CLUSTER_CHANGED",
+                f"The query began with cluster {self._cluster_id}, but cluster {found} has its "
+                "addresses now. Start it again, with a new checkpoint.",
+            )
 
     def _first_answer(
         self, addresses: list[str], method: str, path: str, params: Any, body: Any, wait_s: float

@@ -15,6 +15,7 @@ from leadline_spark.cluster.cluster_client import Connection, reason
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
+from leadline_spark.registration import check_worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,7 +73,9 @@ def session(name: str) -> SparkSession:
 
     # Workers use this Python unless configured otherwise, because `python3` may be another one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    return SparkSession.builder.appName(name).getOrCreate()
+    spark = SparkSession.builder.appName(name).getOrCreate()
+    check_worker_python(spark)
+    return spark
 
 
 def run(job: Callable[[], int]) -> int:

@@ -1,4 +1,6 @@
-"""One task of a read: fetch and decode the records of a range from the partition's leader.
+"""One task of a read: fetch and decode the records of a range of a partition.
+
+They come from the leader or, with `replica=any`, from an in-sync follower while one has them.
 
 A task never returns fewer records without an error. Headers of batches must account for missing
 offsets, and a leader of a later epoch is asked by KIP-320 whether it still has the planned range.
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -24,6 +26,7 @@ from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.data_loss import report_loss
 from leadline_spark.read.offsets import UNKNOWN_EPOCH
 from leadline_spark.read.planning import Range
+from leadline_spark.read.replicas import FollowerClient
 
 logger = logging.getLogger(__name__)
 _TOPIC_GONE = frozenset({"LEADLINE_TOPIC_RECREATED", "LEADLINE_TOPIC_UNKNOWN"})
@@ -41,6 +44,8 @@ class ReadSettings:
     deadline_s: float = 60.0
     fail_on_data_loss: bool = True
     decoder: str = "auto"
+    any_replica: bool = False
+    rack: str | None = None
 
 
 def read_range(
@@ -68,6 +73,11 @@ class _RangeReader:
             leader,
             topic_id=asked.topic_id,
             deadline_s=settings.deadline_s,
+        )
+        self._followers = (
+            FollowerClient(cluster, asked.topic_partition, asked.topic_id, settings.rack)
+            if settings.any_replica
+            else None
         )
         self._checksum = checksum(settings.decoder)
         self._epoch = asked.end_epoch
@@ -106,18 +116,23 @@ class _RangeReader:
             columns = self._settings.columns
             yield from decode(body, begin, self.end, columns, topic, partition, self._checksum)
         except LeadlineSparkError as failure:
-            message = f"{self._asked} of {self._client.leader}: {failure.message}"
+            message = f"{self._asked} of {self._source}: {failure.message}"
             raise LeadlineSparkError(failure.code, message) from failure
 
+    @property
+    def _source(self) -> str | None:
+        """The URL of the replica that is read."""
+        return (self._followers.url if self._followers else None) or self._client.leader
+
     def _fetch(self) -> Response | None:
-        """Fetch the next batches from the leader; None if the range had to be changed first."""
+        """Fetch the next batches; None if the range had to be changed first."""
         params = {
             "offset": self.position,
             "max_bytes": self._settings.fetch_max_bytes,
             "wait_ms": round(_WAIT_S * 1_000),
         }
         try:
-            response = self._client.request(
+            response = self._from_follower(params) or self._client.request(
                 "GET", "records", params=params, headers=_HEADERS, wait_s=_WAIT_S
             )
         except OffsetOutOfRange as error:
@@ -127,6 +142,11 @@ class _RangeReader:
             raise self._error(error) from error
         self._check_topic_id(response)
         return response if self._check_epoch(response) else None
+
+    def _from_follower(self, params: Mapping[str, int]) -> Response | None:
+        if self._followers is None:
+            return None
+        return self._followers.fetch(params, _HEADERS, self._epoch, _WAIT_S)
 
     def _next_position(self, body: bytes) -> int:
         """Return the offset after these batches, and check that they leave no gap."""
@@ -197,7 +217,7 @@ class _RangeReader:
         raise LeadlineSparkError("LEADLINE_LEADER_UNREACHABLE", message)
 
     def _report_loss(self, what: str) -> None:
-        message = f"{self._asked} of {self._client.leader}: {what}"
+        message = f"{self._asked} of {self._source}: {what}"
         report_loss(message, fail=self._settings.fail_on_data_loss)
 
     def _error(self, error: LeadlineError) -> LeadlineSparkError:

@@ -105,8 +105,7 @@ class OffsetPoller:
         subscription = self.fetcher.subscription
         metadata = self.fetcher.cluster.metadata(subscription.requested_topics())
         if metadata.version < snapshot.version:
-            # A node that lags does not know all partitions. If it does not catch up, this is
-            # another cluster.
+            # A node that lags does not know all partitions.
             self._outdated_since = self._outdated_since or self._metadata_at
             if not self._is_late(self._outdated_since):
                 return snapshot

@@ -46,6 +46,8 @@ class TaskPlanner:
             (options.number("fetchDeadlineMs") or 60_000) / 1_000,
             options.flag("failOnDataLoss"),
             options.text("decoder") or "auto",
+            options.text("replica") == "any",
+            options.text("rack"),
         )
         return cls(
             Connection.of(options),

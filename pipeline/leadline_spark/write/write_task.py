@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import zlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
 
@@ -25,12 +27,25 @@ if TYPE_CHECKING:
 _NEW_TOPIC_S = 10.0
 """How long a topic may be unknown: it may have just been created."""
 _RETRY_S = 0.2
+_STARTS: Final = 1 << 16
 
 
 def write_task(settings: SinkSettings, batches: Iterator[pa.RecordBatch]) -> WriteResult:
     """Write all rows of one task. Raises LeadlineSparkError."""
     context = TaskContext.get()
     return WriteTask(settings, context.partitionId() if context else 0).run(batches)
+
+
+def first_partition(settings: SinkSettings, number: int, random: Callable[[], float]) -> int:
+    """Return where the records without a key of task `number` begin, modulo the partition count.
+
+    It is random, as in every producer (KIP-480): many small writes fill all partitions. A write
+    that is repeated exactly once must place its records again as it did the first time, so there
+    the application's name and version take the place of `random`, which returns numbers in [0, 1).
+    """
+    if settings.app is None:
+        return int(random() * _STARTS) + number
+    return zlib.crc32(settings.app.encode()) + (settings.version or 0) + number
 
 
 class WriteTask:
@@ -55,7 +70,7 @@ class WriteTask:
             topic=settings.topic,
             keep_timestamps=settings.keep_timestamps,
             batch_bytes=settings.batch_bytes,
-            first=self._number,
+            first=first_partition(settings, self._number, random.random),
         )
         rows = 0
         try:
