@@ -26,7 +26,7 @@ from leadline_client.retry import RetryPolicy
 from leadline_client.targets import base_url
 
 if TYPE_CHECKING:
-    from leadline_client.client import LeadlineClient
+    from leadline_client.client import Client
 
 BOOTSTRAP_VARIABLE: Final = "LEADLINE_BOOTSTRAP"
 RETRY_POLICY: Final = RetryPolicy(timeout_s=15.0, first_contact_s=1.5)
@@ -66,7 +66,7 @@ class AdminContext:
         return find_bootstrap(self.bootstrap, self.data_dir)
 
     @contextmanager
-    def connect(self) -> Iterator[LeadlineClient]:
+    def connect(self) -> Iterator[Client]:
         """Give a client of the cluster.
 
         Raises:
@@ -74,13 +74,14 @@ class AdminContext:
                 whether the request was refused or its outcome is unknown.
 
         """
-        # Imported here because an HTTP library takes longer to load than `--help` to print.
-        library = import_module("leadline_client.client")
-        with (
-            reported(as_json=self.as_json),
-            library.LeadlineClient(self.urls, policy=RETRY_POLICY) as client,
-        ):
+        with reported(as_json=self.as_json), self.client(RETRY_POLICY) as client:
             yield client
+
+    def client(self, policy: RetryPolicy) -> Client:
+        """Return a client of the cluster; its errors are the caller's."""
+        # Imported here because an HTTP library takes longer to load than `--help` to print.
+        made: Client = import_module("leadline_client.client").Client(self.urls, policy=policy)
+        return made
 
     def show(self, document: _Document, for_people: str | Callable[[_Document], None]) -> None:
         """Print a document as JSON with `--json`, or else as text.

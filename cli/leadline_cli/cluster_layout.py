@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from leadline_cli.cluster_file import ClusterFile, Service
@@ -20,13 +21,26 @@ from leadline_common.tcp_ports import LOOPBACK, ReservedPorts
 DEFAULT_BROKERS = 3
 DEFAULT_CONTROLLERS = 2
 DEFAULT_COORDINATORS = 2
+PORTS_PER_KIND: Final = 100
+PORT_RANGE: Final = 3 * PORTS_PER_KIND
+"""How many ports a fixed layout takes, from its base on."""
+
+SERVICE_MODULE: Final = "leadline_cli.service"
+
+_KIND_OFFSETS: Final = {
+    "broker": 0,
+    "controller": PORTS_PER_KIND,
+    "coordinator": 2 * PORTS_PER_KIND,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
     """What the user asks for; None means as before, or the default in a new directory.
 
-    `settings` go to every service. Brokers are assigned to `racks` in turn.
+    `settings` go to every service. With `port_base`, ports are fixed: ZooKeeper gets it, and each
+    service one that follows from its kind and id (`fixed_port`). Brokers are assigned to `racks`
+    in turn.
     `zookeeper` is the connection string of an existing ensemble; without it, an ensemble of
     `zookeeper_members` servers is started.
     """
@@ -39,11 +53,16 @@ class ClusterOptions:
     coordinators: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     racks: Sequence[str] = ()
+    port_base: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceSpec:
-    """How to start one process. `name` is unique within the cluster, such as `broker-1`."""
+    """How to start one process. `name` is unique within the cluster, such as `broker-1`.
+
+    `imports` are the modules that it shares with others of its kind: it is forked from a process
+    that has them. Without any, `argv` is executed.
+    """
 
     name: str
     id: int
@@ -51,6 +70,7 @@ class ServiceSpec:
     argv: tuple[str, ...]
     log_dir: str | None = None
     rack: str | None = None
+    imports: tuple[str, ...] = ()
 
     def running_as(self, pid: int) -> Service:
         """Return its row of cluster.json."""
@@ -101,7 +121,7 @@ def lay_out_cluster(
     external = options.zookeeper or (
         known.zookeeper if before and not known.zookeeper_servers else None
     )
-    ports = _Ports(known, reserved)
+    ports = _Ports(known, reserved, options.port_base)
     servers = () if external else _zookeepers(options, known, root, reserved)
     connect = external or ",".join(urlsplit(server.url).netloc for server in servers)
     shared = {**options.settings, "zookeeper.connect": connect}
@@ -120,9 +140,14 @@ def lay_out_cluster(
 
 
 class _Ports:
-    """Gives each service its previous port if that is free, or else a new one."""
+    """Gives each service its fixed port, or its previous one if that is free, or else a new one."""
 
-    def __init__(self, known: ClusterFile, reserved: ReservedPorts) -> None:
+    def __init__(self, known: ClusterFile, reserved: ReservedPorts, base: int | None) -> None:
+        self._base = base
+        self._reserved = reserved
+        self._kept: dict[tuple[str, int], int] = {}
+        if base is not None:
+            return
         had = {
             **{("controller", service.id): _port(service) for service in known.controllers},
             **{("broker", service.id): _port(service) for service in known.brokers},
@@ -130,10 +155,33 @@ class _Ports:
         }
         # All of these before any new one, or a new one could be another service's previous port.
         self._kept = {service: port for service, port in had.items() if reserved.keep(port)}
-        self._reserved = reserved
 
     def of(self, kind: str, number: int) -> int:
+        if self._base is not None:
+            return _keep(self._reserved, fixed_port(self._base, kind, number), f"{kind}-{number}")
         return self._kept.get((kind, number)) or self._reserved.take()
+
+
+class PortTaken(OSError):
+    """A fixed port is in use; the message names it."""
+
+
+def fixed_port(base: int, kind: str, number: int) -> int:
+    """Return the port of a service: brokers BASE+id, controllers BASE+100+id, coordinators +200.
+
+    Raises:
+        PortTaken: there are too many services of this kind for the range.
+
+    """
+    if not 0 < number < PORTS_PER_KIND:
+        raise PortTaken(f"--port-base has no port for {kind}-{number}: ids go up to 99")
+    return base + _KIND_OFFSETS[kind] + number
+
+
+def _keep(reserved: ReservedPorts, port: int, name: str) -> int:
+    if not reserved.keep(port):
+        raise PortTaken(f"port {port} of {name} is in use: choose another --port-base")
+    return port
 
 
 def _ids(asked: int | None, known: Sequence[Service], default: int) -> list[int]:
@@ -155,7 +203,8 @@ def _zookeepers(
     options: ClusterOptions, known: ClusterFile, root: Path, reserved: ReservedPorts
 ) -> list[ServiceSpec]:
     before = known.zookeeper_servers
-    if before and all(reserved.keep(_port(server)) for server in before):
+    base = options.port_base
+    if base is None and before and all(reserved.keep(_port(server)) for server in before):
         return [
             ServiceSpec(f"zookeeper-{server.id}", server.id, server.url, server.argv)
             for server in before
@@ -164,7 +213,8 @@ def _zookeepers(
     servers = {n: (reserved.take(), reserved.take()) for n in range(1, count + 1)}
     specs = []
     for number in servers:
-        port = reserved.take()
+        fixed = base is not None and count == 1
+        port = _keep(reserved, base or 0, "zookeeper-1") if fixed else reserved.take()
         member = EnsembleMember(number, servers) if count > 1 else None
         config = ServerConfig(root / f"zookeeper-{number}", port, member=member)
         url = f"zookeeper://{LOOPBACK}:{port}"
@@ -173,9 +223,8 @@ def _zookeepers(
 
 
 def _controller(number: int, ports: _Ports, shared: Mapping[str, str], root: Path) -> ServiceSpec:
-    """Specify a controller; by default its history is in the data directory."""
-    history = f"sqlite:///{root / f'controller-{number}' / 'history.db'}"
-    return _service("controller", number, ports, {"history.url": history, **shared})
+    """Specify a controller, whose files are in the data directory."""
+    return _service("controller", number, ports, {"data.dir": str(root), **shared})
 
 
 def _service(
@@ -189,7 +238,8 @@ def _service(
     port = ports.of(kind, number)
     argv = service_command(kind, {**shared, f"{kind}.id": str(number), "listen.port": str(port)})
     url = f"http://{LOOPBACK}:{port}"
-    return ServiceSpec(f"{kind}-{number}", number, url, argv, log_dir, rack)
+    imports = (SERVICE_MODULE, f"leadline_{kind}.main")
+    return ServiceSpec(f"{kind}-{number}", number, url, argv, log_dir, rack, imports)
 
 
 def _broker(
@@ -203,4 +253,4 @@ def _broker(
 def service_command(kind: str, settings: Mapping[str, str]) -> tuple[str, ...]:
     """Return the command that runs one service in the foreground with `settings`."""
     flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    return (sys.executable, "-m", "leadline_cli.service", kind, *flags)
+    return (sys.executable, "-m", SERVICE_MODULE, kind, *flags)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
 
 
 class _Subcommand(NamedTuple):
@@ -30,7 +34,7 @@ SUBCOMMANDS: Final = {
     "topics": _Subcommand("topics:app", "List, create, describe and delete topics."),
     "partitions": _Subcommand("partitions:app", "Add partitions to a topic, or remove some."),
     "brokers": _Subcommand(
-        "brokers:app", "List brokers, check whether one can stop, and drain it."
+        "brokers:app", "List brokers, check whether one can stop, drain it, and restart it."
     ),
     "metadata": _Subcommand(
         "cluster:metadata", "Show the cluster metadata as one consistent snapshot."
@@ -50,7 +54,7 @@ SUBCOMMANDS: Final = {
     ),
     "failed-brokers": _Subcommand(
         "brokers:failed_brokers",
-        "List failed brokers and their self-healing, or the history of failures.",
+        "List brokers that are down and their self-healing, or the history of failures.",
     ),
     "plan": _Subcommand(
         "reassign:plan", "Plan to balance brokers, to expand to new ones, or to drain some."
@@ -60,11 +64,11 @@ SUBCOMMANDS: Final = {
     ),
     "tasks": _Subcommand("tasks:app", "List, follow, throttle and cancel long-running tasks."),
     "produce": _Subcommand(
-        "records:produce",
+        "produce:produce",
         "Send each line as a record as it arrives; with acks=all no record is stored twice.",
     ),
     "consume": _Subcommand(
-        "records:consume",
+        "consume:consume",
         "Print records, each partition in order, up to the current end unless --follow.",
     ),
     "groups": _Subcommand("groups:app", "Show and change consumer groups."),
@@ -89,6 +93,9 @@ them with the commands' own help.
 """
 
 
+_NEAR: Final = 0.75
+"""How similar a name must be to be suggested."""
+
 _NO_HELP: Final = {"help": False}
 """The default of a group's `--help`. Typer imports pydantic to convert any but a boolean one."""
 
@@ -107,8 +114,39 @@ def load(name: str) -> Any:
     return command
 
 
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Print errors of usage as lines: a frame would break the commands and addresses in them.
+
+    Of the options that typer suggests, only near ones are left.
+    """
+    try:
+        yield
+    except TyperException as error:
+        usage: Any = error
+        if possible := getattr(usage, "possibilities", None):
+            usage.possibilities = _near(usage.option_name, possible)
+        usage.show()
+        raise typer.Exit(error.exit_code) from None
+
+
+def _near(name: str, known: Iterable[str]) -> list[str]:
+    """Return the known names of which `name` may be a misspelling."""
+    return get_close_matches(name, list(known), 2, _NEAR)
+
+
 class LazyGroup(TyperGroup):
     """A group that lists its subcommands without importing them."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Parse the arguments of the command itself."""
+        with _plain_errors():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the subcommand."""
+        with _plain_errors():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as overridden
         """Return the names, in the order of the help text."""
@@ -122,19 +160,24 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the subcommand that is about to run, and return it with its arguments."""
+        if args[0] not in SUBCOMMANDS and (near := _near(args[0], SUBCOMMANDS)):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(near)}?")
         name, command, rest = super().resolve_command(ctx, args)
         return name, command if name is None else load(name), rest
 
 
 app = typer.Typer(
     cls=LazyGroup,
-    add_completion=False,
+    add_completion=True,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Leadline: a replicated log whose control plane is plain HTTP.",
     epilog="Exit codes: 0 done; 1 refused, or the answer is no; 2 usage; 3 the outcome is unknown: "
     "look before you repeat it.",
-    context_settings={"help_option_names": ["-h", "--help"], "default_map": _NO_HELP},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "default_map": _NO_HELP | {"install_completion": False, "show_completion": False},
+    },
 )
 
 

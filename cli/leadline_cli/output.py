@@ -9,6 +9,7 @@ Rich is imported only when something is printed that needs it.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -23,14 +24,13 @@ from leadline_client.errors import (
     CoordinatorNotAvailable,
     GroupNotEmpty,
     InternalError,
-    InvalidRequest,
     LeaderNotAvailable,
     LeadlineError,
+    LogTruncated,
     NoController,
     NotEnoughReplicas,
     OffsetOutOfRange,
     OutcomeUnknown,
-    PolicyViolation,
     ReassignmentInProgress,
     StaleVersion,
     StorageFailed,
@@ -71,15 +71,16 @@ _ADVICE: Final[dict[type[LeadlineError], str]] = {
     UnknownGroup: "see `leadline groups list` for the existing groups",
     UnknownMember: "see `leadline groups describe` for the current members",
     OffsetOutOfRange: "use --from earliest or --from latest",
+    LogTruncated: "undo what came of the records that are gone, and read on with --from N; in a "
+    "group: `leadline groups reset GROUP --offset TOPIC-PARTITION=N`",
     ReassignmentInProgress: "see `leadline tasks list` and `leadline reassign list`: wait for "
     "it, or cancel it first",
     TaskIsOver: "see `leadline tasks status` for its outcome",
-    PolicyViolation: "change the request as the message says",
     StaleVersion: "read the current state, then decide again",
-    InvalidRequest: "change the request as the message says",
     StorageFailed: "free space on the broker's disk, or replace the disk",
     InternalError: "search the service's log for the cause id",
 }
+_WIDEST: Final = 100_000
 _LOOK_FIRST: Final = "the request may or may not have been applied: look before you repeat it"
 
 
@@ -153,27 +154,51 @@ def confirmed(question: str, *, yes: bool) -> None:
 
 
 def print_json(document: Any) -> None:
-    """Print one line of JSON."""
+    """Print one line of JSON, at once: it may go to a program that waits for it."""
     typer.echo(json.dumps(document))
+    sys.stdout.flush()
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows as a table, or one line if there are none."""
     table = table_of(title, columns, rows)
     if table.row_count:
-        console().print(table)
+        show_table(table)
     else:
         print_line(f"{title}: none")
+
+
+def show_table(table: Table) -> None:
+    """Print a table so that no word of it is broken, such as an address or a setting's name.
+
+    Through a pipe no line is broken either, so that `grep` finds whole rows. A terminal breaks
+    lines between words, and itself where the words are too long for it.
+    """
+    output = console()
+    measure = import_module("rich.measure").Measurement.get
+    wide = output.options.update(max_width=_WIDEST)
+    size = measure(output, wide, table)
+    fitting = max(output.width, size.minimum) if output.is_terminal else size.maximum
+    table.width = min(fitting, size.maximum)
+    output.print(table)
 
 
 def table_of(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """Return rows as a table; a cell is a Rich text, or anything else with a `str` of its own."""
     text = import_module("rich.text").Text
     table: Table = import_module("rich.table").Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column, overflow="fold")  # a narrow terminal wraps, and cuts nothing off
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, text) else str(cell) for cell in row))
+    cells = [[cell if isinstance(cell, text) else text(str(cell)) for cell in row] for row in rows]
+    for index, column in enumerate(columns):
+        words = [word for row in cells for word in row[index].plain.split()]
+        # A narrow terminal breaks lines between words: it breaks no word, and cuts nothing off.
+        table.add_column(
+            column,
+            overflow="fold",
+            min_width=max(map(len, (*words, *column.split())), default=0),
+            no_wrap=not any(" " in row[index].plain for row in cells),
+        )
+    for row in cells:
+        table.add_row(*row)
     return table
 
 

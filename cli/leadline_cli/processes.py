@@ -11,11 +11,25 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final, Protocol
 
 STOP_DEADLINE_S: Final = 15.0
 _POLL_S: Final = 0.02
 _PR_SET_PDEATHSIG: Final = 1
+
+
+class Process(Protocol):
+    """A process that was started: what a `Child` needs of `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+
+    def poll(self) -> int | None:
+        """Return the exit code, negative for a signal; None while the process runs."""
+
+    def send_signal(self, number: int, /) -> None:
+        """Send a signal, if the process has not ended."""
 
 
 class Child:
@@ -28,7 +42,7 @@ class Child:
         self.name = name
         self.argv = list(argv)
         self.log_path = log_path
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     @property
     def pid(self) -> int | None:
@@ -49,19 +63,12 @@ class Child:
         """Start the process."""
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - our own command, no shell
-                self.argv,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=dies_with_parent(),  # noqa: PLW1509 - one prctl call, nothing else
-            )
+            self._process = self._spawn(log)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process, if it is alive."""
         if self._process is not None and self.running:
-            os.kill(self._process.pid, number)
+            self._process.send_signal(number)
 
     async def stop(self, deadline_s: float = STOP_DEADLINE_S) -> None:
         """Terminate the process, and kill it after `deadline_s` seconds."""
@@ -82,6 +89,16 @@ class Child:
         if not self.log_path.exists():
             return ""
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    def _spawn(self, log: BinaryIO) -> Process:
+        return subprocess.Popen(  # noqa: S603 - our own command, no shell
+            self.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=dies_with_parent(),  # noqa: PLW1509 - one prctl call, nothing else
+        )
 
     async def _ended(self, deadline_s: float) -> bool:
         give_up = time.monotonic() + deadline_s

@@ -1,7 +1,7 @@
 """Runs a cluster on this machine: one process per service, watched, and stopped in order.
 
-`leadline up`, `leadline demo` and the tests use this. No child outlives its supervisor, even if
-that is killed.
+`leadline up`, `leadline demo` and the tests use this. Services are forked from a process that has
+imported them (`forked_child`). No child outlives its supervisor, even if that is killed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ from leadline_cli.cluster_file import (
 from leadline_cli.cluster_layout import (
     ClusterLayout,
     ClusterOptions,
+    PortTaken,
     ServiceSpec,
     lay_out_cluster,
 )
 from leadline_cli.embedded_zookeeper import server_mode
+from leadline_cli.forked_child import ForkedChild, import_ahead
 from leadline_cli.processes import Child
 from leadline_cli.readiness import active_metadata, what_is_missing
+from leadline_cli.restart_requests import SUPERVISOR_LOCK, RestartRequests
 from leadline_client.file_lock import FileLock, FileLockHeld
 from leadline_common.tcp_ports import ReservedPorts
 
@@ -70,9 +73,15 @@ class Supervisor:
             raise ClusterProblem("the cluster was not started")
         return self._layout
 
-    async def start(self, deadline_s: float = START_DEADLINE_S) -> list[str]:
+    async def start(
+        self,
+        deadline_s: float = START_DEADLINE_S,
+        *,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> list[str]:
         """Start all processes, wait until the cluster is ready, and write cluster.json.
 
+        `report` gets a line for each thing that is started or waited for.
         At the deadline, a cluster that only lacks leaders of some partitions counts as started:
         the return value lists these partitions.
 
@@ -82,10 +91,18 @@ class Supervisor:
         """
         self._layout = self._lock_and_lay_out(self._options.data_dir)
         give_up = time.monotonic() + deadline_s
+        RestartRequests(self.layout.data_dir).clear()
+        if self.layout.zookeeper_servers:
+            report(f"starting ZooKeeper at {self.layout.zookeeper}")
         self._launch(self.layout.zookeeper_servers)
-        await self._until(self._zookeeper_serves, give_up, "ZooKeeper does not serve")
+        imports = dict.fromkeys(name for spec in self.layout.services for name in spec.imports)
+        await asyncio.gather(
+            self._until(self._zookeeper_serves, give_up, "ZooKeeper does not serve"),
+            asyncio.to_thread(import_ahead, list(imports)),
+        )
+        report(f"starting {', '.join(service.name for service in self.layout.services)}")
         self._launch(self.layout.services)
-        missing = await self._until_ready(give_up)
+        missing = await self._until_ready(give_up, report)
         metadata = await active_metadata(self.layout.controllers, self._http)
         self.cluster_id = metadata.cluster_id if metadata else ""
         self.document().write(self.layout.data_dir)
@@ -123,8 +140,10 @@ class Supervisor:
                     known_dead.add(child.name)
                     report(f"{child.name} ended with {child.exit_code}: {child.log_path}")
                     if restart:
-                        await self._restart(child, report)
+                        await asyncio.sleep(_RESTART_PAUSE_S)
+                        self._start_again(child, report)
                         known_dead.discard(child.name)
+            await self._restart_requested(report)
             await _wait_for(stop, _POLL_S)
 
     async def stop(self) -> None:
@@ -164,7 +183,8 @@ class Supervisor:
         """
         try:
             data_dir.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock.acquire(data_dir / ".lock", blocking=False, write_pid=True)
+            lock = data_dir / SUPERVISOR_LOCK
+            self._lock = FileLock.acquire(lock, blocking=False, write_pid=True)
             before = read_cluster_file(data_dir)
         except FileLockHeld as held:
             message = f"process {held.owner} runs a cluster in {data_dir} already"
@@ -176,17 +196,33 @@ class Supervisor:
             ) from problem
         except DamagedClusterFile as problem:
             raise ClusterProblem(str(problem)) from problem
-        return lay_out_cluster(self._options, before, self._ports)
+        try:
+            return lay_out_cluster(self._options, before, self._ports)
+        except PortTaken as problem:
+            raise ClusterProblem(str(problem)) from problem
 
     def _launch(self, services: tuple[ServiceSpec, ...]) -> None:
         for service in services:
             log_path = self.layout.logs / f"{service.name}.log"
-            child = Child(service.name, service.argv, log_path)
+            child = (
+                ForkedChild(service.name, service.argv, log_path, service.imports)
+                if service.imports
+                else Child(service.name, service.argv, log_path)
+            )
             self.children[service.name] = child
             child.start()
 
-    async def _restart(self, child: Child, report: Callable[[str], None]) -> None:
-        await asyncio.sleep(_RESTART_PAUSE_S)
+    async def _restart_requested(self, report: Callable[[str], None]) -> None:
+        """Restart what `leadline brokers restart` asks for; a running process is stopped first."""
+        requests = RestartRequests(self.layout.data_dir)
+        for name in requests.pending():
+            child = self.children.get(name)
+            if child is not None:
+                await child.stop()
+                self._start_again(child, report)
+            requests.done(name)
+
+    def _start_again(self, child: Child, report: Callable[[str], None]) -> None:
         child.start()
         report(f"{child.name} was restarted as process {child.pid}")
         try:
@@ -206,9 +242,14 @@ class Supervisor:
                 raise ClusterProblem(f"{problem}\n{self._tails()}")
             await asyncio.sleep(_POLL_S)
 
-    async def _until_ready(self, give_up: float) -> list[str]:
+    async def _until_ready(self, give_up: float, report: Callable[[str], None]) -> list[str]:
+        reported: set[str] = set()
         while missing := await what_is_missing(self.layout, self._http):
             self._check_children()
+            for problem in missing:
+                if problem not in reported:
+                    report(f"waiting: {problem}")
+            reported.update(missing)
             if time.monotonic() > give_up:
                 if all(problem.endswith("has no leader") for problem in missing):
                     return missing

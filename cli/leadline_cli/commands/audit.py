@@ -12,9 +12,10 @@ import typer
 from leadline_cli.admin import AdminContext, admin_command
 from leadline_cli.arguments import TIME_HELP, shown, topic_partition, unix_ms
 from leadline_cli.output import leader_name, numbers, print_json, print_line
+from leadline_client.errors import UnknownTopic
 
 if TYPE_CHECKING:
-    from leadline_client.client import LeadlineClient
+    from leadline_client.client import Client
 
 _PAGE = 1000
 
@@ -85,14 +86,33 @@ def explain(
     path = f"/v1/topics/{quote(topic, safe='')}/partitions/{partition}/history"
     with admin.connect() as client:
         changes = list(_rows(client, path, {"page_size": str(_PAGE)}, "changes"))
+        misplaced = _misplaced(client, topic, partition)
+    lines = [*map(_change_lines, changes), *map(_misplaced_line, misplaced)]
     admin.show(
-        {"topic": topic, "partition": partition, "changes": changes},
-        "\n".join(map(_change_lines, changes)) or f"no changes of {topic}-{partition} are known",
+        {"topic": topic, "partition": partition, "changes": changes, "misplaced": misplaced},
+        "\n".join(lines) or f"no changes of {topic}-{partition} are known",
+    )
+
+
+def _misplaced(client: Client, topic: str, partition: int) -> list[int]:
+    """Return the members that are live without the log directory of their membership."""
+    try:
+        found = client.administer("GET", f"/v1/topics/{quote(topic, safe='')}/partitions")
+    except UnknownTopic:  # its history outlives it
+        return []
+    rows: dict[int, list[int]] = {r["partition"]: r["misplaced"] for r in found["partitions"]}
+    return rows.get(partition, [])
+
+
+def _misplaced_line(broker: int) -> str:
+    return (
+        f"now: broker {broker} registered with another log directory than it was in sync with, or "
+        "without the log: only an unclean election would make it the leader"
     )
 
 
 def _rows(
-    client: LeadlineClient, path: str, params: dict[str, str], member: str
+    client: Client, path: str, params: dict[str, str], member: str
 ) -> Iterator[dict[str, Any]]:
     """Give the rows of a paged list; each page is requested when its first row is."""
     cursor: str | None = ""

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import suppress
+from importlib import import_module
 from typing import Annotated, Any, Final
 
 import typer
 
-from leadline_cli.admin import AdminContext, admin_command
+from leadline_cli.admin import AdminContext, admin_command, known_cluster
 from leadline_cli.arguments import shown
 from leadline_cli.commands.tasks import Watch, follow, show_task
-from leadline_cli.output import EXIT_REFUSED, print_line, print_table
+from leadline_cli.output import (
+    EXIT_REFUSED,
+    EXIT_UNKNOWN,
+    print_line,
+    print_note,
+    print_problem,
+    print_table,
+)
+from leadline_cli.restart_requests import RestartProblem, restart_broker
+from leadline_client.errors import LeadlineError
+from leadline_client.retry import RetryPolicy
 from leadline_client.wire import Metadata
 
 app = typer.Typer(
-    add_completion=False, help="List brokers, check whether one can stop, and drain it."
+    add_completion=False,
+    help="List brokers, check whether one can stop, drain it, and restart it.",
 )
 
 BrokerId = Annotated[int, typer.Argument(metavar="BROKER", help="The broker's id.")]
 
 _FAILED_BROKERS: Final = "/v1/failed-brokers"
+_HEALED: Final = "healed"
+"""The state of a broker without any replica left on it."""
+_BRIEF: Final = RetryPolicy(timeout_s=3.0, first_contact_s=1.5)
+"""Listing brokers does not wait out an outage: that is when somebody looks."""
+_ASK_ONCE: Final = RetryPolicy(timeout_s=2.0, first_contact_s=1.5)
 _RISKS: Final = {
     "no_successor": "would lose their leader: no other replica is in sync",
     "offline": "have no leader, and wait for this broker",
@@ -84,6 +103,42 @@ def drain(
         )
 
 
+@app.command()
+@admin_command
+def forget(admin: AdminContext, broker: BrokerId) -> None:
+    """Stop listing a broker that is down and will not return; refused while it has replicas."""
+    with admin.connect() as client:
+        found = client.administer("DELETE", f"{_FAILED_BROKERS}/{broker}")
+    admin.show(found, f"broker {broker} is forgotten")
+
+
+@app.command()
+@admin_command
+def restart(
+    admin: AdminContext,
+    broker: BrokerId,
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Even if `can-stop` says that it should not stop now.")
+    ] = False,
+) -> None:
+    """Restart a broker that `leadline up` started, whether it runs or has ended; wait for it."""
+    cluster = known_cluster(admin.data_dir)
+    if broker not in {row.id for row in cluster.brokers} if cluster else True:
+        raise typer.BadParameter(f"`leadline up` in {admin.data_dir} has no broker {broker}")
+    if not force:
+        _check_can_stop(admin, broker)
+    try:
+        pid = restart_broker(admin.data_dir, broker)
+    except RestartProblem as problem:
+        print_problem(str(problem))
+        raise typer.Exit(EXIT_REFUSED) from None
+    except TimeoutError as problem:
+        print_problem(str(problem))
+        raise typer.Exit(EXIT_UNKNOWN) from None
+    admin.show({"id": broker, "pid": pid}, f"broker {broker} runs again as process {pid}")
+
+
 @admin_command
 def failed_brokers(
     admin: AdminContext,
@@ -94,7 +149,7 @@ def failed_brokers(
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="With --history: how many.")] = 50,
 ) -> None:
-    """List failed brokers and their self-healing, or the history of failures."""
+    """List brokers that are down and their self-healing, or the history of failures."""
     params = {"limit": str(limit)} | ({} if broker is None else {"broker": str(broker)})
     with admin.connect() as client:
         if history:
@@ -104,15 +159,55 @@ def failed_brokers(
     admin.show(found, _print_history if history else _print_failed)
 
 
+def _check_can_stop(admin: AdminContext, broker: int) -> None:
+    """Exit with 1 if a live broker should not stop now."""
+    path = f"/v1/brokers/{broker}/can-stop"
+    try:
+        with import_module("leadline_client.client").Client(admin.urls, policy=_ASK_ONCE) as client:
+            if broker not in {row.id for row in client.brokers()}:
+                return
+            found = client.administer("GET", path)
+    except LeadlineError:
+        return  # The cluster is in a bad way, and a restart may be what it needs.
+    if not found["can_stop"]:
+        _print_risks(broker, found)
+        print_note("--force restarts it all the same")
+        raise typer.Exit(EXIT_REFUSED)
+
+
 def _list(admin: AdminContext) -> None:
     with admin.connect() as client:
         metadata = client.metadata()
-    admin.show({"brokers": _broker_rows(metadata)}, _print_brokers)
+    document = {"brokers": _broker_rows(metadata), "down": _down_rows(admin, metadata)}
+    admin.show(document, _print_brokers)
 
 
 def _print_brokers(document: dict[str, Any]) -> None:
     columns = ("broker", "address", "rack", "incarnation", "leads", "replicas")
-    print_table("Brokers", columns, [tuple(row.values()) for row in document["brokers"]])
+    rows: list[tuple[Any, ...]] = [tuple(row.values()) for row in document["brokers"]]
+    rows += [
+        (row["id"], f"down: {row['state']}", "", "", 0, row["replicas"]) for row in document["down"]
+    ]
+    rows.sort(key=lambda row: int(row[0]))
+    print_table("Brokers", columns, rows)
+    if any(row["state"] == _HEALED for row in document["down"]):
+        print_line(
+            "a healed broker is listed until it returns, or `leadline brokers forget BROKER`"
+        )
+
+
+def _down_rows(admin: AdminContext, metadata: Metadata) -> list[dict[str, Any]]:
+    """Return the brokers that are down; without a controller those that have replicas."""
+    rows = [row for topic in metadata.topics.values() for row in topic.partitions]
+    replicas = Counter(broker for row in rows for broker in row.replicas)
+    states = dict.fromkeys((b for b in replicas if b not in metadata.brokers), "unknown")
+    with suppress(LeadlineError), admin.client(_BRIEF) as client:
+        found = client.administer("GET", _FAILED_BROKERS)["brokers"]
+        states |= {row["id"]: row["state"] for row in found if row["id"] not in metadata.brokers}
+    return [
+        {"id": broker, "state": states[broker], "replicas": replicas[broker]}
+        for broker in sorted(states)
+    ]
 
 
 def _print_risks(broker: int, found: dict[str, Any]) -> None:
@@ -143,25 +238,28 @@ def _broker_rows(metadata: Metadata) -> list[dict[str, Any]]:
 
 
 def _print_failed(found: dict[str, Any]) -> None:
-    columns = ("broker", "failed (UTC)", "heals from (UTC)", "partitions", "chunks left")
+    columns = ("broker", "state", "failed (UTC)", "since (UTC)", "partitions", "moved", "chunks")
     rows = [
         (
             row["id"],
+            row["state"],
             _time(row["failed_at"]),
-            _time(row["due_at"]),
+            _time(row["healed_at"] or row["queued_at"]),
             row["partitions"],
+            row["partitions_moved"],
             len(row["chunks"]),
         )
         for row in found["brokers"]
     ]
-    print_table("Failed brokers", columns, rows)
-    if any(row["partitions"] and not row["chunks"] for row in found["brokers"]):
-        print_line("partitions without a chunk wait until healing is due, a leader is available to")
-        print_line("copy from, and there is a broker without a replica of them")
-    if found["suspended"]:
-        print_line("healing is suspended: more brokers are down than the budget allows")
-    if found["interval_ms"] < 0:
-        print_line("healing is switched off (failed.broker.interval.ms is -1)")
+    print_table("Brokers that are down", columns, rows)
+    for row in found["brokers"]:
+        until = f", {_time(row['due_at'])} UTC" if row["due_at"] else ""
+        if row["waits_for"]:
+            print_line(f"broker {row['id']} waits: {row['waits_for']}{until}")
+    if any(row["state"] == _HEALED for row in found["brokers"]):
+        print_line(
+            "a healed broker is listed until it returns, or `leadline brokers forget BROKER`"
+        )
 
 
 def _print_history(found: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 from urllib.parse import quote
 
 import typer
@@ -13,6 +13,9 @@ from leadline_cli.arguments import name_value
 from leadline_cli.output import print_line, print_table, print_warning
 
 app = command_group("Show and change settings of the cluster, a broker or a topic.")
+
+_NEAR: Final = 0.75
+"""How similar a name must be to be suggested for a misspelt one."""
 
 Topic: TypeAlias = Annotated[str | None, typer.Option(help="Settings of this topic.")]
 Broker: TypeAlias = Annotated[int | None, typer.Option(min=0, help="Settings of this broker.")]
@@ -106,7 +109,7 @@ def _check_names(names: list[str], rows: list[dict[str, Any]]) -> None:
     known = {name for row in rows for name in (row["name"], *row["aliases"])}
     for name in names:
         if name not in known:
-            near = get_close_matches(name, sorted(known), 1)
+            near = get_close_matches(name, sorted(known), 1, _NEAR)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise typer.BadParameter(f"there is no setting {name} here{hint}", param_hint="NAME")
 

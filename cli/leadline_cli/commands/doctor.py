@@ -21,7 +21,7 @@ from leadline_cli.admin import AdminContext, admin_command, known_cluster
 from leadline_cli.cluster_file import ClusterFile
 from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.java_runtime import find_java
-from leadline_cli.output import EXIT_REFUSED, print_table
+from leadline_cli.output import EXIT_REFUSED, print_line, print_table
 from leadline_cli.readiness import find_coordinator, why_not_ready
 from leadline_client.wire import NO_LEADER, Metadata
 
@@ -51,7 +51,7 @@ def doctor(admin: AdminContext) -> None:
         advice = "start one with `leadline up`, or name one with --bootstrap or --data-dir"
         results.append(CheckResult("a cluster", False, f"none in {admin.data_dir}", advice))
     else:
-        results += asyncio.run(_cluster_checks(admin.urls, cluster))
+        results += asyncio.run(_cluster_checks(admin.urls, cluster, admin.data_dir))
     ok = all(result.ok for result in results)
     document = {"ok": ok, "findings": [asdict(result) for result in results]}
     admin.show(document, lambda _: _print_results(results))
@@ -84,8 +84,12 @@ def _check_partitions(metadata: Metadata) -> list[CheckResult]:
 
 
 def _print_results(results: list[CheckResult]) -> None:
-    rows = [(_mark(result), result.check, result.found, result.advice) for result in results]
-    print_table("Doctor", ("", "check", "found", "what to do"), rows)
+    rows = [(_mark(result), result.check, result.found) for result in results]
+    print_table("Doctor", ("", "check", "found"), rows)
+    for result in results:
+        if result.advice:
+            # Not in the table, whose lines break on a terminal: it may be a command to copy.
+            print_line(f"{result.check}: {result.advice}")
 
 
 def _mark(result: CheckResult) -> Text:
@@ -128,20 +132,52 @@ def _zookeeper(cluster: ClusterFile) -> Iterable[CheckResult]:
         yield CheckResult(f"ZooKeeper {server.id}", mode is not None, found, advice)
 
 
-async def _cluster_checks(urls: list[str], cluster: ClusterFile | None) -> list[CheckResult]:
+async def _cluster_checks(
+    urls: list[str], cluster: ClusterFile | None, data_dir: Path
+) -> list[CheckResult]:
     async with httpx.AsyncClient(trust_env=False, timeout=_TIMEOUT_S) as http:
         metadata = await _metadata(http, urls)
+        own = {broker.id: broker.url for broker in cluster.brokers} if cluster else {}
+        live = {row.id: row.url for row in metadata.brokers.values()} if metadata else {}
+        brokers = await asyncio.gather(
+            *(
+                _broker(http, number, url, _start_again(number, number in own, data_dir))
+                for number, url in sorted((own | live).items())
+            )
+        )
         if metadata is None:
             advice = "start the cluster (`leadline up`), or give the address of a live broker"
-            return [CheckResult("a broker answers", False, ", ".join(urls), advice)]
-        expected = {broker.id: broker.url for broker in cluster.brokers} if cluster else {}
-        expected |= {broker.id: broker.url for broker in metadata.brokers.values()}
-        brokers = await asyncio.gather(
-            *(_broker(http, number, url) for number, url in sorted(expected.items()))
-        )
+            return [CheckResult("a broker answers", False, ", ".join(urls), advice), *brokers]
         controller = await _controller(http, metadata)
+        down = await _down(http, metadata)
+        directories = await _log_directories(http, metadata)
         coordinators = await _coordinators(http, metadata, cluster)
-    return [controller, *coordinators, *brokers, *_check_partitions(metadata)]
+    partitions = _check_partitions(metadata)
+    return [controller, *coordinators, *brokers, *down, *directories, *partitions]
+
+
+async def _log_directories(http: httpx.AsyncClient, metadata: Metadata) -> list[CheckResult]:
+    """Check that the brokers have the log directories with which they became in sync."""
+    if metadata.controller is None:
+        return []
+    try:
+        answer = await http.get(f"{metadata.controller.url}/v1/brokers")
+    except httpx.HTTPError:
+        return []  # the check of the controller says so
+    if answer.status_code != httpx.codes.OK:
+        return []
+    return [
+        CheckResult(
+            f"log directory of broker {broker['id']}",
+            False,
+            f"registered with another log directory, or without its logs: it cannot lead "
+            f"{broker['misplaced']} partitions in whose ISR it is",
+            "start the other brokers of these partitions, or this one with its former log "
+            "directory; as a last resort `leadline elect unclean`, which may lose records",
+        )
+        for broker in answer.json()["brokers"]
+        if broker["misplaced"]
+    ]
 
 
 async def _metadata(http: httpx.AsyncClient, urls: list[str]) -> Metadata | None:
@@ -172,6 +208,24 @@ async def _controller(http: httpx.AsyncClient, metadata: Metadata) -> CheckResul
     return CheckResult("active controller", ok, found, advice)
 
 
+async def _down(http: httpx.AsyncClient, metadata: Metadata) -> list[CheckResult]:
+    """Check for brokers that are down, healed or not; without a controller nothing is known."""
+    if metadata.controller is None:
+        return []
+    try:
+        answer = await http.get(f"{metadata.controller.url}/v1/failed-brokers")
+    except httpx.HTTPError:
+        return []
+    if answer.status_code != httpx.codes.OK:
+        return []
+    rows = [row for row in answer.json()["brokers"] if row["state"] != "returned"]
+    found = ", ".join(f"{row['id']} ({row['state']})" for row in rows) or "none"
+    advice = (
+        "start them again; if one will not return, `leadline brokers forget BROKER` once healed"
+    )
+    return [CheckResult("brokers that are down", not rows, found, advice if rows else "")]
+
+
 async def _coordinators(
     http: httpx.AsyncClient, metadata: Metadata, cluster: ClusterFile | None
 ) -> list[CheckResult]:
@@ -193,16 +247,27 @@ async def _coordinators(
     return [CheckResult("active coordinator", not problem, found, advice)]
 
 
-async def _broker(http: httpx.AsyncClient, number: int, url: str) -> CheckResult:
+def _start_again(broker: int, own: bool, data_dir: Path) -> str:
+    """Say how to start a broker that does not answer."""
+    if not own:
+        return "start it again"
+    return (
+        f"run `leadline brokers restart {broker} --data-dir {data_dir}` (`leadline up --restart` "
+        "does so itself)"
+    )
+
+
+async def _broker(http: httpx.AsyncClient, number: int, url: str, start_again: str) -> CheckResult:
     check = f"broker {number} is live and granted"
     before = time.time()
     try:
         answer = await http.get(f"{url}/readyz")
     except httpx.HTTPError:
-        advice = "start it again (`leadline up --restart` does so itself); its log may say why"
+        advice = f"{start_again}; its log may say why it ended"
         return CheckResult(check, False, f"{url} does not answer", advice)
     if answer.status_code != httpx.codes.OK:
-        return CheckResult(check, False, why_not_ready(answer), "wait a moment, then read its log")
+        advice = f"wait a moment; if it stays so, read its log, or {start_again}"
+        return CheckResult(check, False, why_not_ready(answer), advice)
     skew = _skew(answer, before)
     if skew > _CLOCK_SKEW_S:
         return CheckResult(check, False, f"its clock is {skew:.0f} s off", "synchronise the clocks")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
@@ -17,6 +18,7 @@ from leadline_cli.output import (
     print_json,
     print_line,
     print_table,
+    show_table,
     table_of,
 )
 from leadline_client.groups import ResetTo
@@ -25,7 +27,7 @@ from leadline_client.wire import TopicPartition
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from leadline_client.client import LeadlineClient
+    from leadline_client.client import Client
 
 app = command_group("Show and change consumer groups.")
 _GROUP_COLUMNS: Final = ("group", "state", "members", "generation", "assignor", "protocol")
@@ -67,7 +69,7 @@ def lag(
             _watch_lag(client, group, interval, as_json=admin.as_json)
             return
         found = client.group_lag(group)
-    admin.show(found, lambda _: console().print(_lag_table(group, found)))
+    admin.show(found, lambda _: show_table(_lag_table(group, found)))
 
 
 @app.command()
@@ -150,15 +152,19 @@ def _print_group(group: str, found: Mapping[str, Any]) -> None:
     if found.get("last_error"):
         console().print(f"last error: {found['last_error']}", style="red")
     members = table_of("Members", _MEMBER_COLUMNS, map(_member_row, found["members"]))
-    members.columns[0].no_wrap = True  # people copy it into `leadline groups evict`
-    console().print(members)
+    show_table(members)
 
 
-def _watch_lag(client: LeadlineClient, group: str, interval_s: float, *, as_json: bool) -> None:
+def _watch_lag(client: Client, group: str, interval_s: float, *, as_json: bool) -> None:
     try:
         if as_json:
             while True:
                 print_json(client.group_lag(group))
+                time.sleep(interval_s)
+        if not console().is_terminal:
+            while True:
+                show_table(_lag_table(group, client.group_lag(group)))
+                sys.stdout.flush()
                 time.sleep(interval_s)
         with import_module("rich.live").Live(console=console(), auto_refresh=False) as live:
             while True:
@@ -181,10 +187,20 @@ def _member_row(member: Mapping[str, Any]) -> tuple[object, ...]:
         member["id"],
         member.get("instance_id") or "",
         member.get("client_id") or "",
-        member.get("pattern") or " ".join(member.get("topics") or ()),
-        member["threads"],
+        _subscribed(member),
+        _threads(member),
         _owned(member["owned"]) + suffix,
     )
+
+
+def _subscribed(member: Mapping[str, Any]) -> str:
+    pattern = member.get("pattern")
+    return " ".join([*(member.get("topics") or ()), *([pattern] if pattern else [])])
+
+
+def _threads(member: Mapping[str, Any]) -> str:
+    counts = (f"{topic}={count}" for topic, count in (member.get("topic_threads") or {}).items())
+    return " ".join([str(member["threads"]), *counts])
 
 
 def _owned(rows: Iterable[tuple[str, Sequence[int]]]) -> str:

@@ -192,6 +192,8 @@ def _print_plan(document: dict[str, Any]) -> None:
         f"{figures['moves']} replicas move (the least possible is {figures['least_moves']}); "
         f"{figures['leader_changes']} partitions get another preferred leader"
     )
+    if made["down"]:
+        print_line(f"down, and given nothing: brokers {numbers(made['down'])}")
     print_line(_next_step(task, partitions))
 
 

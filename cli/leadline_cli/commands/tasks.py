@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote
@@ -21,9 +23,9 @@ from leadline_cli.output import (
 )
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
 
-    from leadline_client.client import LeadlineClient
+    from leadline_client.client import Client
 
 app = command_group("List, follow, throttle and cancel long-running tasks.")
 
@@ -81,7 +83,7 @@ def throttle(
     show_task(found, as_json=admin.as_json)
 
 
-def follow(client: LeadlineClient, task_id: str) -> dict[str, Any]:
+def follow(client: Client, task_id: str) -> dict[str, Any]:
     """Show a task's progress until it is over, and return it.
 
     A task that continues in another one is followed to the last of them.
@@ -91,8 +93,10 @@ def follow(client: LeadlineClient, task_id: str) -> dict[str, Any]:
 
     """
     try:
+        if not console(stderr=True).is_terminal:
+            return _followed(client, task_id, _report_changes())
         with _progress() as progress:
-            return _followed(client, task_id, progress)
+            return _followed(client, task_id, partial(_draw, progress, _add_bar(progress)))
     except KeyboardInterrupt:
         print_note(f"the task continues: `leadline tasks status {task_id} --watch`")
         raise typer.Exit(EXIT_INTERRUPTED) from None
@@ -106,25 +110,59 @@ def _progress() -> Progress:
         rich.TextColumn("{task.completed:.0f}/{task.total:.0f} partitions"),
         rich.TextColumn("{task.fields[speed]}"),
         rich.TimeElapsedColumn(),
+        rich.TextColumn("{task.fields[waits]}"),
         console=console(stderr=True),
         transient=True,
     )
     return made
 
 
-def _followed(client: LeadlineClient, task_id: str, progress: Progress) -> dict[str, Any]:
-    bar = progress.add_task("", total=1, name=task_id, state="", speed="")
+def _add_bar(progress: Progress) -> TaskID:
+    return progress.add_task("", total=1, name="", state="", speed="", waits="")
+
+
+def _draw(progress: Progress, bar: TaskID, task: dict[str, Any]) -> None:
+    partitions = task["partitions"]
+    progress.update(
+        bar,
+        name=task["id"],
+        total=partitions["total"],
+        completed=partitions["done"] + partitions["failed"],
+        state=task["state"],
+        speed=_speed(task),
+        waits=_waits(task),
+    )
+
+
+def _report_changes() -> Callable[[dict[str, Any]], None]:
+    """Return what prints a line whenever a task has changed, for a pipe or a log."""
+    printed = ""
+
+    def report(task: dict[str, Any]) -> None:
+        nonlocal printed
+        counts = task["partitions"]
+        waits = f", {_waits(task)}" if _waits(task) else ""
+        line = (
+            f"task {task['id']}: {task['state']}, {counts['done']} of {counts['total']} "
+            f"partitions done{waits}"
+        )
+        if line != printed:
+            print_note(line)
+            printed = line
+
+    return report
+
+
+def _waits(task: dict[str, Any]) -> str:
+    return f"waits: {task['waits_for']}" if task.get("waits_for") else ""
+
+
+def _followed(
+    client: Client, task_id: str, show: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
     while True:
         task = _read(client, task_id)
-        partitions = task["partitions"]
-        progress.update(
-            bar,
-            name=task_id,
-            total=partitions["total"],
-            completed=partitions["done"] + partitions["failed"],
-            state=task["state"],
-            speed=_speed(task),
-        )
+        show(task)
         if task["state"] not in _OPEN and not _has_more(task):
             return task
         # A task that is too large for one node continues in another, once that is accepted.
@@ -163,8 +201,8 @@ def _print_task(task: dict[str, Any]) -> None:
     if task["details"].get("more"):
         following = task["details"].get("continued", "another task, after this one")
         print_line(f"  too large for one task: continues with {following}")
-    if task["state"] == "preparing" and "waits_for" in task["details"]:
-        print_line(f"  waits: {task['details']['waits_for']}")
+    if _waits(task):
+        print_line(f"  {_waits(task)}")
 
 
 def _has_more(task: dict[str, Any]) -> bool:
@@ -172,7 +210,7 @@ def _has_more(task: dict[str, Any]) -> bool:
     return task["state"] == "done" and bool(task["details"].get("more"))
 
 
-def _read(client: LeadlineClient, task_id: str) -> dict[str, Any]:
+def _read(client: Client, task_id: str) -> dict[str, Any]:
     return client.administer("GET", _path(task_id))
 
 
@@ -181,12 +219,12 @@ def _path(task_id: str) -> str:
 
 
 def _print_tasks(found: dict[str, Any]) -> None:
-    columns = ("task", "kind", "state", "done", "left", "rate", "throttle", "ETA")
+    columns = ("task", "kind", "state", "done", "left", "rate", "limit", "ETA")
     print_table("Tasks", columns, map(_row, found["tasks"]))
 
 
 def _row(task: dict[str, Any]) -> tuple[object, ...]:
-    counts, throttle = task["partitions"], task["throttle_bytes_per_s"]
+    counts = task["partitions"]
     is_open = task["state"] in _OPEN
     return (
         task["id"],
@@ -195,16 +233,25 @@ def _row(task: dict[str, Any]) -> tuple[object, ...]:
         f"{counts['done']}/{counts['total']}",
         _size(task["bytes_left"]) if is_open else "",
         f"{_size(task['rate_bytes_per_s'])}/s" if is_open else "",
-        "none" if throttle is None else f"{_size(throttle)}/s",
+        _limit(task) or "none",
         _eta(task),
     )
 
 
 def _speed(task: dict[str, Any]) -> str:
     words = f"{_size(task['bytes_left'])} left, {_size(task['rate_bytes_per_s'])}/s"
-    if task["throttle_bytes_per_s"] is not None:
-        words += f" (throttle {_size(task['throttle_bytes_per_s'])}/s)"
+    if _limit(task):
+        words += f" (limit {_limit(task)})"
     return words + (f", ETA {_eta(task)}" if task["eta_ms"] is not None else "")
+
+
+def _limit(task: dict[str, Any]) -> str:
+    """Return the rate that each broker may move, and what binds it; "" for no limit."""
+    if task["bound_by"] is None:
+        own = task["throttle_bytes_per_s"]
+        return "" if own is None else f"{_size(own)}/s"
+    rate = f"{_size(task['allotted_bytes_per_s'])}/s"
+    return rate if task["bound_by"] == "own" else f"{rate}: {task['bound_by'].replace('_', ' ')}"
 
 
 def _eta(task: dict[str, Any]) -> str:

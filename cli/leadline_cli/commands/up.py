@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable
 from typing import Annotated, Final
 
 import typer
 
-from leadline_cli.admin import DataDir
+from leadline_cli.admin import BOOTSTRAP_VARIABLE, DataDir
 from leadline_cli.cluster_file import DEFAULT_DATA_DIR
-from leadline_cli.cluster_layout import ClusterOptions
+from leadline_cli.cluster_layout import PORT_RANGE, ClusterOptions
 from leadline_cli.output import (
     EXIT_REFUSED,
     EXIT_USAGE,
@@ -70,6 +71,14 @@ def up(
         list[str] | None,
         typer.Option(help="A rack, repeatable; brokers are assigned to racks in turn."),
     ] = None,
+    port_base: Annotated[
+        int | None,
+        typer.Option(
+            min=1024,
+            max=65_535 - PORT_RANGE,
+            help="Fixed ports: ZooKeeper this one, broker N +N, controller N +100+N, …",
+        ),
+    ] = None,
     restart: Annotated[
         bool, typer.Option("--restart", help="Restart a process that ends.")
     ] = False,
@@ -92,6 +101,7 @@ def up(
         coordinators=coordinators,
         settings=settings,
         racks=rack or (),
+        port_base=port_base,
     )
     try:
         asyncio.run(_run(options, restart=restart, as_json=as_json))
@@ -118,7 +128,8 @@ async def _run(options: ClusterOptions, *, restart: bool, as_json: bool) -> None
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _end, supervisor, stop)
     try:
-        missing = await _unless_stopped(supervisor, stop)
+        report = _quiet if as_json else print_note
+        missing = await _unless_stopped(supervisor, stop, report)
         if missing is None:
             return
         _announce(supervisor, missing, as_json=as_json)
@@ -136,9 +147,15 @@ def _end(supervisor: Supervisor, stop: asyncio.Event) -> None:
     print_note("stopping: brokers hand over leadership first; Ctrl-C again kills everything")
 
 
-async def _unless_stopped(supervisor: Supervisor, stop: asyncio.Event) -> list[str] | None:
+def _quiet(_: str) -> None:
+    """Report nothing: with --json the only output is the document, and what goes wrong."""
+
+
+async def _unless_stopped(
+    supervisor: Supervisor, stop: asyncio.Event, report: Callable[[str], None]
+) -> list[str] | None:
     """Start the cluster; return None if it was stopped before it was ready."""
-    starting = asyncio.create_task(supervisor.start())
+    starting = asyncio.create_task(supervisor.start(report=report))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -166,4 +183,6 @@ def _announce(supervisor: Supervisor, missing: list[str], *, as_json: bool) -> N
         rows,
     )
     print_line(f"ZooKeeper {document.zookeeper}; logs in {supervisor.layout.logs}")
+    print_line("In another terminal, anywhere on this machine:")
+    print_line(f"  export {BOOTSTRAP_VARIABLE}={','.join(row.url for row in document.brokers)}")
     print_line("Ready. Ctrl-C stops the cluster and keeps its data.")

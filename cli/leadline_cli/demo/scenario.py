@@ -12,7 +12,7 @@ from leadline_cli.demo.display import DemoDisplay
 from leadline_cli.demo.leadership import LeadershipTracker
 from leadline_cli.demo.verdict import Verdict, judge
 from leadline_cli.supervisor import Supervisor
-from leadline_client.client import AsyncLeadlineClient
+from leadline_client.client import AsyncClient
 from leadline_client.errors import LeadlineError
 from leadline_client.producer import AsyncProducer, ProducerSettings, RecordMetadata
 from leadline_client.readers import AsyncPartitionReader
@@ -68,7 +68,7 @@ class Scenario:
         self._acknowledged: set[int] = set()
         self._failures: list[LeadlineError] = []
         self._sent = 0
-        self._client = AsyncLeadlineClient([broker.url for broker in supervisor.layout.brokers])
+        self._client = AsyncClient([broker.url for broker in supervisor.layout.brokers])
 
     async def run(self) -> Report:
         """Create the topic, produce to it while leaders are killed, and read everything back."""

@@ -1,0 +1,281 @@
+"""Child processes that a fork server starts (`leadline_cli.fork_server`), and the server's handle.
+
+All supervisors of one process share one server. It is started when it is first needed, and again
+after it ended.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from leadline_cli.json_lines import JsonLines
+from leadline_cli.processes import Child, Process
+
+ANSWER_DEADLINE_S: Final = 120.0
+_EXIT_DEADLINE_S: Final = 5.0
+_READ_AT_START: Final = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "MALLOC_", "GLIBC_")
+"""Prefixes of variables that the loader, the C library or Python reads when a program starts."""
+
+
+class ForkServerFailed(RuntimeError):
+    """The fork server does not do what is asked; the message says why."""
+
+
+class ForkedChild(Child):
+    """A Python module as a child process, forked from a process that has imported it already.
+
+    `argv` is `[sys.executable, "-m", module, ...]`, and the module has `main(arguments)`. `imports`
+    are the modules to import before the fork. The child is as if `argv` had been executed, but
+    resource limits and umask are those that this process had when the fork server was started.
+    Where there is no fork server, or the environment asks for another interpreter, `argv` is
+    executed.
+    """
+
+    def __init__(
+        self, name: str, argv: Sequence[str], log_path: Path, imports: Sequence[str]
+    ) -> None:
+        super().__init__(name, argv, log_path)
+        self._imports = imports
+
+    def _spawn(self, log: BinaryIO) -> Process:
+        if not is_available():
+            return super()._spawn(log)
+        directory = os.open(".", os.O_PATH | os.O_DIRECTORY)
+        try:
+            request = {
+                "argv": self.argv,
+                "imports": self._imports,
+                "environment": dict(os.environ),
+            }
+            started: ForkedProcess = _ask(request, (log.fileno(), directory))
+            return started
+        finally:
+            os.close(directory)
+
+
+class ForkedProcess:
+    """A process that the fork server has started; what `Child` uses of `subprocess.Popen`."""
+
+    def __init__(self, server: _Server, pid: int, pidfd: int) -> None:
+        self._server = server
+        self.pid = pid
+        self._pidfd = pidfd
+        self.returncode: int | None = None
+        # Not at the end of the process: another thread may be about to send a signal.
+        weakref.finalize(self, os.close, pidfd)
+
+    def poll(self) -> int | None:
+        """Return the exit code, negative for a signal; None while the process runs."""
+        if self.returncode is None:
+            self._server.read_events()
+        if self.returncode is None and self._server.lost and _is_readable(self._pidfd, 0):
+            # Its server was killed, and the kernel killed it then.
+            self.returncode = -signal.SIGKILL
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal; a process that has ended gets none."""
+        try:
+            signal.pidfd_send_signal(self._pidfd, number)
+        except ProcessLookupError:
+            return
+
+
+class _Server:
+    """The fork server of this process. A lost one has ended, and starts nothing any more."""
+
+    def __init__(self) -> None:
+        here, there = socket.socketpair()
+        with there:
+            # It ends with the stream, not with the thread that starts it.
+            self._process = subprocess.Popen(  # noqa: S603 - our own command, no shell
+                [sys.executable, "-m", "leadline_cli.fork_server", str(there.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[there.fileno()],
+                start_new_session=True,
+            )
+        self.started_with = _read_at_start()
+        self.lost = False
+        self._lines = JsonLines(here)
+        self._lock = threading.Lock()
+        self._children: dict[int, ForkedProcess] = {}
+        self._answer: ForkedProcess | Mapping[str, Any] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def ask(self, request: Any, fds: Sequence[int]) -> ForkedProcess | Mapping[str, Any] | None:
+        """Return the answer to a request; None if the server ended instead.
+
+        Raises:
+            ForkServerFailed: the server refuses, or does not answer in time.
+
+        """
+        with self._lock:
+            self._read()
+            self._answer = None
+            try:
+                self._lines.send(request, fds)
+                self._await_answer()
+            except OSError:
+                self._lose()
+            except BaseException:
+                # Such as Ctrl-C. The answer may still come, and is not that of the next request.
+                self._lose()
+                raise
+            answer = self._answer
+        if isinstance(answer, Mapping) and "refused" in answer:
+            raise ForkServerFailed(answer["refused"])
+        return answer
+
+    def read_events(self) -> None:
+        """Note which children have ended, without waiting."""
+        # Another thread that waits for an answer reads the events meanwhile.
+        if self._lock.acquire(blocking=False):
+            try:
+                self._read()
+            finally:
+                self._lock.release()
+
+    def close(self) -> None:
+        """End the server, and with it its children."""
+        self._lines.close()
+        try:
+            self._process.wait(_EXIT_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self.lost = True
+
+    def disown(self) -> None:
+        """Let go of the server in a forked process: it belongs to the parent."""
+        self._lines.close()
+        self._lock = threading.Lock()
+        self._process.returncode = 0
+        self.lost = True
+
+    def _await_answer(self) -> None:
+        give_up = time.monotonic() + ANSWER_DEADLINE_S
+        while self._answer is None and not self.lost:
+            if not _is_readable(self._lines.fileno(), give_up - time.monotonic()):
+                raise ForkServerFailed(f"no answer within {ANSWER_DEADLINE_S:.0f} s")
+            self._read()
+
+    def _read(self) -> None:
+        if self.lost:
+            return
+        lines, at_end = self._lines.receive()
+        for line in lines:
+            if "ended" in line:
+                child = self._children.pop(line["ended"])
+                child.returncode = os.waitstatus_to_exitcode(line["status"])
+            elif "started" in line:
+                child = ForkedProcess(self, line["started"], *self._lines.take_fds(1))
+                self._children[child.pid] = child
+                self._answer = child
+            else:
+                self._answer = line
+        if at_end:
+            self._lose()
+
+    def _lose(self) -> None:
+        self.lost = True
+        self._children.clear()
+        self._lines.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def is_available() -> bool:
+    """Tell whether children are forked here: Linux with pidfds, and an environment that allows it.
+
+    What an interpreter reads when it starts cannot be changed for a child that is forked.
+    """
+    if sys.platform != "linux":
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return _current is None or _current.lost or _current.started_with == _read_at_start()
+
+
+def import_ahead(modules: Sequence[str]) -> None:
+    """Let the fork server import `modules`, so that later starts do not wait for that.
+
+    This waits for the imports, which may take seconds.
+
+    Raises:
+        ForkServerFailed: the server did not answer.
+
+    """
+    if modules and is_available():
+        _ask({"imports": modules}, ())
+
+
+def server_pid() -> int | None:
+    """Return the process id of this process's fork server; None if there is none."""
+    return None if _current is None or _current.lost else _current.pid
+
+
+_current: _Server | None = None
+_starting = threading.Lock()
+
+
+def _ask(request: Any, fds: Sequence[int]) -> Any:
+    # A server that was killed has taken with it whatever it did, so the next one is asked again.
+    for _ in range(2):
+        answer = _running_server().ask(request, fds)
+        if answer is not None:
+            return answer
+    raise ForkServerFailed("it ended at once, twice; standard error says why")
+
+
+def _running_server() -> _Server:
+    global _current  # noqa: PLW0603 - one server for this process
+    with _starting:
+        if _current is None or _current.lost:
+            _current = _Server()
+        return _current
+
+
+def _read_at_start() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(_READ_AT_START)}
+
+
+def _is_readable(fd: int, within_s: float) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(max(0, within_s * 1000)))
+
+
+def _end_at_exit() -> None:
+    if _current is not None and not _current.lost:
+        _current.close()
+
+
+def _disown_in_child() -> None:
+    global _starting  # noqa: PLW0603 - the parent may hold the lock at the time of the fork
+    _starting = threading.Lock()
+    if _current is not None:
+        _current.disown()
+
+
+atexit.register(_end_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_in_child)
