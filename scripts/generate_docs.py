@@ -78,6 +78,9 @@ Every error response of every service has this body:
 - `leader` is present in errors about leadership and epochs, and `fields` if fields were refused, as
   `[{"field": "body.partitions.0", "message": "..."}]`. Some codes have further members.
 
+Every response names its cluster in the header `X-Leadline-Cluster-Id`. A request may name the
+cluster that it is meant for, and is refused by any other (42152).
+
 The header `X-Leadline-Cause` identifies the request in logs and audit entries; callers may send
 their own. A retriable 503 has the header `Retry-After`.
 """

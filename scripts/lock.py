@@ -1,8 +1,8 @@
-"""Resolve requirements.lock again: every dependency of every member, with its hashes.
+"""Resolve the locks again: every dependency of every member, and the tests' client generator.
 
-The lock names no package registry, because each machine brings its own; that is why it is
-requirements.lock and not uv.lock, which records addresses. Versions already in the lock are kept
-unless `--upgrade` (or `--upgrade-package NAME`) is given; arguments are passed on to uv.
+A lock has versions with their hashes. It names no package registry, because each machine brings its
+own; that is why it is requirements.lock and not uv.lock, which records addresses. Versions already
+in a lock are kept unless `--upgrade` (or `--upgrade-package NAME`) is given; uv gets the arguments.
 
 Usage: python scripts/lock.py [ARGUMENT OF uv pip compile ...]
 """
@@ -16,20 +16,32 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
+GENERATOR = "tests/support/openapi/requirements"
+"""The client generator cannot share an environment with the command: they need different typers."""
+
+
 def main(arguments: list[str]) -> int:
-    """Run the resolver; its exit code is the answer."""
+    """Run the resolver for both locks; its exit code is the answer."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    python = settings["project"]["requires-python"].removeprefix(">=")
+    own = [
+        part for name in settings["tool"]["uv"]["sources"] for part in ("--no-emit-package", name)
+    ]
+    groups = [part for group in settings["dependency-groups"] for part in ("--group", group)]
+    return resolve(python, "requirements.lock", [*own, *groups, "pyproject.toml", *arguments]) or (
+        resolve(python, f"{GENERATOR}.lock", [f"{GENERATOR}.in", *arguments])
+    )
+
+
+def resolve(python: str, lock: str, arguments: list[str]) -> int:
+    """Write one lock for all platforms, from this Python version on; return uv's exit code."""
     command = [
         shutil.which("uv") or str(ROOT / ".venv/bin/uv"),
         *("pip", "compile", "--quiet", "--universal", "--generate-hashes"),
-        *("--python-version", settings["project"]["requires-python"].removeprefix(">=")),
+        *("--python-version", python, "--output-file", lock),
         *("--no-emit-index-url", "--no-emit-find-links", "--no-header", "--no-annotate"),
+        *arguments,
     ]
-    for member in settings["tool"]["uv"]["sources"]:
-        command += ["--no-emit-package", member]
-    for group in settings["dependency-groups"]:
-        command += ["--group", group]
-    command += ["pyproject.toml", "--output-file", "requirements.lock", *arguments]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 

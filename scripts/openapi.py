@@ -1,16 +1,21 @@
-"""Generate openapi/<service>.json from each service, and the channel's AsyncAPI document.
+"""Generate the documents of openapi/ from the code of the services.
+
+`<service>.json` is for clients, and the service serves it. `<service>-internal.json` has the
+requests between services, where there are any. `coordinator-channel.json` is the AsyncAPI document
+of the consumers' WebSocket.
 
 Usage: python scripts/openapi.py [--check]
 
 With --check nothing is written, and the exit code is 1 if a document differs from the code. Each
 service has `leadline_<service>.main.openapi_app()`, which builds its application without IO. The
-coordinator also has `asyncapi_document()`, which describes the frames of the consumers' WebSocket.
+coordinator also has `asyncapi_document()`, which describes the frames of the channel.
 """
 
 import importlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 OPENAPI = Path(__file__).resolve().parent.parent / "openapi"
 SERVICES = ("controller", "broker", "coordinator")
@@ -19,7 +24,12 @@ SERVICES = ("controller", "broker", "coordinator")
 def documents() -> dict[str, str]:
     """Return the text of each document by file name; the same code gives the same bytes."""
     mains = {name: importlib.import_module(f"leadline_{name}.main") for name in SERVICES}
-    found = {f"{name}.json": main.openapi_app().openapi() for name, main in mains.items()}
+    found: dict[str, Any] = {}
+    for name, main in mains.items():
+        app = main.openapi_app()
+        found[f"{name}.json"] = app.openapi()
+        if (internal := app.internal_openapi())["paths"]:
+            found[f"{name}-internal.json"] = internal
     found["coordinator-channel.json"] = mains["coordinator"].asyncapi_document()
     return {
         name: json.dumps(document, indent=2, ensure_ascii=False) + "\n"
