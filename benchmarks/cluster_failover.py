@@ -24,7 +24,7 @@ import httpx
 
 from leadline_cli.cluster_layout import ClusterOptions
 from leadline_cli.supervisor import Supervisor
-from leadline_client.client import AsyncLeadlineClient
+from leadline_client.client import AsyncClient
 from leadline_client.wire import NewTopic
 
 SESSION_TIMEOUT_MS = 2_000
@@ -60,7 +60,7 @@ async def measure(topics: int, partitions: int) -> dict[str, float]:
         async with Supervisor(options) as cluster:
             urls = [broker.url for broker in cluster.layout.brokers]
             try:
-                await _create(AsyncLeadlineClient(urls), topics, partitions, figures)
+                await _create(AsyncClient(urls), topics, partitions, figures)
                 await _idle(cluster, figures)
                 await _fail(cluster, topics * partitions, figures)
             finally:
@@ -69,7 +69,7 @@ async def measure(topics: int, partitions: int) -> dict[str, float]:
 
 
 async def _create(
-    client: AsyncLeadlineClient, topics: int, partitions: int, figures: dict[str, float]
+    client: AsyncClient, topics: int, partitions: int, figures: dict[str, float]
 ) -> None:
     begun = time.monotonic()
     for number in range(topics):

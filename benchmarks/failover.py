@@ -46,9 +46,9 @@ from leadline_common.znodes import BrokerRegistration, PartitionState
 from leadline_controller.adapters.brokers import BrokerRpcClient
 from leadline_controller.adapters.zk_store import ControllerZkStore
 from leadline_controller.domain.cluster import ClusterPolicy
-from leadline_controller.runtime.active_controller import load_image
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
+from leadline_controller.runtime.image_loader import load_image
 from leadline_controller.runtime.leadership import ControllerDependencies, ControllerLeadership
 from leadline_controller.runtime.ports import ControllerStore
 from leadline_controller.runtime.service import ControllerService

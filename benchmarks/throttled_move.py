@@ -25,7 +25,7 @@ import httpx
 from leadline_cli.cluster_layout import ClusterOptions
 from leadline_cli.supervisor import Supervisor
 from leadline_client import batches
-from leadline_client.client import AsyncLeadlineClient
+from leadline_client.client import AsyncClient
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.wire import NewTopic
 
@@ -43,7 +43,7 @@ _SAMPLE = re.compile(r"^leadline_(\w+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
 class Producers:
     """Writers with acks=all to the live topic; `took_ms` by the time of each ack."""
 
-    client: AsyncLeadlineClient
+    client: AsyncClient
     took_ms: list[tuple[float, float]] = field(default_factory=list)
     stopped: bool = False
 
@@ -83,7 +83,7 @@ async def measure(mib: int, throttle: int, *, free: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="leadline-bench-") as directory:
         options = ClusterOptions(Path(directory), 3, 1, coordinators=0)
         async with Supervisor(options) as cluster, httpx.AsyncClient(timeout=60) as http:
-            client = AsyncLeadlineClient([broker.url for broker in cluster.layout.brokers])
+            client = AsyncClient([broker.url for broker in cluster.layout.brokers])
             await client.create_topic(NewTopic(BIG, replica_assignment={0: (1,)}))
             live = {0: (1, 3), 1: (3, 2), 2: (1, 2)}
             await client.create_topic(NewTopic(LIVE, replica_assignment=live))
@@ -101,7 +101,7 @@ async def measure(mib: int, throttle: int, *, free: bool) -> None:
                 await client.aclose()
 
 
-async def fill(client: AsyncLeadlineClient, mib: int) -> None:
+async def fill(client: AsyncClient, mib: int) -> None:
     """Write so many MiB to the big partition."""
     body = encoded(9, 100_000)
     begun = time.monotonic()

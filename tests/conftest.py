@@ -1,5 +1,7 @@
 """Fixtures for all tests; each lives in a module of tests/support."""
 
+import os
+
 from hypothesis import HealthCheck, settings
 
 # How long an example takes says how busy the machine is, and nothing about the code.
@@ -7,6 +9,9 @@ settings.register_profile(
     "patient", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("patient")
+
+# ZooKeeper and Spark live for seconds here: compiling their code twice costs more than it gains.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 pytest_plugins = [
     "tests.support.distribution",

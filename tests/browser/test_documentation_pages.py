@@ -6,17 +6,19 @@ import pytest
 from playwright.async_api import expect
 
 from tests.support.browser.page import open_page
+from tests.support.browser.swagger import open_swagger
 from tests.support.openapi.document import operations_of
 from tests.support.services.http_service import running
 
-SERVICES = ("controller", "broker")
+SERVICES = ("controller", "broker", "coordinator")
+WITH_TOPICS = ("controller", "broker")
 
 
 @pytest.mark.parametrize("service", SERVICES)
 async def test_swagger_ui_shows_every_operation(service: str) -> None:
     app = importlib.import_module(f"leadline_{service}.main").openapi_app()
     async with running(app) as url, open_page(url) as (page, wrong):
-        await page.goto(f"{url}/docs")
+        await open_swagger(page, url)
         await expect(page.locator(".information-container .title")).to_contain_text(app.title)
         for operation in operations_of(app.openapi()):
             block = page.locator(f"#operations-{operation.tag}-{operation.id}")
@@ -32,13 +34,15 @@ async def test_swagger_ui_shows_every_operation(service: str) -> None:
         assert wrong == []
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", WITH_TOPICS)
 async def test_swagger_ui_shows_the_shared_error_examples(service: str) -> None:
     app = importlib.import_module(f"leadline_{service}.main").openapi_app()
     async with running(app) as url, open_page(url) as (page, wrong):
-        await page.goto(f"{url}/docs")
+        await open_swagger(page, url)
         block = page.locator("#operations-topics-create_topic")
         await block.locator(".opblock-summary").click()
+        responses = app.openapi()["paths"]["/v1/topics"]["post"]["responses"]
+        await expect(block.locator(".responses-table tr.response")).to_have_count(len(responses))
         lost = block.locator('tr.response[data-code="503"]')
         await expect(lost).to_contain_text("NoController")
         await expect(lost.locator("pre.example")).to_contain_text("50350")
@@ -59,4 +63,45 @@ async def test_redoc_shows_every_operation(service: str) -> None:
             await expect(
                 page.locator(f"[data-section-id$='/operation/{operation.id}']")
             ).to_have_count(1)
+        assert wrong == []
+
+
+async def test_defect_23_swagger_begins_with_folded_tags_and_a_filter() -> None:
+    app = importlib.import_module("leadline_broker.main").openapi_app()
+    async with running(app) as url, open_page(url) as (page, wrong):
+        await page.goto(f"{url}/docs")
+        tags = page.locator(".opblock-tag")
+        await expect(tags).to_have_count(len(app.openapi()["tags"]))
+        await expect(page.locator(".opblock")).to_have_count(0)
+        await page.locator(".operation-filter-input").fill("records")
+        await expect(tags).to_have_count(1)
+        await tags.click()
+        first = page.locator(".opblock").first
+        await expect(first).to_have_id("operations-records-produce")
+        assert wrong == []
+
+
+@pytest.mark.parametrize("service", SERVICES)
+async def test_defect_23_swagger_shows_no_internal_operation(service: str) -> None:
+    app = importlib.import_module(f"leadline_{service}.main").openapi_app()
+    async with running(app) as url, open_page(url) as (page, wrong):
+        await open_swagger(page, url)
+        await expect(page.locator("#operations-tag-operations")).to_be_visible()
+        await expect(page.locator("#operations-tag-internal")).to_have_count(0)
+        internal = {one.path for one in operations_of(app.internal_openapi())}
+        shown = await page.locator(".opblock-summary-path").all_inner_texts()
+        assert not internal & {path.replace("\u200b", "") for path in shown}
+        assert wrong == []
+
+
+async def test_defect_23_swagger_has_an_icon() -> None:
+    app = importlib.import_module("leadline_broker.main").openapi_app()
+    async with running(app) as url, open_page(url) as (page, wrong):
+        for path in ("/docs", "/redoc"):
+            await page.goto(f"{url}{path}")
+            address = await page.locator('link[rel="shortcut icon"]').get_attribute("href")
+            for icon in (address, "/favicon.ico"):
+                answer = await page.request.get(f"{url}{icon}")
+                assert answer.headers["content-type"].startswith("image/svg")
+                assert "fastapi" not in (await answer.text()).lower()
         assert wrong == []

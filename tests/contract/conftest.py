@@ -10,6 +10,7 @@ from tests.support.services.cluster import Cluster
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    """Three brokers and two controllers."""
-    async with Cluster(tmp_path_factory.mktemp("cluster"), controllers=2) as running:
+    """Three brokers, two controllers and a coordinator."""
+    directory = tmp_path_factory.mktemp("cluster")
+    async with Cluster(directory, controllers=2, coordinators=1) as running:
         yield running

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from leadline_client.errors import ERRORS_BY_CODE
 from leadline_common.cause import HEADER as CAUSE
-from tests.support.openapi.document import JSON, TOPIC, Call, Described, end_tasks, operations_of
+from tests.support.openapi.document import JSON, TOPIC, Call, Described, end_tasks, operations_at
 from tests.support.services.cluster import Cluster
 
 EACH = 30
@@ -134,14 +134,14 @@ SPOILERS: dict[str, Callable[[st.DrawFn, Call], Call]] = {
 
 def test_no_request_causes_an_internal_error_or_an_undocumented_response(url: str) -> None:
     with httpx.Client(trust_env=False, timeout=60) as client:
-        for operation in operations_of(client.get(f"{url}/openapi.json").json()):
+        for operation in operations_at(client, url):
             send_spoiled(client, url, operation)
         assert client.get(f"{url}/readyz").status_code == 200
 
 
 def test_a_body_that_is_nested_too_deeply_is_refused(url: str) -> None:
     with httpx.Client(trust_env=False, timeout=60) as client:
-        for operation in operations_of(client.get(f"{url}/openapi.json").json()):
+        for operation in operations_at(client, url):
             if JSON not in operation.details.get("requestBody", {}).get("content", {}):
                 continue
             deep = b'{"records": ' + b"[" * 100_000

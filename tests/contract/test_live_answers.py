@@ -18,7 +18,7 @@ from tests.support.openapi.document import (
     as_a_story,
     broker_to_ask,
     end_tasks,
-    operations_of,
+    operations_at,
 )
 from tests.support.services.cluster import DEADLINE_S, Cluster
 
@@ -44,13 +44,10 @@ class Face:
         return self.cluster.url(active if self.kind == "controller" else standby)
 
     async def operations(self) -> list[Described]:
-        """Return the operations of the served document."""
-        return as_a_story(operations_of((await self.get("/openapi.json")).json()))
-
-    async def get(self, path: str) -> httpx.Response:
+        """Return the operations of the service, those between services too."""
         url = await self.url()
         with client() as asking:
-            return asking.get(url + path).raise_for_status()
+            return as_a_story(operations_at(asking, url))
 
 
 def client() -> httpx.Client:

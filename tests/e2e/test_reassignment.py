@@ -22,6 +22,8 @@ from tests.support.services.cluster import Cluster, wait_until
 
 _RECORD = OutgoingRecord(b"." * 64 * 1024)
 _THROTTLE = 1 << 20
+_STANDSTILL = 1_000
+"""Bytes per second: less than is appended, so that no replica catches up."""
 
 
 async def reassign(
@@ -39,6 +41,12 @@ async def reassign(
 async def task_of(cluster: Cluster, task_id: str) -> dict[str, Any]:
     """Return what the controller says of a task."""
     return await cluster.client.administer("GET", f"/v1/tasks/{task_id}")
+
+
+async def throttle(cluster: Cluster, task_id: str, bytes_per_s: int | None) -> None:
+    """Change the throttle of a task; None removes it."""
+    body = {"throttle_bytes_per_s": bytes_per_s}
+    await cluster.client.administer("PATCH", f"/v1/tasks/{task_id}", body)
 
 
 async def task_is_over(cluster: Cluster, task_id: str, deadline_s: float) -> dict[str, Any]:
@@ -166,8 +174,11 @@ def steps_in(view: ZkView) -> int:
     return sum(entry.kind == "reassignment_step" for entry in view.audit)
 
 
-async def killed_in_a_step(running: Scenario, kind: str) -> None:
-    """Kill a process that has a part in a step; the steps go on, before it returns or after."""
+async def killed_in_a_step(running: Scenario, task_id: str, kind: str) -> None:
+    """Kill a process that has a part in a step; the steps go on, before it returns or after.
+
+    A throttle makes the step last until then.
+    """
     victim = await victim_of(running, kind)
     await kill(running, victim)
     steps = steps_in(await running.view())
@@ -177,6 +188,7 @@ async def killed_in_a_step(running: Scenario, kind: str) -> None:
         await expired(running, victim)
     running.cluster.restart(victim)
     await running.cluster.until_ready(victim)
+    await throttle(running.cluster, task_id, None)
 
     async def go_on() -> bool:
         return steps_in(await running.view()) > steps
@@ -197,13 +209,15 @@ async def moved(
 ) -> None:
     """Reassign all, and kill a process after `skip` steps or more; they arrive all the same."""
     begun = steps_in(await running.view())
-    task = await reassign(running.cluster, targets)
+    rate = None if skip else _STANDSTILL
+    task = await reassign(running.cluster, targets, throttle_bytes_per_s=rate)
 
     async def gone_on() -> bool:
         return steps_in(await running.view()) >= begun + skip
 
     await wait_until(gone_on, f"{skip} steps are done")
-    await killed_in_a_step(running, kind)
+    await throttle(running.cluster, task["id"], _STANDSTILL)
+    await killed_in_a_step(running, task["id"], kind)
     done = await task_is_over(running.cluster, task["id"], SETTLE_S)
     assert (done["state"], done["partitions"]["done"]) == ("done", len(targets))
     await at_rest(running, targets)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
 
-from leadline_client.errors import NoController
-from leadline_client.wire import NewTopic, TopicPartition
+from leadline_client.errors import LogTruncated, NoController
+from leadline_client.payloads import OutgoingRecord
+from leadline_client.readers import AsyncPartitionReader
+from leadline_client.wire import NewTopic, Record, TopicPartition
 from leadline_spark.cluster.cluster_client import ClusterClient, Connection
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.data_loss import DataLossChecker
@@ -34,8 +36,12 @@ RECONCILIATIONS_S = 3.0
 @asynccontextmanager
 async def only_the_stale_replica_is_up(
     configs: Mapping[str, str] | None = None,
+    before: Callable[[Scenario], Awaitable[None]] | None = None,
 ) -> AsyncIterator[tuple[Scenario, set[str]]]:
-    """Yield the scenario, and what was acknowledged after the stale replica was killed."""
+    """Yield the scenario, and what was acknowledged after the stale replica was killed.
+
+    `before` is called when all of that is acknowledged, while the in-sync replicas are still up.
+    """
     topic = NewTopic("orders", replica_assignment=ASSIGNMENT, configs=configs or {})
     async with running_cluster() as cluster, loaded(cluster, topic) as running:
         on_all_three = set(running.load.history.acked)
@@ -43,6 +49,8 @@ async def only_the_stale_replica_is_up(
         await expired(running, STALE)
         await running.load.progress(records=500)
         await running.load.stop()
+        if before is not None:
+            await before(running)
         for name in IN_SYNC:
             await kill(running, name)
         for name in IN_SYNC:
@@ -160,4 +168,83 @@ async def test_unclean_election_allowed_by_the_topic_happens_by_itself() -> None
         for partition in (0, 1):
             assert snapshot.states[running.topic, partition][0].isr == (3,)
             assert snapshot.changes(running.topic, partition)[-1].reason == "unclean"
+        await heal_with_losses(running, may_be_lost)
+
+
+async def test_defect_02_readers_learn_where_the_log_differs_from_what_they_read() -> None:
+    readers: dict[int, AsyncPartitionReader] = {}
+    read: dict[int, list[Record]] = {}
+
+    async def read_everything(running: Scenario) -> None:
+        for partition in ASSIGNMENT:
+            readers[partition] = AsyncPartitionReader(
+                running.cluster.client, running.topic, partition
+            )
+            read[partition] = await read_to_the_end(running, readers[partition])
+
+    async with only_the_stale_replica_is_up(before=read_everything) as (running, may_be_lost):
+        await wait_until_reported(running, [-1, -1])
+        await running.cluster.client.elect("unclean")
+        await wait_until_reported(running, [3, 3])
+        await heal_with_losses(running, may_be_lost)
+        for partition, reader in readers.items():
+            position = reader.position.offset
+            await write_beyond(running, partition, position)
+            with pytest.raises(LogTruncated) as truncated:
+                await reader.read()
+            fresh = AsyncPartitionReader(running.cluster.client, running.topic, partition)
+            present = [record async for record in fresh.read_to(position)]
+            pairs = zip(read[partition], present, strict=True)
+            first = next(old.offset for old, new in pairs if old.value != new.value)
+            assert truncated.value.position == position
+            assert truncated.value.divergence_offset == first
+
+
+async def read_to_the_end(running: Scenario, reader: AsyncPartitionReader) -> list[Record]:
+    client, position = running.cluster.client, reader.position
+    end = (await client.offsets(position.topic, position.partition)).high_watermark
+    return [record async for record in reader.read_to(end)]
+
+
+async def write_beyond(running: Scenario, partition: int, offset: int) -> None:
+    """Append records until the log is longer than `offset`, so that a fetch there finds some."""
+    client = running.cluster.client
+    end = (await client.offsets(running.topic, partition)).high_watermark
+    for first in range(end, offset + 10, 500):
+        values = [OutgoingRecord(f"new {n}".encode()) for n in range(first, first + 500)]
+        await client.produce(running.topic, partition, values)
+
+
+async def test_defect_07_what_was_committed_after_a_lowered_minimum_may_be_lost() -> None:
+    """Broker 2 leaves below the minimum, so it is eligible; then the minimum is lowered."""
+    topic = NewTopic("orders", replica_assignment={0: (1, 2)}, configs={"min.insync.replicas": "2"})
+    async with running_cluster() as cluster, loaded(cluster, topic) as running:
+        on_both = set(running.load.history.acked)
+        await kill(running, "broker-2")
+        await expired(running, "broker-2")
+
+        async def eligible() -> tuple[int, ...]:
+            return (await running.view()).states[running.topic, 0][0].eligible
+
+        async def is_eligible() -> bool:
+            return await eligible() == (2,)
+
+        await wait_until(is_eligible, "broker 2 is eligible")
+        lowered = {"set": {"min.insync.replicas": "1"}}
+        await cluster.request(
+            "PATCH", "controller-1", f"/v1/topics/{running.topic}/configs", json=lowered
+        )
+        await running.load.progress(records=1_500)
+        await running.load.stop()
+        may_be_lost = {str(value) for value in running.load.history.acked.keys() - on_both}
+        await kill(running, "broker-1")
+        await expired(running, "broker-1")
+        cluster.restart("broker-2")
+        await cluster.until_ready("broker-2")
+        await cluster.client.elect("unclean", [(running.topic, 0)])
+        snapshot = await running.view()
+        row = snapshot.changes(running.topic, 0)[-1]
+        entry = next(one for one in snapshot.audit if row in one.changes)
+        assert (row.reason, row.after[0]) == ("unclean", 2)
+        assert "only brokers [1] hold may be lost" in entry.reason
         await heal_with_losses(running, may_be_lost)

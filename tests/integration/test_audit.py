@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import httpx
+import pytest
 from structlog.testing import capture_logs
 
 from leadline_common import znodes
+from leadline_common.tcp_ports import free_port
 from leadline_common.zk.session import ZkSession
 from leadline_controller.domain.history import AuditQuery
 from tests.support.checks.audit_records import broken_chains
 from tests.support.services.cluster import wait_until
 from tests.support.services.controller_rig import Rig, create, rig
 from tests.support.services.controllers import RunningController, active
+from tests.support.services.up import command_line
 from tests.support.services.zookeeper import until
 
 __all__ = ["rig"]
 
+Lone: TypeAlias = tuple[asyncio.subprocess.Process, httpx.AsyncClient]
+"""The process of a controller, and a client of it."""
 TRIMMING: dict[str, Any] = {"audit_outbox_keep_entries": 1, "reconcile_interval_ms": 100}
 
 
@@ -43,9 +51,14 @@ async def until_trimmed(session: ZkSession, left: int) -> None:
     await wait_until(trimmed, f"no more than {left} entries are in the outbox", 20)
 
 
-async def up_and_trimmed(rig: Rig, session: ZkSession, **settings: Any) -> RunningController:
+def on_disk(directory: Path, name: str = "first") -> dict[str, Any]:
+    """Return where a controller keeps its history: what is in memory only is not trimmed."""
+    return {"history_url": f"sqlite:///{directory / name}.db"}
+
+
+async def up_and_trimmed(rig: Rig, session: ZkSession, directory: Path) -> RunningController:
     """Start a controller, and wait until it alone has most of what has happened."""
-    controller = await rig.up(1, **TRIMMING, **settings)
+    controller = await rig.up(1, **TRIMMING, **on_disk(directory))
     for number in range(5):
         await create(controller, f"topic-{number}")
     await until_trimmed(session, 1)
@@ -143,9 +156,11 @@ async def test_a_question_about_times_before_history_is_refused(rig: Rig) -> Non
     assert answer.json()["error_code"] == 404
 
 
-async def test_the_outbox_keeps_only_what_somebody_lacks(rig: Rig, zk_session: ZkSession) -> None:
+async def test_the_outbox_keeps_only_what_somebody_lacks(
+    rig: Rig, zk_session: ZkSession, tmp_path: Path
+) -> None:
     options = {"audit_outbox_keep_entries": 2, "reconcile_interval_ms": 100}
-    first = await rig.up(1, **options)
+    first = await rig.up(1, **options, **on_disk(tmp_path))
     second = await rig.controller(**options)
     for number in range(5):
         await create(first, f"topic-{number}")
@@ -157,18 +172,88 @@ async def test_the_outbox_keeps_only_what_somebody_lacks(rig: Rig, zk_session: Z
 
 
 async def test_a_fresh_controller_gets_what_has_left_from_another(
-    rig: Rig, zk_session: ZkSession
+    rig: Rig, zk_session: ZkSession, tmp_path: Path
 ) -> None:
-    first = await up_and_trimmed(rig, zk_session)
+    first = await up_and_trimmed(rig, zk_session, tmp_path)
     late = await rig.controller(**TRIMMING)
     await until(lambda: late.replicator.stored == first.replicator.stored, "the new one catches up")
     assert await exported(late) == await exported(first)
 
 
-async def test_a_lone_controller_that_lost_its_history_says_where_it_is_missing(
+async def test_defect_16_a_history_in_memory_lets_nothing_leave_the_outbox(
     rig: Rig, zk_session: ZkSession
 ) -> None:
-    first = await up_and_trimmed(rig, zk_session)
+    first = await rig.up(1, **TRIMMING)
+    for number in range(5):
+        await create(first, f"topic-{number}")
+    await until(lambda: first.replicator.published > 5, "it says what it has")
+    whole = await exported(first)
+    await first.stop()
+    rig.controllers.remove(first)
+    again = await rig.controller(**TRIMMING)
+    await active([again])
+    assert (await exported(again))[: len(whole)] == whole
+
+
+@pytest.fixture
+async def lone(zk_chroot: str, tmp_path: Path) -> AsyncIterator[Callable[[], Awaitable[Lone]]]:
+    """Yield what starts a controller by itself, with no setting of where it keeps anything."""
+    started: list[Lone] = []
+
+    async def start() -> Lone:
+        port = free_port()
+        settings = {
+            "controller.id": 7,
+            "zookeeper.connect": zk_chroot,
+            "listen.port": port,
+            "zookeeper.session.timeout.ms": 2_000,
+            "audit.outbox.keep.entries": 0,
+            "reconcile.interval.ms": 100,
+        }
+        words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+        command = command_line("controller", *words)
+        process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path)
+        http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60)
+        started.append((process, http))
+
+        async def is_active() -> bool:
+            try:
+                return (await http.get("/readyz")).status_code == 200
+            except httpx.HTTPError:
+                return False
+
+        await wait_until(is_active, "the controller is active", 60)
+        return process, http
+
+    yield start
+    for process, http in started:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        await http.aclose()
+
+
+async def test_defect_16_a_controller_started_by_itself_keeps_its_history(
+    lone: Callable[[], Awaitable[Lone]], zk_session: ZkSession, tmp_path: Path
+) -> None:
+    process, http = await lone()
+    for percent in range(11, 16):
+        change = {"set": {"failed.broker.budget.percent": str(percent)}}
+        assert (await http.patch("/v1/configs", json=change)).status_code == 200
+    whole = (await http.get("/v1/audit/export")).text.splitlines()
+    assert len(whole) > 5
+    await until_trimmed(zk_session, 0)
+    process.kill()
+    await process.wait()
+    _, http = await lone()
+    assert (await http.get("/v1/audit/export")).text.splitlines()[: len(whole)] == whole
+    assert (tmp_path / "data" / "controller-7" / "history.db").exists()
+
+
+async def test_a_lone_controller_that_lost_its_history_says_where_it_is_missing(
+    rig: Rig, zk_session: ZkSession, tmp_path: Path
+) -> None:
+    first = await up_and_trimmed(rig, zk_session, tmp_path)
     await first.stop()
     rig.controllers.remove(first)
     again = await rig.controller(**TRIMMING)
@@ -182,8 +267,7 @@ async def test_a_controller_that_does_not_answer_yet_is_asked_again(
     rig: Rig, zk_session: ZkSession, tmp_path: Path
 ) -> None:
     """All of them may be starting at once, and one has lost its disk."""
-    kept: dict[str, Any] = {"history_url": f"sqlite:///{tmp_path / 'history.db'}"}
-    first = await up_and_trimmed(rig, zk_session, **kept)
+    first = await up_and_trimmed(rig, zk_session, tmp_path)
     await first.stop()
     rig.controllers.clear()
     late = RunningController(2, rig.hosts, **TRIMMING)
@@ -194,7 +278,7 @@ async def test_a_controller_that_does_not_answer_yet_is_asked_again(
             lambda: any(line["event"] == "peer history not available" for line in lines),
             "it has asked in vain",
         )
-    again = RunningController(1, rig.hosts, **TRIMMING, **kept)
+    again = RunningController(1, rig.hosts, **TRIMMING, **on_disk(tmp_path))
     rig.controllers.append(again)
     await again.start()
     await until(lambda: late.replicator.stored > 8, "and asks again")
@@ -205,9 +289,9 @@ async def test_a_controller_that_does_not_answer_yet_is_asked_again(
 
 
 async def test_a_fresh_controller_gets_what_others_still_have_and_says_what_they_do_not(
-    rig: Rig, zk_session: ZkSession
+    rig: Rig, zk_session: ZkSession, tmp_path: Path
 ) -> None:
-    first = await up_and_trimmed(rig, zk_session)
+    first = await up_and_trimmed(rig, zk_session, tmp_path)
     whole = await exported(first)
     gone = await first.replicator.history.forget_before(whole[-4]["time"])
     assert gone > 0
@@ -223,7 +307,7 @@ async def test_a_fresh_controller_gets_what_others_still_have_and_says_what_they
 
 
 async def test_entries_that_somebody_removed_hold_up_neither_the_history_nor_the_trimming(
-    rig: Rig, zk_session: ZkSession
+    rig: Rig, zk_session: ZkSession, tmp_path: Path
 ) -> None:
     options = {"audit_outbox_keep_entries": 2, "reconcile_interval_ms": 100}
     first = await rig.up(1, audit_outbox_keep_entries=50, reconcile_interval_ms=100)
@@ -236,7 +320,7 @@ async def test_entries_that_somebody_removed_hold_up_neither_the_history_nor_the
     await zk_session.create(f"{znodes.AUDIT}/by-hand", b"which costs the next entry a number")
     for number in (2, 4):
         await zk_session.delete(znodes.audit_path(number), -1)
-    late = await rig.controller(**options)
+    late = await rig.controller(**options, **on_disk(tmp_path, "late"))
     await until(lambda: late.replicator.stored == first.replicator.stored, "the new one goes on")
     assert await exported(late) == await exported(first), "the other one had them"
     await first.stop()

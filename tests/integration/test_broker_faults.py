@@ -11,11 +11,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from leadline_client.batches import parse_headers
 from leadline_client.errors import NoController
 from leadline_client.wire import NewTopic
 from tests.support.services.cluster import Cluster, wait_until
 
 TOPIC = "t"
+STARTED_S = 90.0
+"""The longest time in which a broker starts on a busy machine."""
 
 
 @pytest.fixture
@@ -186,3 +189,71 @@ async def test_a_foreign_log_directory_is_refused(cluster: Cluster) -> None:
 
     assert ended.returncode == 1
     assert "belongs to broker 1" in ended.stderr + ended.stdout
+
+
+def flip_a_bit_in_the_last_epoch(partition: Path) -> None:
+    (segment,) = partition.glob("*.log")
+    content = bytearray(segment.read_bytes())
+    last = [header.position for header in parse_headers(content)][-1]
+    content[last + 14] ^= 0x04
+    segment.write_bytes(content)
+
+
+async def test_defect_08_a_broker_with_a_flipped_bit_in_a_leader_epoch_leads_again(
+    tmp_path: Path,
+) -> None:
+    """The bit is in the last batch, beyond the checkpointed high watermark."""
+    never = {"replica.high.watermark.checkpoint.interval.ms": "3600000"}
+    async with Cluster(tmp_path, brokers=1, settings=never) as cluster:
+        await cluster.client.create_topic(NewTopic(TOPIC, 1, 1))
+        ends = [await send(cluster, "broker-1", value) for value in ("a", "b", "damaged")]
+        await cluster.kill("broker-1")
+        flip_a_bit_in_the_last_epoch(tmp_path / "broker-1" / f"{TOPIC}-0")
+
+        cluster.restart("broker-1")
+        await cluster.until_ready("broker-1")
+        await cluster.leader_of(TOPIC, 0)
+
+        assert await send(cluster, "broker-1", "after") == ends[-1]
+        assert await read(cluster, "broker-1") == ["a", "b", "after"]
+        assert "which is not recorded for offset" in cluster.log("broker-1")
+
+
+def replace_the_segment_by_a_directory(partition: Path) -> None:
+    (segment,) = partition.glob("*.log")
+    segment.unlink()
+    segment.mkdir()
+
+
+async def test_defect_10_and_defect_18_a_log_that_cannot_be_opened_makes_one_broker_not_ready(
+    cluster: Cluster,
+) -> None:
+    """The audit stays readable, and the other partitions of the broker work."""
+    for partition in (0, 1):
+        await send(cluster, await cluster.leader_of(TOPIC, partition), "v", partition)
+    await cluster.kill("broker-3")
+    replace_the_segment_by_a_directory(cluster.data_dir / "broker-3" / f"{TOPIC}-1")
+    await cluster.leader_of(TOPIC, 1, not_in=["broker-3"])
+
+    cluster.restart("broker-3")
+
+    async def reason() -> str:
+        try:
+            ready = (await cluster.get("broker-3", "/readyz")).json()
+        except httpx.TransportError:
+            return ""
+        return "" if ready["ready"] else " ".join(ready["reasons"])
+
+    async def is_late() -> bool:
+        return f"granted roles not taken: 1, first {TOPIC}-1 at leader epoch" in await reason()
+
+    await wait_until(is_late, "the broker names the role that it has not taken", STARTED_S)
+    for _ in range(3):
+        answer = await cluster.get("controller-1", "/v1/audit")
+        assert answer.status_code == 200, answer.text
+
+    async def others_in_sync() -> bool:
+        rows = (await cluster.client.describe(TOPIC)).partitions
+        return [len(row.isr) for row in rows] == [3, 2, 3]
+
+    await wait_until(others_in_sync, "the broker's other replicas are in sync")

@@ -74,6 +74,20 @@ def test_offsets_are_shown_of_every_partition_and_refused_one_by_one(small: Up) 
     assert "nowhere" in table
 
 
+def test_defect_19_runs_of_produce_fill_more_than_one_partition(small: Up) -> None:
+    assert small.run("topics", "create", "spread", "--partitions", "3").returncode == 0
+    runs = 0
+
+    def filled() -> int:
+        rows = small.ask("topics", "offsets", "spread")["partitions"]
+        return sum(row["offsets"]["high_watermark"] > 0 for row in rows)
+
+    while filled() < 2:
+        assert runs < 20, "all records of all runs are in one partition"
+        small.ask("produce", "spread", "-", stdin="one\ntwo\n")
+        runs += 1
+
+
 def test_refusals_of_a_real_cluster_have_codes_and_exit_codes(small: Up) -> None:
     many = small.run("topics", "create", "t", "--replication-factor", "9", "--json")
     assert many.returncode == 1
@@ -127,7 +141,7 @@ def test_what_has_happened_is_told_with_who_and_why(small: Up) -> None:
     assert small.run("brokers", "list").stdout == small.run("brokers").stdout
     assert "brokers_changed  live: 1\n" in small.run("audit", "--kind", "brokers_changed").stdout
     failed = small.run("failed-brokers").stdout
-    assert failed == "Failed brokers: none\n"
+    assert failed == "Brokers that are down: none\n"
 
 
 def test_partitions_come_and_go_and_brokers_are_taken_out_with_care(small: Up) -> None:

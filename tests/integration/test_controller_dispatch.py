@@ -33,6 +33,83 @@ async def test_a_role_that_is_refused_for_ever_keeps_nothing_else_waiting(rig: R
     assert ("full", 0) in broker.roles
 
 
+async def test_defect_10_a_role_that_is_refused_for_ever_leaves_the_audit_readable(
+    rig: Rig,
+) -> None:
+    controller = await rig.up(brokers=2)
+    rig.brokers[1].refused_topics["full"] = StorageFailed.code
+    creation = asyncio.create_task(
+        controller.service.create_topic(NewTopic("full", 1, 2), dry_run=False)
+    )
+    await until(lambda: bool(rig.brokers[1].late), "the role is refused")
+    for number in range(3):
+        await create(controller, f"other-{number}", partitions=1, replication_factor=2)
+
+        answer = await controller.http.get("/v1/audit?kind=topic_created")
+
+        assert answer.status_code == 200, answer.text
+        found = {entry["resource"]["topic"] for entry in answer.json()["entries"]}
+        assert f"other-{number}" in found
+    rig.brokers[1].refused_topics.clear()
+    await creation
+
+
+async def test_defect_10_a_broker_that_cannot_be_reached_leaves_the_audit_readable(
+    rig: Rig,
+) -> None:
+    """Its session lives on, so that the controller keeps sending."""
+    controller = await rig.up(brokers=2)
+    rig.brokers[1].deaf = True
+    creation = asyncio.create_task(
+        controller.service.create_topic(NewTopic("t", 1, 2), dry_run=False)
+    )
+    elected = controller.service.active_controller()
+    await until(lambda: not elected.dispatcher.idle(), "the role is being sent")
+    for kind in ("topic_created", "state_changed", "topic_created"):
+        answer = await controller.http.get(f"/v1/audit?kind={kind}")
+
+        assert answer.status_code == 200, answer.text
+    rig.brokers[1].deaf = False
+    await creation
+
+
+@pytest.mark.parametrize("taken", [False, True])
+async def test_defect_10_a_refused_role_does_not_hide_that_others_are_missing(
+    rig: Rig, taken: bool
+) -> None:
+    """R8: the broker lacks a role that it had acknowledged, while it refuses another."""
+    controller = await rig.up(brokers=1)
+    broker = rig.brokers[1]
+    await create(controller, "orders", partitions=2, replication_factor=1)
+    if taken:
+        await create(controller, "full", partitions=1, replication_factor=1)
+    broker.refused_topics["full"] = StorageFailed.code
+    creation: asyncio.Task[object] | None = None
+    if taken:
+        await broker.bounce()
+    else:
+        creation = asyncio.create_task(
+            controller.service.create_topic(NewTopic("full", 1, 1), dry_run=False)
+        )
+    await until(lambda: bool(broker.late) and len(broker.roles) == 2, "one role is refused")
+
+    def grants() -> int:
+        return sum(command.is_init for command in broker.leader_and_isr)
+
+    before = grants()
+    for _ in range(8):
+        await beat(controller, broker)
+    assert grants() == before, "what it refuses is known"
+    del broker.roles["orders", 1]
+    for _ in range(8):
+        await beat(controller, broker)
+    await until(lambda: ("orders", 1) in broker.roles, "the missing role is sent again")
+    broker.refused_topics.clear()
+    await until(lambda: ("full", 0) in broker.roles, "the refused role is sent again")
+    if creation is not None:
+        await creation
+
+
 async def test_a_disagreement_that_grants_do_not_settle_costs_ever_fewer_of_them(rig: Rig) -> None:
     """A replica that cannot be opened, for instance: the broker says so with every heartbeat."""
     controller = await rig.up(brokers=1)

@@ -14,12 +14,11 @@ from websockets.asyncio.client import connect
 from leadline_broker.adapters.zookeeper import ZkBrokerStore
 from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
 from leadline_client import channel
-from leadline_client.wire import ControllerInfo, TopicPartition
+from leadline_client.wire import ControllerInfo, GroupState, TopicPartition
 from leadline_common import consumer_znodes, znodes
 from leadline_common.clock import SystemClock
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
-from leadline_coordinator.domain.group import GroupState
 from leadline_coordinator.domain.records import Ends
 from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.maintenance import GroupMaintenance

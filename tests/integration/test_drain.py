@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 
 from leadline_cli.commands.tasks import follow
-from leadline_client.client import LeadlineClient
+from leadline_client.client import Client
 from leadline_common import znodes
-from leadline_common.tasks import TaskState
+from leadline_common.tasks import TASK_PREFIX, TaskState
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.runtime.reassignment import drains as drain_module
 from tests.integration.test_controlled_shutdown import request_shutdown
 from tests.integration.test_controller_spine import audit, beat
-from tests.support.reassigning import Followers, get, over
+from tests.support.reassigning import Followers, get, over, reassignment_queue_of
+from tests.support.services.cluster import wait_until
 from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import MortalStore, RunningController, read_state
 from tests.support.services.zookeeper import until
@@ -125,25 +126,70 @@ async def test_a_drain_empties_a_broker(rig: Rig, zk_session: ZkSession) -> None
     assert kinds.index("drain") < kinds.index("task_launched") < kinds.index("task_over")
 
 
-async def test_what_cannot_be_emptied_is_refused_or_waits(rig: Rig, zk_session: ZkSession) -> None:
+async def test_defect_17_an_impossible_drain_is_refused_and_changes_nothing(
+    rig: Rig, zk_session: ZkSession
+) -> None:
     controller = await rig.up(brokers=3)
     await create(controller, replica_assignment=AR)
     await drain(controller, 9, expected=404)
-    refused = await drain(controller, 1, dry_run=True, expected=400)
-    assert refused["error_code"] == 40002
-    task = await drain(controller, 1)
-    await until(lambda: led(rig, by=1) == 0, "its leaders leave all the same")
-    path = f"/v1/tasks/{task['id']}"
-    book = controller.service.active_controller().tasks.store
-    await until(lambda: "waits_for" in book.find(task["id"]).node.details, "it says why it waits")
-    waiting = await get(controller, path)
-    assert waiting["state"] == "preparing"
-    assert "cannot be moved" in waiting["details"]["waits_for"]
+    dry = await drain(controller, 1, dry_run=True, expected=400)
+    refused = await drain(controller, 1, expected=400)
+    assert (refused["error_code"], refused["message"]) == (40002, dry["message"])
+    assert await zk_session.get_children(znodes.REASSIGN_PARTITIONS) == []
+    await rig.settled(controller)
+    assert led(rig, by=1) == 2, "its leaders stay"
+    assert controller.service.image().draining == frozenset()
+    await rig.add_brokers(4)
+    await rig.settled(controller)
+    await drain(controller, 1)
+    queue = reassignment_queue_of(controller)
+    await until(lambda: len(queue) > 0, "the first is planned")
+    second = await drain(controller, 2, expected=400)
+    assert "cannot be moved" in second["message"], "what is being emptied takes nothing"
+    await drain(controller, 2, leaders_only=True)
+
+
+async def test_defect_17_a_drain_that_has_become_impossible_says_what_it_waits_for(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    controller = await rig.up(brokers=3)
+    await create(controller, replica_assignment=AR)
+    waiting = b'{"kind": "drain", "state": "preparing", "details": {"broker": 1}, "cause": "x"}'
+    path = await zk_session.create(TASK_PREFIX, waiting, sequence=True)
+    task = f"/v1/tasks/{path.rpartition('/')[2]}"
+
+    async def waits() -> bool:
+        answer = await controller.http.get(task)
+        said = answer.json().get("waits_for") if answer.status_code == 200 else None
+        return "cannot be moved" in (said or "")
+
+    await wait_until(waits, "it says what it waits for", 20)
+    assert (await get(controller, task))["state"] == "preparing"
     await rig.add_brokers(4)
     async with Followers(rig, zk_session):
-        await over(controller, task["id"])
-    assert "waits_for" not in (await get(controller, path))["details"]
+        await over(controller, task.rpartition("/")[2])
+    found = await get(controller, task)
+    assert (found["waits_for"], "waits_for" in found["details"]) == (None, False)
     assert controller.service.image().hosted_by(1) == {}
+
+
+async def test_defect_17_a_drain_whose_receiver_dies_says_what_it_waits_for(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    controller = await rig.up(brokers=4)
+    await create(controller, replica_assignment={"0": [1, 2, 3]})
+    task = await drain(controller, 1)
+    path = f"/v1/tasks/{task['id']}"
+    queue = reassignment_queue_of(controller)
+    await until(lambda: any(entry.is_running for entry in queue), "4 is to take over")
+    assert "brokers [4] have caught up" in (await get(controller, path))["waits_for"]
+    await rig.brokers[4].leave()
+
+    async def waits() -> bool:
+        said = (await get(controller, path))["waits_for"]
+        return bool(said == "1 partition(s) (orders-0) for brokers [4], which are down")
+
+    await wait_until(waits, "it says that 4 is down", 20)
 
 
 async def test_a_drain_that_no_node_can_hold_is_split(rig: Rig) -> None:
@@ -170,7 +216,7 @@ async def test_what_one_task_of_a_drain_leaves_is_taken_by_the_next(
     first = await drain(controller, 1, throttle_bytes_per_s=5_000_000)
     image = controller.service.image()
     async with Followers(rig, zk_session):
-        with LeadlineClient([controller.listener.url]) as client:
+        with Client([controller.listener.url]) as client:
             last = await asyncio.to_thread(follow, client, first["id"])
     assert _is_emptied(image, 1), "who watches the first one sees the end of all"
     tasks = (await get(controller, "/v1/tasks"))["tasks"]

@@ -75,9 +75,10 @@ KAFKAS = {
         (b"", (0, 1, 2, 3)),
         (b"not JSON", ()),
         (b'{"partitions": [{"topic": "orders"}]}', ()),
+        (b'{"partitions": [{"topic": "none", "partition": 0}]}', ()),
     ],
 )
-async def test_an_order_for_preferred_leaders_is_carried_out_and_taken_away(
+async def test_defect_14_an_order_for_preferred_leaders_is_carried_out_and_taken_away(
     rig: Rig, zk_session: ZkSession, order: bytes, moved: tuple[int, ...]
 ) -> None:
     controller = await non_preferred(rig, zk_session, auto_leader_rebalance_enable=False)
@@ -86,8 +87,9 @@ async def test_an_order_for_preferred_leaders_is_carried_out_and_taken_away(
         while await zk_session.exists(znodes.PREFERRED_ELECTION):  # noqa: ASYNC110 - a node
             await asyncio.sleep(0.01)
     await led_by_1(rig, *moved)
-    outcomes = [e.outcome for e in await audit(zk_session) if e.kind.startswith("preferred_")]
-    assert outcomes == (["done"] if moved else ["refused"])
+    (entry,) = [e for e in await audit(zk_session) if e.kind.startswith("preferred_")]
+    assert entry.outcome == ("done" if moved else "refused")
+    assert ("none-0" in entry.reason) == (b"none" in order)
     await rig.settled(controller)
 
 

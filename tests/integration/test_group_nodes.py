@@ -26,7 +26,7 @@ async def test_writers_that_have_to_look_first_do_not_forget_what_the_other_has_
     await GroupNodes(zk_session).record(term, EMPTY)
 
     nodes = GroupNodes(zk_session)  # as after a lost connection: nothing is known of the group
-    committing = nodes.write_offsets(term, "g", {P: CommittedOffset(7, 0)}, {"t": "id"})
+    committing = nodes.write_offsets(term, "g", {P: CommittedOffset(7, 0)})
     await asyncio.gather(nodes.record(term, OWNED), committing)
     await nodes.record(term, EMPTY_AGAIN)
 

@@ -12,14 +12,16 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
-from leadline_client.client import AsyncLeadlineClient, LeadlineClient
-from leadline_client.consumer import AsyncConsumer, Consumer
+from leadline_client.client import AsyncClient, Client
+from leadline_client.consumer import AsyncConsumer
 from leadline_client.consumer_settings import ConsumerSettings, RebalanceListener
 from leadline_client.errors import GroupNotEmpty, UnknownMember
 from leadline_client.groups import ResetTo
 from leadline_client.payloads import OutgoingRecord
+from leadline_client.sync_consumer import Consumer
 from leadline_client.wire import NewTopic, TopicPartition
 from tests.support.services.cluster import wait_until
 from tests.support.services.up import DEADLINE_S, Up, command_line, running, until
@@ -44,13 +46,13 @@ def bootstrap(up: Up) -> list[str]:
 
 
 def new_topic(up: Up, topic: str) -> None:
-    with LeadlineClient(bootstrap(up)) as client:
+    with Client(bootstrap(up)) as client:
         client.create_topic(NewTopic(topic, PARTITIONS, 1))
     produce(up, topic)
 
 
 def produce(up: Up, topic: str) -> None:
-    with LeadlineClient(bootstrap(up)) as client:
+    with Client(bootstrap(up)) as client:
         for number in range(PARTITIONS):
             records = [OutgoingRecord(str(one).encode()) for one in range(PER_PARTITION)]
             client.produce(topic, number, records)
@@ -67,7 +69,7 @@ class Member:
         self.events: list[tuple[str, tuple[TopicPartition, ...]]] = []
         self.seen: Counter[tuple[int, int]] = Counter()
         self._stop = asyncio.Event()
-        self._client = AsyncLeadlineClient(bootstrap(up))
+        self._client = AsyncClient(bootstrap(up))
         listener = RebalanceListener(
             lambda those: self.events.append(("assigned", those)),
             lambda those: self.events.append(("revoked", those)),
@@ -129,7 +131,7 @@ async def test_a_coordinator_that_is_killed_takes_nothing_from_anybody(up: Up) -
     for member in members:
         await member.owns(PARTITIONS // 2)
     before = [list(member.events) for member in members]
-    async with AsyncLeadlineClient(bootstrap(up)) as client:
+    async with AsyncClient(bootstrap(up)) as client:
         active = (await client.find_coordinator())["coordinator"]
         row = next(one for one in up.file()["coordinators"] if one["id"] == active["id"])
         os.kill(row["pid"], signal.SIGKILL)
@@ -180,9 +182,52 @@ def test_the_blocking_consumer_tells_its_listener_on_the_polling_thread(up: Up) 
             rest += len(again.poll())
         assert again.poll(0.2) == []
     assert threads == [threading.current_thread()]
-    with LeadlineClient(bootstrap(up)) as client:
+    with Client(bootstrap(up)) as client:
         rows = client.group_offsets("blocking")["offsets"]
     assert sum(row["offset"] for row in rows) == PARTITIONS * PER_PARTITION
+
+
+def test_defect_18_one_consumer_has_topics_with_threads_each_and_a_pattern(up: Up) -> None:
+    for topic in ("counted", "logs-eu", "uncounted"):
+        new_topic(up, topic)
+    with Consumer(bootstrap(up), "streams") as consumer:
+        consumer.subscribe({"counted": 2, "uncounted": 1}, pattern="logs-.*")
+        seen: Counter[str] = Counter()
+        while seen.total() < 3 * PARTITIONS * PER_PARTITION:
+            seen.update(one.topic for one in consumer.poll())
+        first, second = consumer.threads
+        member = up.ask("groups", "describe", "streams")["members"][0]
+    assert set(seen.values()) == {PARTITIONS * PER_PARTITION}
+    assert {one.topic for one in first} == {"counted", "uncounted", "logs-eu"}
+    assert [one.topic for one in second] == ["counted"] * (PARTITIONS // 2)
+    assert member["topic_threads"] == {"counted": 2, "uncounted": 1}
+    assert (member["topics"], member["pattern"]) == (["counted", "uncounted"], "logs-.*")
+
+
+def test_defect_05_a_commit_that_arrives_late_does_not_move_an_offset_back(up: Up) -> None:
+    """The request is sent again, as a network may deliver it, after the consumer's next commit."""
+    new_topic(up, "late")
+    settings = ConsumerSettings(auto_commit_ms=None)
+    with Consumer(bootstrap(up), "late", settings=settings) as consumer:
+        consumer.subscribe(["late"])
+        while not consumer.assignment:
+            consumer.poll(0.1)
+        consumer.commit({("late", 0): 10})
+        consumer.commit({("late", 0): 20})
+        group = up.ask("groups", "describe", "late")
+        late = {
+            "member": group["members"][0]["id"],
+            "generation": group["generation"],
+            "coordinator_epoch": group["coordinator_epoch"],
+            "sequence": 1,
+            "offsets": [{"topic": "late", "partition": 0, "offset": 10}],
+        }
+        url = f"{bootstrap(up)[0]}/v1/groups/late/offsets"
+        answer = httpx.post(url, json=late).raise_for_status().json()
+        assert answer["offsets"][0]["superseded"]
+        assert consumer.committed()[TopicPartition("late", 0)] == 20
+        consumer.commit({("late", 0): 5})
+        assert consumer.committed()[TopicPartition("late", 0)] == 5, "as after a seek"
 
 
 def test_the_command_consumes_in_a_group_and_goes_on_where_it_ended(up: Up) -> None:
@@ -221,7 +266,7 @@ def test_the_command_shows_and_changes_groups(up: Up) -> None:
         gone = up.run("groups", "evict", "ops", "nobody", "--json")
         assert json.loads(gone.stderr)["error_code"] == UnknownMember.code
         # Records not committed before the eviction would be printed, and committed, twice.
-        with LeadlineClient(bootstrap(up)) as client:
+        with Client(bootstrap(up)) as client:
             until(lambda: client.group_lag("ops")["total"] == 0, "what it printed is committed")
         assert up.run("groups", "evict", "ops", member).returncode == 0
         until(lambda: _members(up, "ops") - {member}, "it has joined again as somebody new")
@@ -251,7 +296,7 @@ def _members(up: Up, group: str) -> set[str]:
 
 def test_offsets_are_reset_from_python_too(up: Up) -> None:
     new_topic(up, "again")
-    with LeadlineClient(bootstrap(up)) as client:
+    with Client(bootstrap(up)) as client:
         client.commit_offsets("simple", {("again", number): 5 for number in range(PARTITIONS)})
         assert client.group_lag("simple")["total"] == PARTITIONS * (PER_PARTITION - 5)
         client.reset_offsets("simple", ResetTo("latest", topics=("again",)))

@@ -93,8 +93,8 @@ async def test_a_refusal_by_zookeeper_frees_the_key_too(rig: Rig, zk_session: Zk
     """The multi was sent with its mark, and refused whole."""
     controller = await rig.up(brokers=1)
     body = NEW | {"configs": {"retention.ms": 1}}
-    in_the_way = znodes.topic_config_path("orders")
-    await zk_session.create(in_the_way, b"")
+    in_the_way = znodes.topic_path("orders")
+    await zk_session.create(in_the_way, b"not JSON")
     refused = await post(controller, body)
     assert code(refused) == (40002, "refused")
     await zk_session.delete(in_the_way, ANY_VERSION)

@@ -41,7 +41,7 @@ def is_calm(controller: RunningController) -> bool:
     elected = controller.leadership.active_controller
     if elected is None or not controller.is_active:
         return False
-    return not elected.healing.failed and not list(elected.healing.chunks())
+    return not elected.healing.records.failed and not list(elected.healing.chunks())
 
 
 async def until_noted(session: ZkSession, *brokers: int) -> None:
@@ -58,6 +58,27 @@ async def kinds(controller: RunningController, **wanted: Any) -> list[str]:
     answer = await controller.http.get("/v1/audit", params={"order": "oldest", **wanted})
     assert answer.status_code == 200, answer.text
     return [entry["kind"] for entry in answer.json()["entries"]]
+
+
+async def until_kinds(controller: RunningController, *wanted: str) -> None:
+    """Wait until the audit has exactly these entries about broker 1."""
+
+    async def written() -> bool:
+        return await kinds(controller, broker=1) == [*wanted]
+
+    await wait_until(written, f"the audit has {wanted}", 20)
+
+
+async def down(controller: RunningController) -> dict[int, dict[str, Any]]:
+    """Return the brokers that are shown as down, by id."""
+    answer = await controller.http.get("/v1/failed-brokers")
+    assert answer.status_code == 200, answer.text
+    return {row["id"]: row for row in answer.json()["brokers"]}
+
+
+async def forget(controller: RunningController, broker: int) -> tuple[int, dict[str, Any]]:
+    answer = await controller.http.delete(f"/v1/failed-brokers/{broker}")
+    return answer.status_code, answer.json()
 
 
 async def failures(controller: RunningController) -> list[dict[str, Any]]:
@@ -86,7 +107,7 @@ async def test_the_replicas_of_a_dead_broker_are_rebuilt_on_others(
     load = Counter(broker for assigned in replicas(controller).values() for broker in assigned)
     assert max(load.values()) - min(load.values()) <= 1
     await until_noted(zk_session)
-    assert await kinds(controller, broker=1) == ["broker_failed", "healing_queued"]
+    await until_kinds(controller, "broker_failed", "healing_queued", "broker_healed")
     (row,) = await failures(controller)
     assert (row["broker"], row["outcome"], row["detected_by"]) == (1, "healed", "controller-1")
     assert (row["chunks"], row["chunks_over"]) == (2, 2)
@@ -129,7 +150,7 @@ async def test_the_time_of_the_failure_outlives_the_controller(
     await active([second])
     elected = second.leadership.active_controller
     assert elected is not None
-    await until(lambda: 1 in elected.healing.failed, "the successor knows")
+    await until(lambda: 1 in elected.healing.records.failed, "the successor knows")
     assert (await zk_session.get(failed_broker_path(1)))[0] == noted
 
 
@@ -308,6 +329,134 @@ async def test_healing_stops_where_more_have_failed_than_the_budget_allows(
         await until(lambda: not elected.healing.is_suspended, "the budget suffices again")
         await until(lambda: avoids(controller, 1), "the one that stayed away is healed")
     assert "healing_resumed" in await kinds(controller)
+
+
+async def test_defect_11_a_broker_counts_against_the_budget_while_its_chunks_are_queued(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    """One failure after the other must not heal on with half the brokers dead."""
+    controller = await rig.up(4, **SOON, failed_broker_budget_percent=34)
+    pairs = [(1, 3), (4, 1), (3, 1), (1, 4), (2, 3), (4, 2)]
+    await create(controller, replica_assignment={str(p): pair for p, pair in enumerate(pairs)})
+    elected = controller.leadership.active_controller
+    assert elected is not None
+    await rig.brokers[1].leave()
+    await until(lambda: bool(list(elected.healing.chunks(1))), "the first is being healed")
+    await until_noted(zk_session)  # all of it is queued: its record is gone
+    await rig.brokers[2].leave()
+    await until(lambda: elected.healing.is_suspended, "half the brokers are down")
+    due = elected.healing.due_at(2)
+    assert due is not None
+    await until(lambda: elected.context.clock.wall_ms() > due, "the second counts as dead")
+    await set_interval(controller, 0)
+    # Whatever that has set off is done before the answer to the next request.
+    tried = await controller.http.post("/v1/topics", json={"name": "tried", "dry_run": True})
+    assert tried.status_code == 200
+    assert list(elected.healing.chunks(2)) == []
+    await until_noted(zk_session, 2)
+    assert "brokers [1, 2] are down" in (await controller.http.get("/readyz")).text
+    await rig.brokers[1].register()
+    async with Followers(rig, zk_session):
+        await until(lambda: not elected.healing.is_suspended, "the budget suffices again")
+        await until(lambda: avoids(controller, 2), "the second is healed")
+
+
+async def test_defect_11_a_dead_broker_without_replicas_does_not_suspend_healing_for_ever(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    controller = await rig.up(4, **LATER, failed_broker_budget_percent=34)
+    pairs = [(1, 3), (4, 1), (3, 4)]
+    await create(controller, replica_assignment={str(p): pair for p, pair in enumerate(pairs)})
+    elected = controller.leadership.active_controller
+    assert elected is not None
+    for broker in (1, 2):
+        await rig.brokers[broker].leave()
+    await until(lambda: elected.healing.is_suspended, "half the brokers are down")
+    await set_interval(controller, 100)
+    async with Followers(rig, zk_session):
+        await until(lambda: avoids(controller, 1), "the one that has replicas is healed")
+
+    async def are_healed() -> bool:
+        return [row["state"] for row in (await down(controller)).values()] == ["healed"] * 2
+
+    await wait_until(are_healed, "both are shown as healed", 20)
+
+
+async def test_defect_12_a_healed_broker_is_shown_until_it_returns(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    controller = await rig.up(5, **LATER)
+    standby = await rig.controller(**LATER)
+    await create(controller, partitions=10, replication_factor=2)
+    assert await down(controller) == {}
+    await rig.brokers[1].leave()
+    await until_noted(zk_session, 1)
+    waiting = (await down(controller))[1]
+    assert (waiting["state"], waiting["partitions"]) == ("waiting", 4)
+    assert "failed.broker.interval.ms" in waiting["waits_for"]
+    status, refused = await forget(controller, 1)
+    assert (status, refused["error_code"]) == (409, 40984)
+    assert "4 partitions" in refused["message"]
+    await set_interval(controller, 0)
+    async with Followers(rig, zk_session):
+        await until(lambda: is_calm(controller), "all chunks are over")
+    refusal = "forget_broker"
+    await until_kinds(controller, "broker_failed", refusal, "healing_queued", "broker_healed")
+    healed = (await down(controller))[1]
+    assert (healed["state"], healed["waits_for"]) == ("healed", None)
+    assert (healed["partitions"], healed["partitions_moved"]) == (0, 4)
+    assert (healed["chunks"], healed["chunks_queued"]) == ([], 2)
+    assert healed["failed_at"] == waiting["failed_at"] < healed["queued_at"] <= healed["healed_at"]
+    plan = (await controller.http.post("/v1/plans", json={"kind": "balance"})).json()
+    assert plan["down"] == [1]
+    await controller.retire()
+    await active([standby])
+    assert (await down(standby))[1] == healed, "another controller knows as much"
+    await rig.brokers[1].register()
+
+    async def is_gone() -> bool:
+        return await down(standby) == {}
+
+    await wait_until(is_gone, "it has returned", 20)
+    assert await zk_session.get_children(znodes.DEAD_BROKERS) == []
+
+
+async def test_defect_12_a_broker_that_will_not_return_is_forgotten(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    """It may have failed while no controller saw it, and may return nevertheless."""
+    first = await rig.up(4, **LATER)
+    await create(first, replica_assignment={"0": [1, 2]})
+    assert (await forget(first, 3))[0] == 409, "it is live"
+    assert (await forget(first, 9))[0] == 404
+    await first.retire()
+    await rig.brokers[3].leave()
+    await rig.brokers[4].stop()
+    first.resume()
+    await until_noted(zk_session, 3, 4)
+    assert [row["state"] for row in (await down(first)).values()] == ["waiting"] * 2
+    status, forgotten = await forget(first, 4)
+    assert (status, forgotten["id"]) == (200, 4)
+    assert (await forget(first, 4))[0] == 404
+    await set_interval(first, 0)
+    await until_noted(zk_session)
+    assert {b: row["state"] for b, row in (await down(first)).items()} == {3: "healed"}
+    assert (await forget(first, 3))[0] == 200
+    await first.retire()
+    first.resume()
+    await until(lambda: first.is_active, "it is active again")
+    await rig.settled(first)
+    assert await down(first) == {}
+    await rig.brokers[3].register()
+    await rig.settled(first)
+    await rig.brokers[3].leave()
+    await until_noted(zk_session)
+
+    async def is_shown() -> bool:
+        return [*await down(first)] == [3]
+
+    await wait_until(is_shown, "it is a broker like any other", 20)
+    assert await kinds(first, broker=4) == ["broker_failed", "broker_forgotten", "forget_broker"]
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

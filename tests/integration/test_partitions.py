@@ -161,7 +161,7 @@ async def test_a_removal_waits_for_a_broker_that_is_slow_to_stop(
     await until(lambda: not topic.pending_removal and 1 not in topic.partitions, "it is removed")
 
 
-async def test_orders_by_hand_are_carried_out_and_taken_away(
+async def test_defect_14_orders_by_hand_are_carried_out_and_taken_away(
     rig: Rig, zk_session: ZkSession
 ) -> None:
     controller = await rig.up()
@@ -171,16 +171,18 @@ async def test_orders_by_hand_are_carried_out_and_taken_away(
     await zk_session.create(intents_path(root, "orders"))
     await zk_session.create(intent_path(root, "orders", 1), b'{"replicas": [2, 3]}')
     await until(lambda: 1 in topic.partitions, "it is added")
+    assert not await exists(zk_session, intents_path(root, "orders")), "nothing is left of it"
+    await zk_session.create(intents_path(root, "orders"))
     await zk_session.create(intent_path(root, "orders", 2), b"[3, 1]")
     await until(lambda: 2 in topic.partitions, "the bare list, too")
     assert topic.partitions[2].replicas == (3, 1)
     await rig.settled(controller)
-    assert await zk_session.get_children(intents_path(root, "orders")) == []
+    assert not await exists(zk_session, intents_path(root, "orders"))
     root = znodes.PARTITIONS_REMOVE
     await zk_session.create(intents_path(root, "orders"))
     await zk_session.create(intent_path(root, "orders", 2))
     await until(lambda: 2 not in topic.partitions, "it is removed")
-    assert await zk_session.get_children(intents_path(root, "orders")) == []
+    assert not await exists(zk_session, intents_path(root, "orders"))
 
 
 @pytest.mark.parametrize(

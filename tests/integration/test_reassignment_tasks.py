@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from leadline_common import rpc, znodes
 from leadline_common.tasks import (
@@ -16,15 +17,18 @@ from leadline_common.tasks import (
     intents_path,
     task_path,
 )
+from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from tests.support.reassigning import (
     Followers,
+    audit_records,
     get,
     over,
     post_reassignment,
     read_topic,
     reassignment_queue_of,
 )
+from tests.support.services.cluster import wait_until
 from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import RecordingBroker, RunningController
 from tests.support.services.zookeeper import until
@@ -111,11 +115,145 @@ async def test_a_task_written_by_hand_is_kafkas_json(rig: Rig, zk_session: ZkSes
         assert (await over(controller, "friday"))["state"] == "done"
     assert await replicas(zk_session) == (3, 2)
     await zk_session.create(task_path("wrong"), by_hand.replace(b"[3,2]", b"[3,9]"))
-    await zk_session.create(task_path("no-task"), b"{")
-    await until(lambda: elected.tasks.store.get("no-task") is not None, "they are found")
+    await until(lambda: elected.tasks.store.get("wrong") is not None, "it is found")
     wrong = await over(controller, "wrong")
     assert (wrong["state"], "[9] never registered" in wrong["reason"]) == ("failed", True)
-    assert (await over(controller, "no-task"))["state"] == "failed"
+    (refusal,) = await refusals(zk_session)
+    assert (refusal.kind, refusal.resource["task"]) == ("task_refused", "wrong")
+    past = await get(controller, "/v1/tasks/history")
+    assert {row["id"]: row["state"] for row in past["tasks"]}["wrong"] == "failed"
+
+
+async def refusals(session: ZkSession) -> list[znodes.AuditEntry]:
+    """Return the audit entries of what was refused."""
+    return [r.entry for r in await audit_records(session) if r.entry.outcome == "refused"]
+
+
+async def test_defect_14_a_set_in_the_parent_node_is_a_task(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    """KIP-435 and Kafka have the whole set as the value of `/admin/reassign_partitions`."""
+    controller = await rig.up()
+    await create(controller, replica_assignment={"0": [1, 2]})
+    by_hand = b'{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[3,2]}]}'
+    root = znodes.REASSIGN_PARTITIONS
+    elected = controller.leadership.active_controller
+    assert elected is not None
+    async with Followers(rig, zk_session):
+        await zk_session.set(root, by_hand, ANY_VERSION)
+        await until(lambda: len(list(elected.tasks.store)) == 1, "it is found")
+        (task,) = elected.tasks.store
+        assert (await over(controller, task.id))["state"] == "done"
+    assert await replicas(zk_session) == (3, 2)
+    assert (await zk_session.get(root))[0] == b""
+    await controller.retire()
+    await zk_session.set(root, by_hand.replace(b"[3,2]", b"[3,9]"), ANY_VERSION)
+    controller.resume()
+    await rig.settled(controller)
+    later = controller.leadership.active_controller
+    assert later is not None
+    last = list(later.tasks.store)[-1]
+    assert "[9] never registered" in (await over(controller, last.id))["reason"]
+    assert (await zk_session.get(root))[0] == b""
+
+
+@pytest.mark.parametrize("path", [znodes.REASSIGN_PARTITIONS, task_path("no-task")])
+async def test_defect_14_what_is_no_task_is_refused_and_taken_away(
+    rig: Rig, zk_session: ZkSession, path: str
+) -> None:
+    await rig.up(brokers=1)
+    if path == znodes.REASSIGN_PARTITIONS:
+        await zk_session.set(path, b"{", ANY_VERSION)
+    else:
+        await zk_session.create(path, b"{")
+    (refusal,) = await wait_until(lambda: refusals(zk_session), "it is refused")
+    assert (refusal.kind, refusal.resource["path"]) == ("task_refused", path)
+    assert "cannot be read" in refusal.reason
+    assert await zk_session.get_children(znodes.REASSIGN_PARTITIONS) == []
+    assert (await zk_session.get(znodes.REASSIGN_PARTITIONS))[0] == b""
+
+
+async def test_defect_14_a_set_that_is_too_large_for_a_task_keeps_no_controller_from_its_work(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    controller = await rig.up(brokers=1)
+    await controller.retire()
+    row = b'{"topic":"orders","partition":%d,"replicas":[1]}'
+    rows = b",".join(row % number for number in range(17_000))
+    by_hand = b'{"version":1,"partitions":[%s]}' % rows
+    await zk_session.set(znodes.REASSIGN_PARTITIONS, by_hand, ANY_VERSION)
+    controller.resume()
+    await rig.settled(controller)
+    (refusal,) = await refusals(zk_session)
+    assert (refusal.kind, "too large" in refusal.reason) == ("task_refused", True)
+    assert (await zk_session.get(znodes.REASSIGN_PARTITIONS))[0] == b""
+
+
+async def test_defect_14_a_node_with_children_is_not_refused_over_and_over(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    """ZooKeeper does not delete it, so that every attempt fails."""
+    controller = await rig.up(brokers=1, reconcile_interval_ms=3_600_000)
+    await controller.retire()
+    await zk_session.create(task_path("no-task"), b"{")
+    await zk_session.create(f"{task_path('no-task')}/child")
+    controller.resume()
+    await rig.settled(controller)
+    tried = {"name": "tried", "dry_run": True}
+    with capture_logs() as logged:
+        # What is in the queue before a request is done before its answer.
+        for _ in range(6):
+            await controller.http.post("/v1/topics", json=tried)
+    attempts = [row for row in logged if row["event"] == "task refused"]
+    assert len(attempts) < 3, "a reconciliation may have tried it once more"
+
+
+async def test_defect_14_an_intent_with_a_child_is_refused_once_the_child_is_gone(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    controller = await rig.up(reconcile_interval_ms=200)
+    await create(controller, replica_assignment={"0": [1, 2]})
+    await controller.retire()
+    await zk_session.create(intents_path("orders"))
+    await zk_session.create(intent_path(*ORDERS), b"{")
+    await zk_session.create(f"{intent_path(*ORDERS)}/child")
+    controller.resume()
+    await rig.settled(controller)
+    await zk_session.delete(f"{intent_path(*ORDERS)}/child", ANY_VERSION)
+    (refusal,) = await wait_until(lambda: refusals(zk_session), "it is refused")
+    assert refusal.kind == "reassignment_refused"
+
+
+@pytest.mark.parametrize("found", ["by-a-watch", "at-an-election"])
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("0", b"not JSON", "cannot be read"),
+        ("0", b"[]", "names no broker"),
+        ("0", b"[3, 3]", "one twice"),
+        ("0", b"[3, 77]", "[77] never registered"),
+        ("first", b"[3]", "no partition"),
+        ("00", b"[3]", "no partition"),
+    ],
+)
+async def test_defect_14_an_intent_that_cannot_be_executed_is_refused_and_taken_away(
+    rig: Rig, zk_session: ZkSession, name: str, value: bytes, reason: str, found: str
+) -> None:
+    controller = await rig.up()
+    await create(controller, replica_assignment={"0": [1, 2]})
+    if found == "at-an-election":
+        await controller.retire()
+    await zk_session.create(intents_path("orders"))
+    await zk_session.create(f"{intents_path('orders')}/{name}", value)
+    if found == "at-an-election":
+        controller.resume()
+        await rig.settled(controller)
+    (refusal,) = await wait_until(lambda: refusals(zk_session), "it is refused")
+    assert refusal.kind == "reassignment_refused"
+    assert reason in refusal.reason
+    assert refusal.resource.get("partition") == (0 if name == "0" else None)
+    assert await zk_session.get_children(znodes.PARTITIONS_REASSIGNED) == []
+    assert await replicas(zk_session) == (1, 2)
 
 
 async def test_intents_go_with_their_topic(rig: Rig, zk_session: ZkSession) -> None:
@@ -185,26 +323,81 @@ async def test_more_than_a_node_can_hold_is_refused_with_what_fits(rig: Rig) -> 
     assert "split it into requests of at most" in answer.json()["message"]
 
 
+async def rates(controller: RunningController, rig: Rig, broker: int) -> dict[str, int] | None:
+    """Return the rate of each task on a broker, as the answer to its heartbeat says."""
+    moving = (await beat(controller, rig.brokers[broker])).moving
+    return None if moving is None else {row.task: row.bytes_per_s for row in moving}
+
+
+async def set_ceilings(controller: RunningController, **ceilings: int) -> None:
+    names = {
+        "cluster": "reassignment.throttle.bytes.per.s",
+        "healing": "failed.broker.throttle.bytes.per.s",
+    }
+    body = {"set": {names[name]: str(rate) for name, rate in ceilings.items()}}
+    answer = await controller.http.patch("/v1/configs", json=body)
+    assert answer.status_code == 200, answer.text
+
+
+async def test_defect_15_every_task_has_its_own_throttle_below_the_ceilings(rig: Rig) -> None:
+    controller = await rig.up(4, failed_broker_interval_ms=100)
+    await create(controller, replica_assignment={"0": [1], "1": [1]})
+    await create(controller, "healed", replica_assignment={"0": [1, 4]})
+    slow = (await post_reassignment(controller, {ORDERS: (2,)}, throttle_bytes_per_s=100_000))["id"]
+    fast = await post_reassignment(
+        controller, {("orders", 1): (3,)}, throttle_bytes_per_s=1_000_000
+    )
+    reassignments = controller.service.active_controller().reassignments
+    await until(lambda: reassignments.in_flight == 2, "both are moving")
+
+    async def shown(task: str) -> tuple[int | None, int | None, str | None]:
+        found = await get(controller, f"/v1/tasks/{task}")
+        return found["throttle_bytes_per_s"], found["allotted_bytes_per_s"], found["bound_by"]
+
+    assert await shown(slow) == (100_000, 100_000, "own")
+    assert await shown(fast["id"]) == (1_000_000, 1_000_000, "own")
+    assert await rates(controller, rig, 1) == {slow: 100_000, fast["id"]: 1_000_000}
+    assert await rates(controller, rig, 2) == {slow: 100_000}
+
+    await set_ceilings(controller, cluster=500_000)
+    assert await rates(controller, rig, 1) == {slow: 100_000, fast["id"]: 400_000}
+    assert await rates(controller, rig, 3) == {fast["id"]: 500_000}
+    assert await shown(fast["id"]) == (1_000_000, 400_000, "cluster_ceiling")
+
+    await rig.brokers[4].stop()
+    await until(lambda: reassignments.in_flight == 3, "its replica is being healed")
+    (heal,) = {task.id for task in controller.service.active_controller().healing.chunks()}
+    assert await rates(controller, rig, 1) == {heal: 450_000, slow: 25_000, fast["id"]: 25_000}
+    assert await shown(heal) == (None, 450_000, "cluster_ceiling")
+    await set_ceilings(controller, healing=200_000)
+    assert await rates(controller, rig, 1) == {heal: 200_000, slow: 100_000, fast["id"]: 200_000}
+    assert await shown(heal) == (None, 200_000, "healing_ceiling")
+    await set_ceilings(controller, cluster=-1, healing=-1)
+    assert await shown(heal) == (None, None, None)
+    assert (await rates(controller, rig, 1) or {})[heal] == rpc.NO_THROTTLE
+
+
 async def test_the_throttle_belongs_to_the_task(rig: Rig, zk_session: ZkSession) -> None:
-    """KIP-73: the lowest one holds, changed while it runs, gone with it, over a change of terms."""
+    """KIP-73: changed while it runs, gone with it, over a change of terms."""
     controller = await rig.up()
     await create(controller, replica_assignment={"0": [1], "1": [1]})
-    assert (await beat(controller, rig.brokers[1])).moving_bytes_per_s == rpc.NO_THROTTLE
+    assert await rates(controller, rig, 1) is None
     slow = await post_reassignment(controller, {ORDERS: (2,)}, throttle_bytes_per_s=1000)
     fast = await post_reassignment(controller, {("orders", 1): (3,)}, throttle_bytes_per_s=5000)
-    assert (await beat(controller, rig.brokers[1])).moving_bytes_per_s == 1000
+    await until(lambda: controller.service.active_controller().reassignments.in_flight == 2, "both")
+    assert await rates(controller, rig, 1) == {slow["id"]: 1000, fast["id"]: 5000}
     path = f"/v1/tasks/{slow['id']}"
     changed = await controller.http.patch(path, json={"throttle_bytes_per_s": 9000})
     assert changed.json()["throttle_bytes_per_s"] == 9000
-    assert (await beat(controller, rig.brokers[1])).moving_bytes_per_s == 5000
+    assert await rates(controller, rig, 1) == {slow["id"]: 9000, fast["id"]: 5000}
     await controller.retire()
     controller.resume()
     await rig.settled(controller)
-    assert (await beat(controller, rig.brokers[1])).moving_bytes_per_s == 5000
+    assert await rates(controller, rig, 1) == {slow["id"]: 9000, fast["id"]: 5000}
     async with Followers(rig, zk_session):
         await over(controller, slow["id"])
         await over(controller, fast["id"])
-    assert (await beat(controller, rig.brokers[1])).moving_bytes_per_s == rpc.NO_THROTTLE
+    assert await rates(controller, rig, 1) is None
     changed = await controller.http.patch(path, json={"throttle_bytes_per_s": 1})
     assert (changed.status_code, changed.json()["error_code"]) == (409, 40981)
 

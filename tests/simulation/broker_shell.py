@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leadline_client.errors import LeadlineError, StaleControllerEpoch, StaleIncarnation
+from leadline_common.directories import FIRST_DIRECTORY_EPOCH, next_directories
 from leadline_common.rpc import NO_ERROR, PartitionRow
 from leadline_common.znodes import (
     BrokerRegistration,
@@ -49,6 +50,7 @@ class BrokerProcess(Process):
         self.broker_id = broker_id
         self.disk = disk
         self.incarnation = NO_INCARNATION
+        self.directory_epoch = FIRST_DIRECTORY_EPOCH
         self.granted = False
         disk.recover(fsync=self.world.rules.r4_durable_ends)
         self.shell = ReplicaShell(self)
@@ -97,25 +99,27 @@ class BrokerProcess(Process):
             return
         registered = read[broker_id_path(self.broker_id)]
         if registered is not None and registered.owner == self.session.number:
-            self._registered(registered.value.incarnation)
+            self._registered(registered.value)
         else:
             self._register(read, registered)
 
     def _register(self, read: Read, old: Znode | None) -> None:
         """Register as a new incarnation, in place of an old session's registration."""
         me, session = self.broker_id, self.session
-        incarnation, ops = self._next_incarnation(read[broker_epoch_path(me)])
+        incarnation, epochs, ops = self._next_incarnation(read[broker_epoch_path(me)])
         if old is not None:
             self.world.reached("registered over an old session")
             ops.append(Delete(broker_id_path(me), old.created))
-        value = BrokerRegistration(me, "host", me, "url", None, incarnation)
+        value = BrokerRegistration(
+            me, "host", me, "url", None, incarnation, directory_epoch=epochs[self.disk.directory_id]
+        )
         ops.append(Create(broker_id_path(me), value, ephemeral=True))
 
         def answered(outcome: Outcome) -> None:
             if session is not self.session:
                 self.world.reached("late registration answer")
             elif outcome.error is None:
-                self._registered(incarnation)
+                self._registered(value)
                 state = read[STATE]
                 if not self.world.rules.r9_incarnation and state is not None:
                     self._resume(state.value, state.version)
@@ -124,17 +128,28 @@ class BrokerProcess(Process):
 
         session.multi(ops, answered)
 
-    def _next_incarnation(self, epoch: Znode | None) -> tuple[int, list[Op]]:
+    def _next_incarnation(self, epoch: Znode | None) -> tuple[int, dict[str, int], list[Op]]:
+        """Return the incarnation, the epochs of the directories, and what writes them."""
         path = broker_epoch_path(self.broker_id)
+        known: dict[str, int] = {} if epoch is None else epoch.value
+        epochs = next_directories(known, [self.disk.directory_id])
+        if not self.world.rules.r17_directories:
+            epochs = dict.fromkeys(epochs, FIRST_DIRECTORY_EPOCH)
         if epoch is None:
-            return 0, [Create(path, None)]
+            return 0, epochs, [Create(path, epochs)]
         if self.world.rules.r9_incarnation:
-            return epoch.version + 1, [Set(path, None, epoch.version)]
-        return epoch.version, [Check(path, epoch.version)]
+            return epoch.version + 1, epochs, [Set(path, epochs, epoch.version)]
+        return epoch.version, epochs, [Check(path, epoch.version)]
 
-    def _registered(self, incarnation: int) -> None:
-        self.world.note("broker %d registered, incarnation %d", self.broker_id, incarnation)
-        self.incarnation = incarnation
+    def _registered(self, registration: BrokerRegistration) -> None:
+        self.world.note(
+            "broker %d registered, incarnation %d, directory %d",
+            self.broker_id,
+            registration.incarnation,
+            registration.directory_epoch,
+        )
+        self.incarnation = registration.incarnation
+        self.directory_epoch = self.disk.directory_epoch = registration.directory_epoch
 
     def _resume(self, state: PartitionState, version: int) -> None:
         """Take the old role from ZooKeeper at once, as Replication V3 does and rule R9 forbids."""
@@ -147,6 +162,7 @@ class BrokerProcess(Process):
             self.cluster.assignment,
             version,
             state.eligible,
+            directory_epochs=state.directory_epochs,
         )
         self.shell.grant(row)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from leadline_broker.domain.replica import Replica
 from leadline_client.wire import NO_LEADER
+from leadline_common.directories import membership_epoch
 from leadline_common.znodes import PartitionState
 from tests.simulation.disk import Record, SimulatedLog
 from tests.simulation.replica_shell import STATE
@@ -31,7 +32,7 @@ LOSSES = frozenset({LOST, TWO_RECORDS, EPOCH_FELL, DIVERGED, STUCK, ANOMALY})
 TWO_LEADERS = "one epoch led twice"
 BAD_WATERMARK = "high watermark out of bounds"
 BAD_STATE = "published state against the rules"
-NOT_IN_SYNC = "in-sync replica lacks committed records"
+NOT_IN_SYNC = "in-sync or eligible replica lacks committed records"
 
 
 class Violation(Exception):
@@ -109,14 +110,18 @@ class Checks:
     def _check_in_sync(self, why: str) -> None:
         if self._published is None or self.losses_only:
             return
-        for broker in self._published.isr:
-            log = self._cluster.disks[broker].log
+        epochs = self._published.directory_epochs
+        for broker in (*self._published.isr, *self._published.eligible):
+            disk = self._cluster.disks[broker]
+            if disk.directory_epoch != membership_epoch(epochs, broker):
+                continue  # The member's own disk is not there (rule R17).
+            log = disk.log
             if log.durable_end_offset < len(self.committed):
                 text = f"{why}, broker {broker} has {log.durable_end_offset} durable"
                 self.fail(NOT_IN_SYNC, f"{text} of {len(self.committed)}")
 
     def on_truncated(self, process: BrokerProcess | None, end: int) -> None:
-        """No in-sync replica gives up what is committed."""
+        """No in-sync or eligible replica gives up what is committed."""
         if end < len(self.committed):
             self._check_in_sync(f"{process.name if process else 'a power cut'} cuts to {end}")
 
@@ -151,10 +156,13 @@ class Checks:
             self.fail(BAD_STATE, f"{state}")
         if state.leader != NO_LEADER and state.leader not in members:
             self.fail(BAD_STATE, f"the leader is not in sync: {state}")
-        if before is not None and not members & {*before.isr, *before.eligible}:
+        ordered = self._cluster.unclean_ordered  # `on_leader` checks that nothing is lost.
+        if before is not None and not ordered and not members & {*before.isr, *before.eligible}:
             self.fail(BAD_STATE, f"unclean: {before} to {state}")
-        if before is None or members != set(before.isr):
-            self._check_in_sync(f"ISR {state.isr} published")
+        if state.eligible:
+            self._cluster.world.reached("eligible replicas recorded")
+        if before is None or (members, state.eligible) != (set(before.isr), before.eligible):
+            self._check_in_sync(f"ISR {state.isr}, eligible {state.eligible} published")
 
     # -- at the end -----------------------------------------------------------------
 

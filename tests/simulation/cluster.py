@@ -18,6 +18,9 @@ from tests.simulation.replica_shell import STATE
 from tests.simulation.world import World
 from tests.simulation.zookeeper import Trouble, Znode, ZooKeeper
 
+MIN_INSYNC = 2
+"""min.insync.replicas at the start."""
+
 
 class Cluster:
     """The machines, and what can be done to them."""
@@ -30,12 +33,15 @@ class Cluster:
         self.network = Network(world, Weather())
         self.zookeeper = ZooKeeper(world, Trouble())
         self.slow_fsync = 0.0
+        self.min_insync = MIN_INSYNC
         self._replicas = replicas
         self.everyone = tuple(range(1, replicas + spares + 1))
         self.brokers: dict[int, Node[BrokerProcess]] = {
             broker: Node(f"broker {broker}") for broker in self.everyone
         }
-        self.disks = {broker: Disk() for broker in self.everyone}
+        self.disks = {broker: Disk("first") for broker in self.everyone}
+        self.unclean_ordered = False
+        self._spare_disks: dict[int, Disk] = {}
         self.controllers: dict[int, Node[ControllerProcess]] = {
             number: Node(f"controller {number}") for number in range(1, controllers + 1)
         }
@@ -103,6 +109,22 @@ class Cluster:
             self.world.reached("power cut lost records")
             self.checks.on_truncated(None, self.disks[broker].log.log_end_offset)
 
+    def swap_disk(self, broker: int) -> None:
+        """Kill a broker and give it a new disk, or the one that it had before the last swap."""
+        self.kill_broker(broker)
+        returns = broker in self._spare_disks
+        self.world.reached("old disk returned" if returns else "disk replaced")
+        spare = self._spare_disks.get(broker) or Disk("second")
+        self._spare_disks[broker], self.disks[broker] = self.disks[broker], spare
+
+    def order_unclean_election(self) -> None:
+        """Let an operator ask the active controllers for an unclean election."""
+        self.unclean_ordered = True
+        for node in self.controllers.values():
+            if node.process is not None and node.process.active:
+                node.process.wants_unclean = True
+                node.process.wake()
+
     def start_controller(self, number: int) -> None:
         """Start a controller, unless it runs."""
         node = self.controllers[number]
@@ -140,6 +162,16 @@ class Cluster:
         if known is not None:
             self.world.reached("reassignment cancelled")
             self.zookeeper.commit({INTENT: cancelled(known, self.zookeeper.zxid + 1)})
+
+    def set_min_insync(self, value: int) -> None:
+        """Let an operator change min.insync.replicas; each process learns of it at its own time."""
+        self.min_insync = value
+        for broker in self.brokers.values():
+            if broker.process is not None:
+                broker.process.after(self.world.between(1, 120), broker.process.shell.configure)
+        for controller in self.controllers.values():
+            if controller.process is not None:
+                controller.process.after(self.world.between(1, 120), controller.process.configure)
 
     def move_leader(self, target: int) -> None:
         """Let an operator ask the active controller to move leadership."""

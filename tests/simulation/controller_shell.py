@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from leadline_client.errors import FencedLeaderEpoch, StaleControllerEpoch
 from leadline_client.wire import NO_LEADER, TopicPartition
+from leadline_common.directories import kept_epochs
 from leadline_common.rpc import NO_ERROR, PartitionRow
 from leadline_common.znodes import (
     CONTROLLER,
@@ -29,12 +30,14 @@ from leadline_controller.domain.cluster import (
     StateSet,
     TopicSet,
 )
-from leadline_controller.domain.election import ElectionKind, elect
+from leadline_controller.domain.election import ElectionKind, ElectionReason, elect
 from leadline_controller.domain.failover import (
     StateDecision,
+    elect_unclean,
     on_broker_change,
     on_controller_failover,
 )
+from leadline_controller.domain.memberships import misplaced_members
 from tests.simulation.broker_shell import BrokerProcess
 from tests.simulation.messages import PARTITION, TOPIC, Grant, Stop
 from tests.simulation.network import Answer, Q
@@ -74,6 +77,7 @@ class ControllerProcess(Process):
         self.image: ClusterImage | None = None
         self.epoch_version = -1
         self.wanted_leader = NO_LEADER
+        self.wants_unclean = False
         self._busy = False
         self._again = False
         self._acked: dict[int, Need] = {}
@@ -182,8 +186,14 @@ class ControllerProcess(Process):
         self.world.reached("controller elected")
         self.world.note("%s is active, epoch %d", self.name, epoch)
         self.epoch_version = version
-        self.image = ClusterImage(ClusterPolicy(2), controller_epoch=epoch)
+        self.image = ClusterImage(controller_epoch=epoch)
+        self.configure()
         self._reconcile()
+
+    def configure(self) -> None:
+        """Use the configs in force."""
+        if self.image is not None:
+            self.image.policy = ClusterPolicy(self.cluster.min_insync)
 
     def _reconcile(self) -> None:
         self.session.read([topic_path(TOPIC), STATE, INTENT, *self._paths], self._decide)
@@ -230,7 +240,11 @@ class ControllerProcess(Process):
     def _met(self, image: ClusterImage, members: list[Change], intent: Znode | None) -> None:
         """Go on when the change of the live brokers is published: look at the whole image."""
         image.apply(members)
-        decisions = on_controller_failover(image) or self._wanted_move(image)
+        decisions = (
+            on_controller_failover(image)
+            or self._wanted_move(image)
+            or self._wanted_unclean_election(image)
+        )
         self._write(image, decisions, lambda: self._move(image, intent))
 
     def _wanted_move(self, image: ClusterImage) -> list[StateDecision]:
@@ -240,14 +254,33 @@ class ControllerProcess(Process):
         if target == NO_LEADER or partition is None or partition.state is None:
             return []
         state = partition.state
-        chosen = elect(ElectionKind.REASSIGN, (target,), state.isr, image.live, leader=state.leader)
+        misplaced = misplaced_members(image.brokers, image.topics[TOPIC], PARTITION, state)
+        chosen = elect(
+            ElectionKind.REASSIGN,
+            (target,),
+            state.isr,
+            image.live,
+            leader=state.leader,
+            misplaced=misplaced,
+        )
         if chosen.leader == state.leader:
             return []
         self.world.reached("leadership moved by an operator")
         after = type(state)(
-            chosen.leader, state.leader_epoch + 1, chosen.isr, image.controller_epoch
+            chosen.leader,
+            state.leader_epoch + 1,
+            chosen.isr,
+            image.controller_epoch,
+            directory_epochs=kept_epochs(state.directory_epochs, chosen.isr, {}),
         )
         return [StateDecision(*NAME, state, after, partition.version, chosen.reason)]
+
+    def _wanted_unclean_election(self, image: ClusterImage) -> list[StateDecision]:
+        """Elect uncleanly where an operator wants it, once every broker is back."""
+        if not self.wants_unclean or image.live != {*self.cluster.everyone}:
+            return []
+        self.wants_unclean = False
+        return elect_unclean(image, [NAME])
 
     def _move(self, image: ClusterImage, intent: Znode | None) -> None:
         """Take a reassignment one write further, and look again at once (rule R13)."""
@@ -337,7 +370,8 @@ class ControllerProcess(Process):
         self.session.sync_and_read([STATE], settled)
 
     def _count(self, decision: StateDecision) -> None:
-        self.world.reached(f"election: {decision.reason}")
+        ordered = self.world.rules.r17_directories and decision.reason is ElectionReason.UNCLEAN
+        self.world.reached(f"election: {decision.reason}{', ordered' if ordered else ''}")
         if decision.after.leader == NO_LEADER:
             self.world.reached("no leader, ISR kept")
 
@@ -392,6 +426,8 @@ class ControllerProcess(Process):
             partition.replicas,
             partition.version,
             state.eligible,
+            image.topics[TOPIC].assignment.adding.get(PARTITION, ()),
+            directory_epochs=state.directory_epochs,
         )
         is_init = self._granted.get(broker) != registration.incarnation
         grant = Grant(image.controller_epoch, registration.incarnation, is_init, row)

@@ -65,9 +65,14 @@ class SimulatedLog:
 
 
 class Disk:
-    """What a broker finds again when it starts."""
+    """What a broker finds again when it starts.
 
-    def __init__(self) -> None:
+    `directory_epoch` is None until a broker has registered with it (rule R17).
+    """
+
+    def __init__(self, directory_id: str = "") -> None:
+        self.directory_id = directory_id
+        self.directory_epoch: int | None = None
         self.log = SimulatedLog()
         self.high_watermark = 0
         self.controller_epoch = -1

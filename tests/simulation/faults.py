@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from random import Random
 
 from leadline_broker.domain.effects import IsrProposal
+from leadline_client.wire import NO_LEADER
 from tests.simulation.broker_shell import BrokerProcess
 from tests.simulation.cluster import Cluster
 from tests.simulation.network import Weather
 from tests.simulation.world import Process
 from tests.simulation.zookeeper import Trouble
 
+OPERATOR_LOOKS_MS = 600.0
 LEADER = 0
 FOLLOWER = -1
 
@@ -64,6 +66,7 @@ class Faults:
         self._strikes: dict[str, Callable[[tuple[int, ...], float], None]] = {
             "kill": lambda t, until: self._crash(t, until, power=False),
             "power": lambda t, until: self._crash(t, until, power=True),
+            "swap disk": self._swap_disk,
             "pause": self._pause,
             "cut zk": self._cut_zookeeper,
             "expire": self._expire,
@@ -79,6 +82,7 @@ class Faults:
             "move leader": lambda t, _until: cluster.move_leader(t[0]),
             "reassign": lambda t, _until: cluster.reassign(t),
             "cancel reassignment": lambda _targets, _until: cluster.cancel_reassignment(),
+            "set min.insync.replicas": lambda t, _until: cluster.set_min_insync(t[0]),
         }
         cluster.network.weather = plan.weather
         cluster.zookeeper.trouble = plan.trouble
@@ -102,6 +106,13 @@ class Faults:
                 process.resume()
                 process.session.reconnect()
         cluster.start()
+        self._later(OPERATOR_LOOKS_MS, self._look_for_a_leader)
+
+    def _look_for_a_leader(self) -> None:
+        """Let an operator order an unclean election where only a lost disk could lead cleanly."""
+        if self.cluster.leader == NO_LEADER:
+            self.cluster.order_unclean_election()
+            self._later(OPERATOR_LOOKS_MS, self._look_for_a_leader)
 
     def _strike(self, fault: Fault) -> None:
         if self.healed:
@@ -129,6 +140,10 @@ class Faults:
         for broker in targets:
             self.cluster.kill_broker(broker, power=power)
             self._later(until, self.cluster.start_broker, broker)
+
+    def _swap_disk(self, targets: tuple[int, ...], until: float) -> None:
+        self.cluster.swap_disk(targets[0])
+        self._later(until, self.cluster.start_broker, targets[0])
 
     def _pause(self, targets: tuple[int, ...], until: float) -> None:
         process = self.cluster.brokers[targets[0]].process
@@ -266,6 +281,13 @@ def make_plan(seed: int) -> Plan:
             kind = random.choices(_KINDS, weights)[0]
             faults.append(_random_fault(random, time, kind, replicas))
     spares, moves = _reassignments(Random(f"reassignment {seed}"), replicas)
+    swaps = []
+    if all(len(move.targets) != 1 or move.kind != "reassign" for move in moves):
+        swaps = _disk_swaps(Random(f"disk {seed}"), replicas)
+    faults += swaps
+    # Records that only one disk had may be lost with it.
+    minimums = [2, 3] if swaps else [1, 1, 2, 3]
+    changes = _config_changes(Random(f"configs {seed}"), minimums)
     return Plan(
         weather=Weather(
             loss=random.choice([0, 0, 0.01, 0.05, 0.15]),
@@ -288,7 +310,7 @@ def make_plan(seed: int) -> Plan:
         replicas=replicas,
         spares=spares,
         controllers=random.choice([1, 2]),
-        faults=tuple(sorted([*faults, *moves], key=lambda fault: fault.time)),
+        faults=tuple(sorted([*faults, *moves, *changes], key=lambda fault: fault.time)),
     )
 
 
@@ -328,6 +350,37 @@ def _reassignments(random: Random, replicas: int) -> tuple[int, list[Fault]]:
             again = random.uniform(20, 400)
             moves.append(Fault(time + random.uniform(3, 150), kind, (broker,), again))
     return spares, moves
+
+
+def _config_changes(random: Random, minimums: list[int]) -> list[Fault]:
+    """Draw how often min.insync.replicas changes, and when."""
+    count = 0 if random.random() < 0.7 else random.choice([1, 2, 4])
+    times = [random.uniform(100, HORIZON_MS) for _ in range(count)]
+    return [Fault(time, "set min.insync.replicas", (random.choice(minimums),)) for time in times]
+
+
+def _disk_swaps(random: Random, replicas: int) -> list[Fault]:
+    """Draw when one broker gets a new disk, or its old one back, and what else strikes then.
+
+    It is one broker only: an acknowledged record is on two disks, so that one is left. Partitions
+    of one replica have no disk to lose.
+    """
+    if random.random() < 0.8:
+        return []
+    victim = random.randrange(1, replicas + 1)
+    others = tuple(b for b in range(1, replicas + 1) if b != victim)
+    swaps = []
+    time = random.uniform(150, 400)
+    for _ in range(random.choice([1, 1, 2, 3])):
+        swaps.append(Fault(time, "swap disk", (victim,), random.uniform(1, 200)))
+        story = random.random()
+        if story < 0.4:  # The other members go before it has left the ISR.
+            swaps.append(Fault(time + random.uniform(-60, 60), "kill", others, 350))
+        elif story < 0.7:  # It is the last member.
+            for place, other in enumerate(others):
+                swaps.append(Fault(time - 130 * (place + 1), "kill", (other,), 900))
+        time += random.uniform(200, 500)
+    return swaps
 
 
 def _opening(random: Random, replicas: int) -> list[Fault]:

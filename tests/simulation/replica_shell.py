@@ -57,6 +57,12 @@ _REFUSALS = {
     NotLeader.code: "fetch from no leader refused",
 }
 
+_CHANGES = {
+    "caught up": "ISR grown",
+    "lagging": "ISR shrunk",
+    "nobody is eligible any more": "eligible replicas dropped",
+}
+
 ParkedFetch = tuple[FetchRow, int, int, Answer[FetchReply]]
 
 
@@ -84,9 +90,18 @@ class ReplicaShell:
             partition=PARTITION,
             log=self.log,
             high_watermark=self.process.disk.high_watermark,
-            config=ReplicaConfig(2, LAG_TIME_MAX_MS),
+            config=self._config,
             rules=self.world.rules,
         )
+
+    @property
+    def _config(self) -> ReplicaConfig:
+        return ReplicaConfig(self.process.cluster.min_insync, LAG_TIME_MAX_MS)
+
+    def configure(self) -> None:
+        """Use the configs in force; a lower min.insync.replicas may commit records."""
+        self.replica.state.config = self._config
+        self.run(self.replica.on_durable())
 
     # -- effects -----------------------------------------------------------------
 
@@ -177,6 +192,7 @@ class ReplicaShell:
             self.world.reached("grant from before a stop refused")
             return FencedLeaderEpoch.code
         led = self.replica.leadership
+        self.replica.state.directory_epoch = self.process.directory_epoch
         code, effects = self.replica.on_leader_and_isr(row, self.world.now_ms)
         if self.replica.leadership is not led and self.replica.role is Role.LEADER:
             if self.replica.has_parked:
@@ -317,6 +333,7 @@ class ReplicaShell:
             proposal.isr,
             process.disk.controller_epoch,
             proposal.eligible,
+            directory_epochs=proposal.directory_epochs,
         )
         ops: list[Op] = [Check(broker_epoch_path(process.broker_id), process.incarnation)]
         for broker, incarnation in proposal.joiners:
@@ -336,7 +353,7 @@ class ReplicaShell:
 
     def _isr_written(self, proposal: IsrProposal, outcome: Outcome, last: int) -> None:
         if outcome.error is None:
-            self.world.reached("ISR grown" if proposal.reason == "caught up" else "ISR shrunk")
+            self.world.reached(_CHANGES[proposal.reason])
             result = IsrWriteResult.COMMITTED
         elif outcome.error is ZkError.CONNECTION_LOSS:
             self.world.reached("ISR write of unknown outcome")
@@ -380,7 +397,12 @@ class ReplicaShell:
             self.world.reached("ISR write of unknown outcome adopted")
         led = self.replica.leadership
         published = PublishedState(
-            state.leader, state.leader_epoch, state.isr, state.eligible, node.version
+            state.leader,
+            state.leader_epoch,
+            state.isr,
+            state.eligible,
+            node.version,
+            state.directory_epochs,
         )
         self.run(self.replica.on_state_read(published))
         if led is not None and self.replica.leadership is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.simulation.run import report, search, shrink, simulate
 
 CHUNK = 100
 SEEDS = 2_000
+CHANGING = 200
 FIND_WITHIN = 4_000
 SOAK_CHUNK = 2_500
 SOAK_SEEDS = 100_000
@@ -31,9 +33,14 @@ MUST_HAPPEN = {
     "controller's write of unknown outcome adopted",
     "diverging answer",
     "diverging answer over more than one epoch",
+    "disk replaced",
+    "election: directory_replaced",
+    "eligible replicas dropped",
+    "eligible replicas recorded",
     "election: isr",
     "election: none",
     "election: unchanged",
+    "election: unclean, ordered",
     "failed produce of a former leader",
     "fetch of a newer epoch refused",
     "fetch of an older epoch refused",
@@ -50,6 +57,7 @@ MUST_HAPPEN = {
     "leader stepped down after reading",
     "leadership moved by an operator",
     "log cut",
+    "old disk returned",
     "power cut lost records",
     "produce of unknown outcome",
     "produce refused: NotEnoughReplicas",
@@ -88,6 +96,21 @@ def test_with_every_rule_nothing_is_lost(first: int) -> None:
     assert not MUST_NOT_HAPPEN & reached.keys()
 
 
+def test_defect_07_eligible_replicas_hold_what_is_committed_when_the_minimum_changes() -> None:
+    """The seeds in which min.insync.replicas changes, with and without a reassignment."""
+    changing = (seed for seed in range(SEEDS, 2 * SEEDS) if changes_the_minimum(seed))
+    reached: Counter[str] = Counter()
+    for seed in islice(changing, CHANGING):
+        reached += check_clean(seed, 1)
+
+    assert reached["eligible replicas dropped"] > 1
+    assert reached["eligible replicas recorded"] > CHANGING
+
+
+def changes_the_minimum(seed: int) -> bool:
+    return any(fault.kind == "set min.insync.replicas" for fault in make_plan(seed).faults)
+
+
 def test_the_faults_reach_what_they_are_meant_to_reach() -> None:
     """Counted over seeds of their own until all is reached, as tests may run apart."""
     missing = set(MUST_HAPPEN)
@@ -102,7 +125,7 @@ def test_the_faults_reach_what_they_are_meant_to_reach() -> None:
 @pytest.mark.parametrize(
     ("rule", "expected", "first"),
     [
-        ("r1_identity", LOST, 900),
+        ("r1_identity", LOST, 1300),
         ("r2_reconcile", LOST, 0),
         ("r3_correlated", LOST, 40),
         ("r4_durable_ends", LOST, 100),
@@ -112,6 +135,7 @@ def test_the_faults_reach_what_they_are_meant_to_reach() -> None:
         ("r8_level_triggered", STUCK, 0),
         ("r9_incarnation", TWO_RECORDS, 0),
         ("r13_reassignment", LOST, 0),
+        ("r17_directories", LOST, 0),
     ],
 )
 def test_without_a_rule_the_loss_is_found(rule: str, expected: str, first: int) -> None:
@@ -123,6 +147,17 @@ def test_without_a_rule_the_loss_is_found(rule: str, expected: str, first: int) 
     assert found is not None
     assert found.kind in LOSSES
     assert not simulate(found.seed).failed
+
+
+def test_defect_01_a_wiped_disk_is_a_loss_that_the_simulator_finds_without_the_rule() -> None:
+    rules = replace(ALL_RULES, r17_directories=False)
+    found = search(range(FIND_WITHIN), rules, kind=LOST)
+    assert found is not None
+
+    small = shrink(found, rules)
+
+    assert small.plan is not None
+    assert "swap disk" in {fault.kind for fault in small.plan.faults}
 
 
 def test_a_seed_decides_the_whole_run() -> None:

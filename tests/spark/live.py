@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from leadline_client.client import AsyncLeadlineClient
+from leadline_client.client import AsyncClient
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.producer import AsyncProducer, ProducerSettings
 from leadline_client.wire import NewTopic
@@ -32,7 +32,7 @@ class Live:
         return self.cluster.bootstrap
 
     @property
-    def client(self) -> AsyncLeadlineClient:
+    def client(self) -> AsyncClient:
         """A client, to be used through `run`."""
         return self.cluster.client
 
@@ -108,15 +108,30 @@ class Live:
         async def count() -> int:
             names = [broker.name for broker in self.cluster.supervisor.layout.brokers]
             texts = [(await self.cluster.get(name, "/metrics")).text for name in names]
-            return sum(
-                int(float(line.rsplit(" ", 1)[1]))
-                for text in texts
-                for line in text.splitlines()
-                if line.startswith("leadline_http_requests_total")
-                and any(f'route="{route}"' in line for route in routes)
-            )
+            return sum(_requests(text, routes) for text in texts)
 
         return self.run(count())
+
+    def broker_requests(self, route: str) -> dict[str, int]:
+        """Return how many requests of a route each broker has answered."""
+
+        async def count() -> dict[str, int]:
+            names = [broker.name for broker in self.cluster.supervisor.layout.brokers]
+            texts = {name: (await self.cluster.get(name, "/metrics")).text for name in names}
+            return {name: _requests(text, (route,)) for name, text in texts.items()}
+
+        return self.run(count())
+
+    def until_followers_have(self, topic: str, end: int) -> None:
+        """Wait until every replica of partition 0 has this high watermark."""
+
+        async def everywhere() -> bool:
+            names = [broker.name for broker in self.cluster.supervisor.layout.brokers]
+            asked = [(await self.cluster.get(name, "/v1/replicas")).json() for name in names]
+            rows = [row for one in asked for row in one["replicas"] if row["topic"] == topic]
+            return all(row["high_watermark"] == end for row in rows if row["partition"] == 0)
+
+        self.run(wait_until(everywhere, f"the replicas of {topic}-0 have {end} records"))
 
     def leader_of(self, topic: str, partition: int, *, not_in: Sequence[str] = ()) -> str:
         """Return the name of a partition's leader."""
@@ -134,6 +149,15 @@ class Live:
             await self.cluster.until_ready(name)
 
         self.run(back())
+
+
+def _requests(text: str, routes: Sequence[str]) -> int:
+    return sum(
+        int(float(line.rsplit(" ", 1)[1]))
+        for line in text.splitlines()
+        if line.startswith("leadline_http_requests_total")
+        and any(f'route="{route}"' in line for route in routes)
+    )
 
 
 @contextmanager

@@ -220,3 +220,21 @@ def test_what_is_refused(
 @pytest.fixture(scope="module")
 def refusals(live: Live) -> str:
     return live.topic("refusals")
+
+
+def test_defect_18_spark_replica_any_reads_from_followers(
+    spark: SparkSession, live: Live, topic: str
+) -> None:
+    route = "/v1/topics/{topic}/partitions/{partition}/records"
+    live.topic(topic)
+    live.send(topic, records(100))
+    live.until_followers_have(topic, 100)
+    before = live.broker_requests(route)
+
+    rows = values(load(spark, live, topic, replica="any"))
+
+    assert rows == [f"v{n}" for n in range(100)]
+    after = live.broker_requests(route)
+    asked = {name for name in after if after[name] > before[name]}
+    assert asked
+    assert live.leader_of(topic, 0) not in asked

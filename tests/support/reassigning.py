@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
@@ -109,7 +110,8 @@ async def _grow(
     grown = msgspec.structs.replace(state, isr=(*state.isr, *followers))
     facts = [(s.leader, s.leader_epoch, s.isr) for s in (state, grown)]
     change = StateChange(*name, "isr", facts[0], facts[1], stat.version + 1)
-    entry = AuditEntry(0, "catch-up", f"broker-{state.leader}", "isr", changes=(change,))
+    now_ms = time.time_ns() // 1_000_000  # an entry of 1970 would be deleted, and all before it
+    entry = AuditEntry(now_ms, "catch-up", f"broker-{state.leader}", "isr", changes=(change,))
     try:
         await session.multi(
             [SetOp(path, znodes.encode_state(grown), stat.version), audit_op(entry)]

@@ -2,9 +2,12 @@
 
 A path is written as in docs/sources.md: `controller/domain/election.py` is within
 `services/controller/leadline_controller/`, and `election.py: elect` names a function there.
+
+The table of defects in docs/testing.md has a row for each number in a test's name, and no other.
 """
 
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,8 @@ SHORT = {
     "broker/": "services/broker/leadline_broker/",
     "coordinator/": "services/coordinator/leadline_coordinator/",
 }
+DEFECT = re.compile(r"\bdef test_((?:defect_\d\d_and_)*defect_\d\d)_")
+ROW = re.compile(r"^\| (\d\d) \|.*\|(.*)\|$", re.MULTILINE)
 CODE = re.compile(r"`([\w./]+\.py)(?::\s+(\w+))?`")
 SOURCES = [
     path
@@ -65,3 +70,33 @@ def test_the_check_itself_sees_a_missing_function(tmp_path: Path) -> None:
     ]
     assert found("controller/domain/election.py")
     assert not found("domain/nowhere.py")
+
+
+def defect_tests() -> dict[str, set[str]]:
+    """The files within tests/ that have tests of a defect, by its number."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for numbers in DEFECT.findall(path.read_text(encoding="utf-8")):
+            for number in re.findall(r"\d\d", numbers):
+                found[number].add(path.relative_to(ROOT / "tests").as_posix())
+    return found
+
+
+def test_the_table_of_defects_lists_every_number_and_names_files_with_tests_of_it() -> None:
+    rows = ROW.findall((ROOT / "docs/testing.md").read_text(encoding="utf-8"))
+    tests = defect_tests()
+    assert [number for number, _ in rows] == sorted(tests)
+    named = {number: {path for path, _ in CODE.findall(cell)} for number, cell in rows}
+    assert all(named.values())
+    assert not {number: left for number in named if (left := named[number] - tests[number])}
+
+
+def test_every_name_with_a_defect_has_the_form_that_finds_it() -> None:
+    words = re.compile(r"\bdef (test_\w*defect_?\d\w*)")
+    named = [
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in words.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert named
+    assert [name for name in named if not DEFECT.match(f"def {name}")] == []

@@ -63,7 +63,7 @@ PLANTS = [
     Plant("pure", "leadline_controller.domain.planted_helper", "leadline_common.planted_impure"),
     Plant("thin-client", "leadline_client.planted_server", "msgspec"),
     Plant("client-core", "leadline_client.errors.planted_library", "httpx"),
-    Plant("executors", "leadline_spark.read.planted_client", "leadline_client.client"),
+    Plant("executors", "leadline_spark.read.planted_client", "leadline_client.httpx_transport"),
     Plant("executors", "leadline_spark.codec.planted_library", "httpx"),
     Plant("kazoo", "leadline_controller.adapters.planted_session", "kazoo"),
     Plant("web-framework", "leadline_broker.runtime.planted_request", "fastapi"),

@@ -79,12 +79,15 @@ def test_no_file_names_a_package_registry() -> None:
     assert not found
 
 
-def test_the_lock_holds_versions_and_hashes_only() -> None:
-    pins = [block for block in re.split(r"\n(?=\S)", LOCK.strip()) if block]
+@pytest.mark.parametrize("lock", tracked("requirements.lock"), ids=name)
+def test_a_lock_holds_versions_and_hashes_only(lock: Path) -> None:
+    text = lock.read_text(encoding="utf-8")
+    pins = [block for block in re.split(r"\n(?=\S)", text.strip()) if block]
 
+    assert pins
     assert [pin for pin in pins if not re.match(r"[a-z0-9._-]+==\S+.* \\\n", pin)] == []
     assert [pin for pin in pins if "--hash=sha256:" not in pin] == []
-    assert "://" not in LOCK
+    assert "://" not in text
 
 
 @pytest.mark.parametrize("need", wanted(), ids=lambda need: f"{need[0]}-{need[1].name}")

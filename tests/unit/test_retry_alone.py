@@ -42,7 +42,7 @@ def run(at: Path, *options: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
-def test_one_that_passes_alone_is_reported_and_does_not_fail_the_run(
+def test_defect_25_one_that_passes_alone_is_reported_and_does_not_fail_the_run(
     tmp_path: Path, workers: tuple[str, ...]
 ) -> None:
     (tmp_path / "test_it.py").write_text(FAILS_FIRST.format(names="'a', 'b@c'"))
@@ -53,7 +53,7 @@ def test_one_that_passes_alone_is_reported_and_does_not_fail_the_run(
     assert "AssertionError: failed beside others" in shown
 
 
-def test_too_many_do_not_run_again(tmp_path: Path) -> None:
+def test_defect_25_too_many_do_not_run_again(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(FAILS_FIRST.format(names="'a', 'b', 'c'"))
     code, shown = run(tmp_path, "--retry-alone", "2")
     assert code == 1

@@ -35,6 +35,8 @@ def publishes(batch: bytes, large: bytes, request_max_bytes: int) -> list[Bad]:
         staged("staged in an unknown topic", 40403, batch, "/v1/topics/none/partitions/0/staged"),
         staged("staged in no partition", 40402, batch, "/v1/topics/t/partitions/9/staged"),
         staged("staged, unknown parameter", 40050, batch, STAGED + "?acks=all", says="acks"),
+        staged("staged, old epoch", 40951, batch, STAGED + "?leader_epoch=0", says='"leader"'),
+        staged("staged, future epoch", 40952, batch, STAGED + "?leader_epoch=99", says='"leader"'),
         staged("staged, body too large", 41350, b"x" * (request_max_bytes + 1)),
         staged("staged, batch too large", 41350, large),
         Bad("deletion of nothing staged", "DELETE", STAGED + "/x", 40452, says='"staged"'),

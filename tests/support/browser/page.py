@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from playwright.async_api import Page, Route, async_playwright
+from playwright.async_api import Page, Route, async_playwright, expect
 
 from tests.support.browser.chromium import chromium
 
 WIDTH, HEIGHT = 1280, 1000
+# A busy machine takes seconds to draw a page; what is expected of it has no time.
+expect.set_options(timeout=60_000)
 
 
 @asynccontextmanager
-async def open_page(origin: str) -> AsyncIterator[tuple[Page, list[str]]]:
+async def open_page(
+    origin: str, *, any_port: bool = False
+) -> AsyncIterator[tuple[Page, list[str]]]:
     """Open a page, and give it together with a growing list of what goes wrong in it.
 
-    Wrong are requests to any origin but `origin`, which are also blocked, errors
-    on the console, and uncaught exceptions.
+    Wrong are requests to any origin but `origin` (with `any_port`: to any other host), which are
+    also blocked, errors on the console, and uncaught exceptions.
 
     Raises:
         NoBrowserError: there is no browser on this machine.
@@ -36,7 +40,7 @@ async def open_page(origin: str) -> AsyncIterator[tuple[Page, list[str]]]:
             args=["--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"],
         )
         page = await browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
-        await page.route(lambda url: not _is_own(origin, url), block)
+        await page.route(lambda url: not _is_own(origin, url, ":" if any_port else "/"), block)
         page.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)
         page.on("pageerror", lambda error: wrong.append(str(error)))
         try:
@@ -45,6 +49,6 @@ async def open_page(origin: str) -> AsyncIterator[tuple[Page, list[str]]]:
             await browser.close()
 
 
-def _is_own(origin: str, url: str) -> bool:
+def _is_own(origin: str, url: str, end: str) -> bool:
     # A blob is made by the page itself.
-    return url.startswith((f"{origin}/", f"blob:{origin}/", "data:"))
+    return url.startswith((f"{origin}{end}", f"blob:{origin}{end}", "data:"))

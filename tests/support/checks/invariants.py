@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from leadline_client.client import AsyncLeadlineClient
+from leadline_client.client import AsyncClient
 from leadline_common.audit_export import EXPORT_PATH, decode_line, imported
 from leadline_controller.domain.history import AuditRecord
 from tests.support.checks.history import Anomaly, Read
@@ -65,7 +65,7 @@ async def examine(cluster: Cluster, load: Load) -> Findings:
     view = await read_cluster(cluster.file.zookeeper)
     if view.audit_begins:
         view = view.completed(await stored_history(cluster, await cluster.active_controller()))
-    async with AsyncLeadlineClient(cluster.bootstrap) as client:
+    async with AsyncClient(cluster.bootstrap) as client:
         reads = [await read_partition(client, topic, number) for number in numbers]
         marks = [(await client.offsets(topic, number)).high_watermark for number in numbers]
     assignment = view.topics[topic].partitions

@@ -15,7 +15,7 @@ from typing import Self
 
 from leadline_client import batches
 from leadline_client.accumulator import ProducerSequence, needs_new_producer_id
-from leadline_client.client import AsyncLeadlineClient
+from leadline_client.client import AsyncClient
 from leadline_client.errors import LeadlineError, OffsetOutOfRange, OutcomeUnknown
 from leadline_client.payloads import OutgoingRecord, ProducerIdentity
 from leadline_client.retry import RetryPolicy
@@ -63,12 +63,12 @@ class Load:
     acks: list[Ack] = field(default_factory=list)
     errors: dict[str, int] = field(default_factory=dict)
     tails: list[Tail] = field(default_factory=list)
-    _client: AsyncLeadlineClient = field(init=False)
+    _client: AsyncClient = field(init=False)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._client = AsyncLeadlineClient(self.bootstrap, policy=IMPATIENT)
+        self._client = AsyncClient(self.bootstrap, policy=IMPATIENT)
         self.tails = [Tail(self.topic, number) for number in range(min(2, self.partitions))]
 
     @property
@@ -231,7 +231,7 @@ class Tail:
     problems: list[str] = field(default_factory=list)
     _offset: int = 0
 
-    async def follow(self, client: AsyncLeadlineClient, stopping: asyncio.Event) -> None:
+    async def follow(self, client: AsyncClient, stopping: asyncio.Event) -> None:
         """Read until `stopping`, through all changes of leaders."""
         while not stopping.is_set():
             try:
@@ -245,7 +245,7 @@ class Tail:
             except LeadlineError:
                 await asyncio.sleep(0.05)
 
-    async def read_on(self, client: AsyncLeadlineClient, wait_ms: int = 0) -> int:
+    async def read_on(self, client: AsyncClient, wait_ms: int = 0) -> int:
         """Read once and return the high watermark that came with the answer."""
         answer = await client.fetch_batches(
             self.topic, self.partition, self._offset, max_bytes=_FETCH_BYTES, wait_ms=wait_ms
@@ -273,7 +273,7 @@ def value_of(stored: bytes | None) -> str:
     return (stored or b"").removesuffix(_FILLER).decode(errors="replace")
 
 
-async def read_partition(client: AsyncLeadlineClient, topic: str, partition: int) -> Read:
+async def read_partition(client: AsyncClient, topic: str, partition: int) -> Read:
     """Read a partition from its start to its high watermark, from its leader."""
     tail = Tail(topic, partition)
     while await tail.read_on(client) > tail.next_offset:

@@ -1,10 +1,13 @@
-"""A proxy before ZooKeeper that ends a process just before, or just after, one of its writes."""
+"""A proxy before ZooKeeper that ends a process just before, or just after, one of its writes.
+
+It can also break the connection there, and leave the process alone.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import Final
 
@@ -91,16 +94,38 @@ async def put_before_controllers(
     cluster: Cluster, paths: Collection[bytes], stack: contextlib.AsyncExitStack
 ) -> dict[str, CrashPoints]:
     """Start each controller again with a proxy of its own, which lives as long as `stack`."""
+    services = cluster.supervisor.layout.controllers
+    ends = {service.name: partial(cluster.kill, service.name) for service in services}
+    return await _put_before(cluster, ends, paths, stack)
+
+
+async def put_before_coordinators(
+    cluster: Cluster, paths: Collection[bytes], stack: contextlib.AsyncExitStack
+) -> dict[str, CrashPoints]:
+    """Do the same with each coordinator, but break only its connection instead of killing it."""
+
+    async def end() -> None:
+        """Leave the process alone: after this the proxy closes the connection."""
+
+    ends = {service.name: end for service in cluster.supervisor.layout.coordinators}
+    return await _put_before(cluster, ends, paths, stack)
+
+
+async def _put_before(
+    cluster: Cluster,
+    ends: Mapping[str, Callable[[], Awaitable[None]]],
+    paths: Collection[bytes],
+    stack: contextlib.AsyncExitStack,
+) -> dict[str, CrashPoints]:
     direct, points = cluster.file.zookeeper, {}
-    for service in cluster.supervisor.layout.controllers:
-        end = partial(cluster.kill, service.name)
-        points[service.name] = proxy = CrashPoints(direct, paths, end)
+    for name, end in ends.items():
+        points[name] = proxy = CrashPoints(direct, paths, end)
         address = await stack.enter_async_context(proxy.serving())
-        child = cluster.child(service.name)
+        child = cluster.child(name)
         child.argv = [argument.replace(direct, address) for argument in child.argv]
-        await cluster.terminate(service.name)
-        cluster.restart(service.name)
-        await cluster.until_ready(service.name)
+        await cluster.terminate(name)
+        cluster.restart(name)
+        await cluster.until_ready(name)
     return points
 
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from leadline_client.client import AsyncLeadlineClient
+from leadline_client.client import AsyncClient
 from leadline_client.consumer import AsyncConsumer
 from leadline_client.consumer_settings import ConsumerSettings, RebalanceListener
 from leadline_client.errors import LeadlineError
@@ -47,7 +47,7 @@ class EventLog:
 class Member:
     """One consumer and its log."""
 
-    def __init__(self, client: AsyncLeadlineClient, options: argparse.Namespace) -> None:
+    def __init__(self, client: AsyncClient, options: argparse.Namespace) -> None:
         self._log = EventLog(options.log)
         self._due: dict[TopicPartition, int] = {}
         """Offsets to commit: what is refused is due again."""
@@ -139,7 +139,7 @@ async def consume(options: argparse.Namespace) -> None:
     """Be a member until SIGTERM."""
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
-    async with AsyncLeadlineClient(options.bootstrap) as client:
+    async with AsyncClient(options.bootstrap) as client:
         await Member(client, options).run(stopping)
 
 

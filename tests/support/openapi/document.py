@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -17,6 +18,7 @@ from tests.support.openapi.conventions import METHODS, resolved
 from tests.support.services.cluster import Cluster
 from tests.support.services.up import until
 
+DOCUMENTS = Path(__file__).resolve().parents[3] / "openapi"
 JSON = "application/json"
 TOPIC = "orders"
 """The topic that all examples are about."""
@@ -28,9 +30,19 @@ FLEETING = (
     "cancel_reassignment",
     "cancel_task",
     "change_task",
+    "commit_offsets",
+    "delete_group",
+    "delete_offsets",
     "drain",
     "drop_staged",
+    "evict_member",
+    "forget_broker",
+    "leave_group",
     "publish",
+    "read_group",
+    "read_lag",
+    "read_offsets",
+    "rebalance_group",
     "remove_partitions",
 )
 """What the examples of these are about depends on what is under way: a refusal may be right."""
@@ -155,6 +167,15 @@ def operations_of(document: dict[str, Any]) -> Iterator[Described]:
         for method in METHODS:
             if method in item:
                 yield Described(method, path, resolved(item[method], document), document)
+
+
+def operations_at(client: httpx.Client, url: str) -> list[Described]:
+    """Return all operations of a running service: the served ones, and those between services."""
+    public = client.get(f"{url}/openapi.json").raise_for_status().json()
+    name = public["info"]["title"].removeprefix("Leadline ")
+    file = DOCUMENTS / f"{name}-internal.json"
+    internal = [json.loads(file.read_text(encoding="utf-8"))] if file.exists() else []
+    return [one for document in (public, *internal) for one in operations_of(document)]
 
 
 def as_a_story(operations: Iterable[Described]) -> list[Described]:

@@ -25,11 +25,11 @@ from leadline_cli.cluster_file import ClusterFile, Service, read_cluster_file
 from leadline_cli.cluster_layout import ClusterOptions, ServiceSpec
 from leadline_cli.processes import Child
 from leadline_cli.supervisor import Supervisor
-from leadline_client.client import AsyncLeadlineClient
+from leadline_client.client import AsyncClient
 from leadline_client.retry import RetryPolicy
 
 T = TypeVar("T")
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 _POLL_S = 0.05
 
 
@@ -77,15 +77,15 @@ class Cluster:
             )
         )
         self._policy = policy
-        self._client: AsyncLeadlineClient | None = None
+        self._client: AsyncClient | None = None
         self._http = httpx.AsyncClient(trust_env=False, timeout=5)
 
     @property
-    def client(self) -> AsyncLeadlineClient:
+    def client(self) -> AsyncClient:
         """A client that bootstraps from all brokers."""
         if self._client is None:
             urls = [broker.url for broker in self.supervisor.layout.brokers]
-            self._client = AsyncLeadlineClient(urls, policy=self._policy)
+            self._client = AsyncClient(urls, policy=self._policy)
         return self._client
 
     @property

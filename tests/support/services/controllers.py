@@ -58,7 +58,8 @@ class RecordingBroker:
     """A broker that registers, takes every command, and remembers what it received.
 
     `refuse_next` codes are answered, one for each coming LeaderAndISR, for all of
-    its partitions; while `deaf` it answers 503 to everything.
+    its partitions; `refused_topics` are refused always, with a code, and reported as late.
+    While `deaf` it answers 503 to everything.
     """
 
     def __init__(self, broker_id: int, hosts: str, rack: str | None = None) -> None:
@@ -73,6 +74,8 @@ class RecordingBroker:
         self.metadata: dict[str, rpc.TopicRows] = {}
         self.metadata_version = 0
         self.refuse_next: list[int] = []
+        self.refused_topics: dict[str, int] = {}
+        self.late: dict[tuple[str, int], rpc.LateRow] = {}
         self.deaf = False
         self.incarnation = -1
         self._hosts = hosts
@@ -151,6 +154,7 @@ class RecordingBroker:
             metadata_version=self.metadata_version,
             replicas=len(triples),
             digest=rpc.digest_of(triples),
+            late=list(self.late.values()),
         )
         return msgspec.structs.replace(beat, **changes)
 
@@ -162,15 +166,25 @@ class RecordingBroker:
         command = msgspec.json.decode(body, type=rpc.LeaderAndIsrRequest)
         self.leader_and_isr.append(command)
         code = self.refuse_next.pop(0) if self.refuse_next else rpc.NO_ERROR
-        if code == rpc.NO_ERROR:
-            if command.is_init:
-                self.roles.clear()
-            for topic in command.topics:
-                self.topic_ids[topic.topic] = topic.topic_id
-                for row in topic.partitions:
-                    self.roles[topic.topic, row.partition] = row
-        codes = [[code] * len(topic.partitions) for topic in command.topics]
+        if code == rpc.NO_ERROR and command.is_init:
+            self.roles.clear()
+        codes = [
+            [self._take(topic, row, code) for row in topic.partitions] for topic in command.topics
+        ]
         return self._answer(rpc.CommandResponse(command.controller_epoch, self.incarnation, codes))
+
+    def _take(self, topic: rpc.TopicRows, row: rpc.PartitionRow, code: int) -> int:
+        """Take a role unless it is refused; return its code."""
+        key = (topic.topic, row.partition)
+        code = code or self.refused_topics.get(topic.topic, rpc.NO_ERROR)
+        if code == rpc.NO_ERROR:
+            self.topic_ids[topic.topic] = topic.topic_id
+            self.roles[key] = row
+            self.late.pop(key, None)
+        elif topic.topic in self.refused_topics:
+            taken = self.roles[key].leader_epoch if key in self.roles else -1
+            self.late[key] = rpc.LateRow(topic.topic, topic.topic_id, row.partition, taken)
+        return code
 
     async def _on_stop(self, request: Request) -> Response:
         body = await self._body(request)

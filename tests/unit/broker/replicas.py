@@ -17,6 +17,7 @@ from leadline_broker.domain.leadership import PartitionLeadership
 from leadline_broker.domain.replica import Replica
 from leadline_broker.domain.rules import ALL_RULES, Rules
 from leadline_broker.domain.state import ReplicaConfig
+from leadline_common.directories import DirectoryEpochs
 from leadline_common.rpc import FetchedRow, FetchRow, PartitionRow
 
 ME = 1
@@ -60,8 +61,18 @@ def row(
     version: int = 0,
     replicas: tuple[int, ...] = AR,
     eligible: tuple[int, ...] = (),
+    directory_epochs: DirectoryEpochs | None = None,
 ) -> PartitionRow:
-    return PartitionRow(0, leader, epoch, isr, replicas, version, eligible)
+    return PartitionRow(
+        0,
+        leader,
+        epoch,
+        isr,
+        replicas,
+        version,
+        eligible,
+        directory_epochs=directory_epochs,
+    )
 
 
 def replica(
@@ -126,10 +137,11 @@ class Follower:
         epoch: int = 5,
         now: int = 0,
         leaving: bool = False,
+        directory: int = 1,
     ) -> tuple[FetchedRow, list[Effect]]:
         self.nonce += 1
         return self.replica.on_replica_fetch(
-            FetchRow(0, epoch, offset, last_epoch),
+            FetchRow(0, epoch, offset, last_epoch, directory),
             broker_id=self.broker,
             incarnation=self.incarnation,
             nonce=self.nonce,

@@ -17,7 +17,7 @@ import msgspec
 from leadline_broker.adapters.disk import DiskLogs
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
-from leadline_broker.domain.state import PublishedState, TopicIdPartition
+from leadline_broker.domain.state import Directories, PublishedState, TopicIdPartition
 from leadline_broker.runtime.broker import Broker
 from leadline_broker.runtime.staging.staging import StagedCopyStore
 from leadline_client import batches
@@ -36,6 +36,7 @@ from leadline_common.staged_copies import (
     StagedRecords,
 )
 from leadline_common.zk.errors import ConnectionLoss
+from leadline_common.znodes import BrokerRegistration
 from tests.support.services.zookeeper import until
 
 TOPIC = "t"
@@ -130,14 +131,16 @@ class NodeStore:
     async def cluster_id(self) -> str:
         return "cluster"
 
-    async def register(self, url: str, rack: str | None, settings: Mapping[str, str]) -> int:
-        del url, rack
+    async def register(
+        self, url: str, rack: str | None, settings: Mapping[str, str], directories: Directories
+    ) -> BrokerRegistration:
+        self.registered_directories = directories
         self.registered_settings = settings
         self.registered_as = "ours"
         incarnation = self.nodes.incarnations.get(self.broker_id, 0) + 1
         self.nodes.incarnations[self.broker_id] = incarnation
         self.nodes.live.add(self.broker_id)
-        return incarnation
+        return BrokerRegistration(self.broker_id, "b", 1, url, rack, incarnation, settings)
 
     async def registration(self) -> str:
         return self.registered_as
@@ -202,12 +205,16 @@ async def no_controlled_shutdown(
 
 
 class Wire:
-    """`Peers` that call other brokers directly, by way of the real encoding."""
+    """`Peers` that call other brokers directly, by way of the real encoding.
+
+    `damage` returns what arrives of fetched records.
+    """
 
     def __init__(self, cluster: SmallCluster, broker_id: int) -> None:
         self._cluster = cluster
         self._broker_id = broker_id
         self.heartbeats: list[rpc.HeartbeatRequest] = []
+        self.damage: Callable[[bytes], bytes] = bytes
 
     async def fetch(
         self, url: str, request: rpc.ReplicaFetchRequest, timeout_ms: int
@@ -217,6 +224,17 @@ class Wire:
         sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=rpc.ReplicaFetchRequest)
         answer = await leader.engine.sessions.fetch(sent)
         self._cluster.reachable(url, request.broker_id)
+        topics = [
+            msgspec.structs.replace(
+                topic,
+                partitions=[
+                    msgspec.structs.replace(row, records=self.damage(row.records))
+                    for row in topic.partitions
+                ],
+            )
+            for topic in answer.topics
+        ]
+        answer = msgspec.structs.replace(answer, topics=topics)
         return msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=rpc.ReplicaFetchResponse)
 
     async def heartbeat(
@@ -224,9 +242,7 @@ class Wire:
     ) -> rpc.HeartbeatResponse:
         del url, timeout_ms
         self.heartbeats.append(request)
-        return rpc.HeartbeatResponse(
-            0, self._cluster.controller_epoch, self._cluster.moving_bytes_per_s
-        )
+        return rpc.HeartbeatResponse(0, self._cluster.controller_epoch, self._cluster.moving)
 
     async def controlled_shutdown(
         self, url: str, request: rpc.ControlledShutdownRequest, timeout_ms: int
@@ -288,7 +304,7 @@ class SmallCluster:
         self.cut: set[int] = set()
         self.controller_epoch = 1
         self.sequence = 0
-        self.moving_bytes_per_s = rpc.NO_THROTTLE
+        self.moving: list[rpc.MovingRate] | None = None
         self.on_controlled_shutdown = no_controlled_shutdown
 
     async def __aenter__(self) -> SmallCluster:

@@ -229,3 +229,21 @@ def test_an_empty_follower_is_filled() -> None:
 
     assert (answer.error_code, answer.diverging_end) == (NO_ERROR, -1)
     assert not [e for e in following.on_fetch_answer(answer) if isinstance(e, AppendFetched)]
+
+
+@given(st.lists(st.integers(0, 2), max_size=30), st.integers(0, 30), st.integers(0, 8))
+def test_defect_02_a_log_has_what_a_reader_read_if_it_has_its_last_record(
+    steps: list[int], offset: int, epoch: int
+) -> None:
+    log = rising(steps)
+    ends = {"log_start_offset": 0, "log_end_offset": len(log)}
+    has_read = offset == 0 or (offset <= len(log) and log[offset - 1] == epoch)
+    assert history_of(log).has_read(offset, epoch, **ends) == has_read
+
+
+def test_defect_02_records_that_retention_has_removed_are_not_held_against_a_reader() -> None:
+    history = EpochHistory([(3, 10)])
+    ends = {"log_start_offset": 10, "log_end_offset": 20}
+    assert history.has_read(10, 1, **ends)
+    assert history.has_read(11, 3, **ends)
+    assert not history.has_read(11, 1, **ends)

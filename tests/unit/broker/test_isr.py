@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from leadline_broker.domain.isr import (
     UNKNOWN_END,
     FollowerProgress,
-    eligible_after,
-    isr_floor,
     lagging_members,
     may_join,
 )
@@ -129,32 +127,3 @@ def test_a_joiner_holds_all_that_may_be_committed(
     )
 
     assert joins is expected
-
-
-@pytest.mark.parametrize(
-    ("min_insync", "assigned", "expected"),
-    [(2, (1, 2, 3), 2), (2, (1,), 1), (2, (1, 2), 2), (1, (1, 2, 3), 1), (9, (1, 2, 3), 3)],
-)
-def test_the_floor(min_insync: int, assigned: tuple[int, ...], expected: int) -> None:
-    assert isr_floor(min_insync, assigned) == expected
-
-
-@pytest.mark.parametrize(
-    ("isr", "removed", "eligible", "expected"),
-    [
-        ((1, 2), (3,), (), ()),
-        ((1,), (2,), (), (2,)),
-        ((1,), (2, 3), (), (2, 3)),
-        ((1,), (), (3,), (3,)),
-        ((1,), (2,), (3,), (2, 3)),
-        ((1, 3), (), (3,), ()),
-        ((1,), (2,), (1, 3), (2, 3)),
-    ],
-)
-def test_who_left_below_the_floor_is_remembered(
-    isr: tuple[int, ...],
-    removed: tuple[int, ...],
-    eligible: tuple[int, ...],
-    expected: tuple[int, ...],
-) -> None:
-    assert eligible_after(isr, removed, eligible, 2) == expected

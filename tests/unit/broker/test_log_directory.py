@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from leadline_broker.adapters.disk import DiskLogs
 from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_broker.adapters.log.errors import CorruptFile, LogClosed, WrongDirectory
+from leadline_broker.adapters.log.inventory import INVENTORY_DIRECTORY
+from leadline_client.errors import StorageFailed
+from leadline_common.settings import BrokerSettings
 from tests.unit.broker.log_support import batch, read_all
 
 ID_1 = "11111111-0000-0000-0000-000000000000"
@@ -164,6 +170,74 @@ def test_a_deleted_replica_is_gone_even_if_the_work_is_never_finished(start: Sta
     assert (again.logs(), list(again.root.glob("t-*"))) == ([], [])
 
 
+LENGTHS = [1, 199, 210, 216, 220, 248, 249]
+"""Of topic names, which may have 249 characters; a directory's name may have 255."""
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("partition", [0, 99_999])
+def test_defect_10_a_stray_of_a_long_topic_name_is_brought_back(
+    tmp_path: Path, length: int, partition: int
+) -> None:
+    topic, other = "t" * length, 11
+    logs = disk_logs(tmp_path)
+    logs.open(topic, ID_1, partition).append(batch(0, b"kept"))
+    logs.open(topic, ID_1, other).append(batch(0, b"other"))
+    logs.to_stray((ID_1, partition))
+    logs.to_stray((ID_1, other))
+    assert logs.open(topic, ID_1, partition).read(0, 4096, 1) == batch(0, b"kept")
+    logs.to_stray((ID_1, partition))
+    logs.close(1)
+
+    again = disk_logs(tmp_path)
+
+    assert again.stored() == []
+    assert again.open(topic, ID_1, partition).log_end_offset == 1
+    assert again.open(topic, ID_1, other).log_end_offset == 1
+    assert again.open(topic, ID_2, 1).log_end_offset == 0
+    again.close(2)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_defect_10_a_stray_of_a_long_topic_name_is_deleted_after_its_grace_period(
+    start: Start, length: int
+) -> None:
+    directory = start()
+    for partition in (0, 99_999):
+        directory.open("t" * length, ID_1, partition).append(batch(0))
+        directory.to_stray((ID_1, partition))
+
+    assert len(directory.purge_strays(2**62, 0)) == 2
+
+    left = {path.name for path in directory.root.iterdir() if path.is_dir()}
+    assert left == {INVENTORY_DIRECTORY}
+
+
+def disk_logs(root: Path) -> DiskLogs:
+    return DiskLogs(BrokerSettings(broker_id=1, log_dir=str(root / "data")), "c")
+
+
+def test_defect_10_a_topic_recreated_under_the_name_of_an_unreadable_log_is_accepted(
+    start: Start,
+) -> None:
+    directory = start()
+    directory.open("t", ID_1, 0).append(batch(0))
+    segment = directory.root / "t-0" / f"{0:020d}.log"
+    directory.release()
+    segment.unlink()
+    segment.mkdir()
+    again = start()
+    assert list(again.failures) == [(ID_1, 0)]
+    with pytest.raises(StorageFailed):
+        again.open("t", ID_1, 0)
+
+    again.open("t", ID_2, 0).append(batch(0, b"new"))
+
+    assert list(again.strays()) == [f"t-0.{ID_1}-stray"]
+    assert again.close(incarnation=1)
+    assert [read_all(log) for log in start().logs()] == [[batch(0, b"new")]]
+
+
 @pytest.mark.parametrize("damage", [Path.unlink, flip_last_byte], ids=["missing", "flipped"])
 def test_a_directory_that_is_nobodys_goes_to_stray(
     start: Start, damage: Callable[[Path], None]
@@ -210,3 +284,204 @@ def test_high_watermarks_are_kept_unless_damaged(start: Start) -> None:
     assert directory.high_watermarks() == {(ID_1, 0): 17, (ID_2, 3): 0}
     flip_last_byte(directory.root / "replication-offset-checkpoint")
     assert directory.high_watermarks() == {}
+
+
+# -- directory ids and lost logs (R17) --------------------------------------------------
+
+
+def written(directory: LogDirectory, *topics: str, records: int = 3) -> None:
+    """Append to and flush partition 0 of these topics."""
+    for topic in topics:
+        log = directory.open(topic, f"id-{topic}", 0)
+        for offset in range(records):
+            log.append(batch(offset))
+        log.flush()
+
+
+def own_ids(directory: LogDirectory) -> set[str]:
+    """Return the topics whose replicas have a directory id of their own."""
+    return {topic_id.removeprefix("id-") for topic_id, _ in directory.own_directory_ids()}
+
+
+def test_defect_01_a_directory_keeps_its_id_and_an_emptied_one_gets_another(start: Start) -> None:
+    first = start().directory_id
+    again = start()
+    assert again.directory_id == first
+    shutil.rmtree(again.root)
+
+    assert start().directory_id != first
+
+
+def test_defect_01_logs_without_the_id_of_their_directory_get_a_new_one(start: Start) -> None:
+    directory = start()
+    written(directory, "a", "b")
+    first = directory.directory_id
+    (directory.root / "meta.json").unlink()
+
+    again = start()
+
+    assert again.directory_id != first
+    assert own_ids(again) == set()
+
+
+def test_defect_01_a_log_that_was_never_written_is_not_lost(start: Start) -> None:
+    directory = start()
+    directory.open("empty", "id-empty", 0)
+    written(directory, "a")
+
+    assert start().lost == []
+
+
+def test_defect_01_a_missing_log_gets_a_directory_id_of_its_own(start: Start) -> None:
+    directory = start()
+    written(directory, "a", "b")
+    shutil.rmtree(directory.root / "a-0")
+
+    again = start()
+    assert again.lost == [("id-a", 0)]
+    first = again.own_directory_ids()
+    assert own_ids(again) == {"a"}
+    assert start().own_directory_ids() == first, "it is not lost twice"
+
+    written(start(), "a")
+    assert start().own_directory_ids() == first
+    shutil.rmtree(start().root / "a-0")
+    second = start().own_directory_ids()
+    assert own_ids(start()) == {"a"}
+    assert second != first
+
+
+def test_defect_01_an_emptied_log_is_lost_too(start: Start) -> None:
+    directory = start()
+    written(directory, "a", "b")
+    for path in (directory.root / "a-0").glob("0*"):
+        path.unlink()
+
+    assert own_ids(start()) == {"a"}
+
+
+def test_defect_01_an_unreadable_log_is_lost_until_it_is_written_again(start: Start) -> None:
+    directory = start()
+    written(directory, "a", "b")
+    (directory.root / "a-0" / "partition.metadata").write_bytes(b"?")
+
+    assert own_ids(start()) == {"a"}
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["whole", "shorter"])
+def test_defect_01_a_log_that_can_be_read_again_counts_again_if_it_is_whole(
+    start: Start, kept: bool
+) -> None:
+    """Also after the high watermarks of the other logs were written meanwhile."""
+    directory = start()
+    written(directory, "a", "b")
+    directory.checkpoint_high_watermarks({("id-a", 0): 3, ("id-b", 0): 3})
+    directory.release()
+    (segment,) = (directory.root / "a-0").glob("*.log")
+    aside = segment.rename(directory.root / "aside")
+    segment.mkdir()
+    again = start()
+    assert (list(again.failures), own_ids(again)) == ([("id-a", 0)], {"a"})
+    again.checkpoint_high_watermarks({("id-b", 0): 3})
+    again.release()
+    segment.rmdir()
+    aside.rename(segment)
+    if not kept:
+        os.truncate(segment, segment.stat().st_size - 1)
+
+    assert own_ids(start()) == (set() if kept else {"a"})
+
+
+def test_defect_01_an_unreadable_log_that_was_set_aside_is_lost(start: Start) -> None:
+    directory = start()
+    written(directory, "a")
+    directory.release()
+    (segment,) = (directory.root / "a-0").glob("*.log")
+    segment.unlink()
+    segment.mkdir()
+    again = start()
+    first = again.own_directory_ids()
+
+    again.open("a", "id-other", 0)
+
+    assert start().own_directory_ids() == first == {("id-a", 0): first["id-a", 0]}
+
+
+def test_defect_01_a_log_below_its_checkpointed_high_watermark_is_lost(start: Start) -> None:
+    directory = start()
+    written(directory, "a", "b")
+    directory.checkpoint_high_watermarks({("id-a", 0): 3, ("id-b", 0): 3})
+    (segment,) = (directory.root / "a-0").glob("*.log")
+    os.truncate(segment, segment.stat().st_size - 1)
+
+    again = start()
+    assert own_ids(again) == {"a"}
+    first = again.own_directory_ids()
+    assert start().own_directory_ids() == first, "it is not lost twice"
+
+
+def test_defect_01_a_deleted_or_stray_log_is_not_lost(start: Start) -> None:
+    directory = start()
+    written(directory, "a", "b", "c")
+    directory.delete(("id-a", 0))()
+    directory.to_stray(("id-b", 0))
+
+    assert start().lost == []
+
+
+def test_defect_01_a_lost_log_that_is_not_assigned_any_more_is_forgotten(start: Start) -> None:
+    directory = start()
+    written(directory, "a", "b")
+    shutil.rmtree(directory.root / "a-0")
+    shutil.rmtree(directory.root / "b-0")
+    again = start()
+
+    again.forget_lost([("id-b", 0)])
+
+    assert own_ids(start()) == {"b"}
+
+
+@pytest.mark.parametrize("end", ["forgotten", "deleted", "stray"])
+def test_defect_01_a_recreated_log_keeps_the_id_that_is_registered(start: Start, end: str) -> None:
+    """A membership that it gains before the next start is bound to this id."""
+    directory = start()
+    written(directory, "a")
+    shutil.rmtree(directory.root / "a-0")
+    again = start()
+    registered = again.own_directory_ids()
+    if end == "forgotten":
+        again.forget_lost([])
+    else:
+        written(again, "a")
+        if end == "deleted":
+            again.delete(("id-a", 0))()
+        else:
+            again.to_stray(("id-a", 0))
+
+    written(again, "a", records=3 if end != "stray" else 0)
+
+    assert again.own_directory_ids() == registered
+    assert start().own_directory_ids() == registered
+
+
+def test_defect_01_a_log_that_becomes_stray_before_its_first_sync_is_not_lost(
+    start: Start,
+) -> None:
+    directory = start()
+    directory.open("a", "id-a", 0).append(batch(0))
+
+    directory.to_stray(("id-a", 0))
+
+    assert start().lost == []
+
+
+def test_defect_01_a_damaged_entry_counts_as_a_lost_log(start: Start) -> None:
+    directory = start()
+    written(directory, "a")
+    (entry,) = (directory.root / "inventory").iterdir()
+    flip_last_byte(entry)
+
+    again = start()
+    assert own_ids(again) == {"a"}
+    first = again.own_directory_ids()
+    assert start().own_directory_ids() == first, "it is not lost twice"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from leadline_broker.adapters.log.epoch_file import write_epochs
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from tests.unit.broker.log_support import batch, open_log, read_all
 
@@ -57,14 +59,84 @@ def test_a_torn_last_batch_is_cut_at_every_byte(tmp_path: Path, crashed: Path) -
 def test_every_flipped_byte_in_the_tail_cuts_the_last_batch(tmp_path: Path, crashed: Path) -> None:
     whole = crashed.read_bytes()
     end_of_kept = len(b"".join(KEPT))
-    # The leader epoch lies outside the CRC; higher values cannot be told from real ones.
+    # The leader epoch lies outside the CRC; the next test flips its bits.
     unprotected = range(end_of_kept + 12, end_of_kept + 16)
     for at in sorted(set(range(end_of_kept, len(whole))) - set(unprotected)):
-        crashed.write_bytes(whole[:at] + bytes([whole[at] ^ 0x80]) + whole[at + 1 :])
+        crashed.write_bytes(flipped(whole, at, 7))
         log = open_log(tmp_path)
         assert read_all(log) == KEPT, at
         assert log.recovery.cut_offset == 4
         log.discard()
+
+
+def flipped(content: bytes, at: int, bit: int) -> bytes:
+    return content[:at] + bytes([content[at] ^ (1 << bit)]) + content[at + 1 :]
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_defect_08_a_flipped_bit_in_an_epoch_is_never_believed(
+    tmp_path: Path, crashed: Path, number: int
+) -> None:
+    """It makes the epoch higher, lower or negative."""
+    whole = crashed.read_bytes()
+    start = len(b"".join(BATCHES[:number]))
+    recorded = [(0, 0), (1, 2), (2, 4)]
+    for at, bit in product(range(start + 12, start + 16), range(8)):
+        crashed.write_bytes(flipped(whole, at, bit))
+        write_epochs(crashed.parent, recorded)
+        log = open_log(tmp_path)
+        assert read_all(log) == BATCHES[:number], (at, bit)
+        assert log.recovery.cut_offset == number
+        assert "not recorded" in log.recovery.reason or "after epoch" in log.recovery.reason
+        assert log.append(batch(number, epoch=97)) == number + 1
+        log.discard()
+
+
+def test_defect_08_what_a_killed_process_appended_in_a_new_epoch_stays(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.append(batch(0, epoch=1))
+    log.flush()
+    log.append(batch(1, epoch=4) + batch(2, epoch=6))
+    log.discard()
+
+    again = reopened(tmp_path)
+
+    assert (again.log_end_offset, again.recovery.reason) == (3, "")
+    assert again.epochs.entries() == [(1, 0), (4, 1), (6, 2)]
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "older"])
+def test_defect_08_an_epoch_that_a_power_cut_left_unrecorded_is_cut(
+    tmp_path: Path, damage: str
+) -> None:
+    log = open_log(tmp_path)
+    log.append(batch(0, epoch=1))
+    log.flush()
+    unsynced = log.directory / "leader-epoch-unsynced"
+    older = unsynced.read_bytes()
+    log.append(batch(1, epoch=4))
+    log.discard()
+    if damage == "missing":
+        unsynced.unlink()
+    else:
+        unsynced.write_bytes(older if damage == "older" else b"")
+
+    again = reopened(tmp_path)
+
+    assert again.recovery.cut_offset == 1
+    assert again.recovery.reason == "epoch 4, which is not recorded for offset 1"
+
+
+def test_defect_08_an_outdated_record_of_unsynced_epochs_cuts_nothing(tmp_path: Path) -> None:
+    """A follower truncates an epoch that its leader lacks, and goes on in the one before."""
+    log = open_log(tmp_path)
+    log.append(batch(0, epoch=1) + batch(1, epoch=4))
+    log.truncate_to(1)
+    log.append(batch(1, epoch=1) + batch(2, epoch=1))
+    log.flush()
+    log.discard()
+
+    assert reopened(tmp_path).recovery.cut_bytes == 0
 
 
 @pytest.mark.parametrize("garbage", [b"\0" * 500, b"\xff" * 61, b"x", BATCHES[2], batch(9)])

@@ -13,10 +13,12 @@ from leadline_client.errors import (
     InvalidRequest,
     NotLeader,
     OffsetOutOfRange,
+    UnknownLeaderEpoch,
 )
 from leadline_client.wire import NO_LEADER
 from leadline_common.rpc import NO_ERROR, FetchedRow, FetchRow
 from tests.unit.broker.replicas import (
+    ME,
     Follower,
     acknowledged,
     failed,
@@ -292,3 +294,26 @@ def test_a_follower_reads_no_state(state: PublishedState | None) -> None:
 
     assert made.on_state_read(state) == []
     assert made.role is Role.FOLLOWER
+
+
+def test_defect_08_a_log_with_an_epoch_above_the_granted_one_does_not_lead() -> None:
+    made, _ = replica([1, 1, 1029])
+
+    code, effects = made.on_leader_and_isr(row(ME, 5), 0)
+
+    assert (code, effects) == (UnknownLeaderEpoch.code, [])
+    assert made.role is Role.FENCED
+    code, _ = made.on_leader_and_isr(row(2, 6), 0)
+    assert (code, made.role) == (NO_ERROR, Role.FOLLOWER)
+
+
+def test_defect_08_a_follower_truncates_what_has_an_epoch_above_the_published_one() -> None:
+    """Its leader answers with the end of the largest epoch up to the one that it was asked for."""
+    made, _ = replica([1, 1, 1029])
+    made.on_leader_and_isr(row(2, 5), 0)
+
+    effects = made.on_fetch_answer(
+        FetchedRow(0, 5, 3, 1029, NO_ERROR, 2, 0, diverging_epoch=1, diverging_end=7)
+    )
+
+    assert Truncate(2) in effects

@@ -6,14 +6,16 @@ from itertools import product
 
 import pytest
 
-from leadline_broker.domain.effects import ReadState, WriteIsr
+from leadline_broker.domain.effects import Effect, ReadState, WriteIsr
 from leadline_broker.domain.leadership import IsrWriteResult
 from leadline_broker.domain.replica import Replica, Role
 from leadline_broker.domain.rules import Rules
-from leadline_broker.domain.state import PublishedState
+from leadline_broker.domain.state import PublishedState, ReplicaConfig
+from leadline_common.rpc import NO_ERROR, PartitionRow
 from tests.unit.broker.replicas import (
     AR,
     LAG_MS,
+    ME,
     Follower,
     MemoryLog,
     acknowledged,
@@ -21,6 +23,7 @@ from tests.unit.broker.replicas import (
     leader,
     leadership,
     proposals,
+    replica,
     row,
     the_proposal,
 )
@@ -242,3 +245,76 @@ def test_a_conflict_with_a_newer_epoch_steps_down() -> None:
 
     assert failed(made.on_state_read(PublishedState(2, 6, (2, 3), (), 1))) == [77]
     assert made.role is Role.FENCED
+
+
+def below_the_floor(*, adding: tuple[int, ...] = ()) -> tuple[Replica, MemoryLog]:
+    """Return a leader alone in the ISR, with 2 eligible, and a record that is not committed."""
+    made, log = replica([5], high_watermark=1)
+    grant = PartitionRow(0, ME, 6, (1,), AR, 3, (2,), adding)
+    assert made.on_leader_and_isr(grant, 0)[0] == NO_ERROR
+    log.append([6])
+    assert leadership(made).park(2, token=9) == []
+    return made, log
+
+
+def lower_the_minimum(made: Replica) -> list[Effect]:
+    made.state.config = ReplicaConfig(1, LAG_MS)
+    return made.on_durable()
+
+
+def test_defect_07_after_a_lowered_minimum_the_eligible_are_dropped_before_anything_commits() -> (
+    None
+):
+    made, _ = below_the_floor()
+    assert made.on_durable() == []
+
+    effects = lower_the_minimum(made)
+
+    proposal = the_proposal(effects)
+    assert (proposal.isr, proposal.eligible, proposal.state_version) == ((1,), (), 3)
+    assert (made.state.high_watermark, acknowledged(effects)) == (1, [])
+    assert made.on_durable() == []
+
+    effects = made.on_isr_written(proposal.number, COMMITTED, 4)
+
+    assert (made.state.high_watermark, acknowledged(effects)) == (2, [9])
+    assert made.state.eligible == ()
+
+
+@pytest.mark.parametrize("result", [UNKNOWN, CONFLICT])
+def test_defect_07_nothing_commits_while_it_is_unknown_whether_the_eligible_were_dropped(
+    result: IsrWriteResult,
+) -> None:
+    made, _ = below_the_floor()
+    proposal = the_proposal(lower_the_minimum(made))
+
+    made.on_isr_written(proposal.number, result)
+    again = made.on_state_read(PublishedState(ME, 6, (1,), (2,), 3))
+
+    assert the_proposal(again).eligible == ()
+    assert made.state.high_watermark == 1
+
+    made.on_state_read(PublishedState(ME, 6, (1,), (), 4))
+
+    assert made.state.high_watermark == 2
+
+
+def test_defect_07_a_leader_with_a_lower_floor_than_the_controller_commits_nothing_at_first() -> (
+    None
+):
+    made, _ = below_the_floor(adding=(2, 3))
+
+    effects = made.on_durable()
+
+    assert (made.state.isr_floor, made.state.high_watermark) == (1, 1)
+    assert (the_proposal(effects).isr, the_proposal(effects).eligible) == ((1,), ())
+
+
+def test_defect_07_members_that_leave_before_the_eligible_are_dropped_are_eligible_too() -> None:
+    made, _ = leader([5, 5], isr=(1, 2), eligible=(3,), min_insync=3)
+    Follower(made, 2).fetch(1, 5)
+    made.state.config = ReplicaConfig(2, LAG_MS)
+
+    proposal = the_proposal(made.maybe_change_isr(2 * LAG_MS))
+
+    assert (proposal.isr, proposal.eligible) == ((1,), (2, 3))

@@ -11,7 +11,7 @@ from leadline_broker.domain.replica import Replica
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.replication.fetch_sessions import FetchSessions
 from leadline_broker.runtime.replication.partition import Partition
-from leadline_broker.runtime.replication.throttle import Throttle
+from leadline_broker.runtime.replication.throttle import MovingThrottle, Throttle
 from leadline_broker.runtime.replication.topic_settings import TopicSettings
 from leadline_client.batches import parse_headers, stamp
 from leadline_common import rpc
@@ -61,19 +61,23 @@ def opening(nonce: int, *partitions: int) -> rpc.ReplicaFetchRequest:
     )
 
 
+def rates(bytes_per_s: int) -> list[rpc.MovingRate]:
+    return [rpc.MovingRate("7", bytes_per_s, {TOPIC_ID: [0]})]
+
+
 def all_sessions(
     partitions: dict[tuple[str, int], Partition],
     clock: SettableClock,
-    bytes_per_s: int = rpc.NO_THROTTLE,
+    moving: list[rpc.MovingRate] | None = None,
 ) -> FetchSessions:
-    sending = Throttle(clock, lambda _: None)
-    sending.set_rate(bytes_per_s)
+    throttle = MovingThrottle(*(Throttle(clock, lambda _: None) for _ in range(2)))
+    throttle.on_heartbeat_response(moving)
     return FetchSessions(
         broker_state=BrokerState(1, lambda: True),
         find=partitions.get,
         execute=lambda *_: None,
         clock=clock,
-        sending=sending,
+        throttle=throttle,
     )
 
 
@@ -93,7 +97,7 @@ async def test_moving_replicas_come_last_and_within_the_throttle(tmp_path: Path)
             partition.log.append(data)
     size = moving.log.size_bytes // 10
     clock = SettableClock()
-    sessions = all_sessions({p.key: p for p in (moving, normal)}, clock, 10 * size)
+    sessions = all_sessions({p.key: p for p in (moving, normal)}, clock, rates(10 * size))
     small = msgspec.structs.replace(opening(1, 0, 1), max_bytes=size)
     request = msgspec.structs.replace(opening(2, 0, 1), max_bytes=100 * size, wait_ms=5)
 
@@ -114,7 +118,7 @@ async def test_moving_replicas_come_last_and_within_the_throttle(tmp_path: Path)
 
 async def test_appends_do_not_wake_a_follower_that_is_held_back(tmp_path: Path) -> None:
     moving = led(tmp_path, 0, moving=True)
-    sessions = all_sessions({moving.key: moving}, SettableClock(), 0)
+    sessions = all_sessions({moving.key: moving}, SettableClock(), rates(0))
     request = msgspec.structs.replace(opening(1, 0), wait_ms=60_000)
     parked = asyncio.ensure_future(sessions.fetch(request))
     await asyncio.sleep(0)

@@ -45,7 +45,9 @@ def tell(cluster: SmallCluster, broker: int, isr: Sequence[int], epoch: int = 0)
     )
 
 
-async def read(cluster: SmallCluster, offset: int, epoch: int | None = None) -> FetchedData:
+async def read(
+    cluster: SmallCluster, offset: int, epoch: int | None = None, last_epoch: int | None = None
+) -> FetchedData:
     return await cluster.brokers[2].engine.serving.fetch(
         TOPIC,
         0,
@@ -54,6 +56,7 @@ async def read(cluster: SmallCluster, offset: int, epoch: int | None = None) -> 
         min_bytes=1,
         wait_ms=5_000,
         leader_epoch=epoch,
+        last_epoch=last_epoch,
         any_replica=True,
     )
 
@@ -88,6 +91,15 @@ async def test_an_offset_that_the_follower_lacks_is_worth_asking_again(
 ) -> None:
     with pytest.raises(OffsetNotAvailable):
         await read(cluster, 7)
+
+
+async def test_defect_02_only_the_leader_says_that_a_log_was_truncated(
+    cluster: SmallCluster,
+) -> None:
+    await cluster.produce(1, "a")
+    assert (await read(cluster, 0, last_epoch=0)).last_epoch == 0
+    with pytest.raises(OffsetNotAvailable):
+        await read(cluster, 7, last_epoch=0)
 
 
 async def test_an_offset_that_only_the_follower_has_deleted_is_the_leader_s_to_answer(

@@ -11,7 +11,7 @@ import pytest
 from leadline_client.errors import FencedLeaderEpoch, LeadershipLost, UnknownTopic
 from leadline_common import rpc
 from leadline_common.rpc import NO_ERROR
-from tests.unit.broker.small_cluster import SmallCluster, three
+from tests.unit.broker.small_cluster import TOPIC_ID, SmallCluster, three
 
 EXPANDED = (4, 1, 2, 3)
 
@@ -47,16 +47,17 @@ def moving(cluster: SmallCluster, leader: int = 1) -> list[rpc.MovingRow]:
     return beats[-1].moving if beats else []
 
 
-async def throttled(cluster: SmallCluster, bytes_per_s: int) -> None:
-    """Set the throttle, and wait until every broker has applied it."""
-    cluster.moving_bytes_per_s = bytes_per_s
-    engines = [broker.engine for broker in cluster.brokers.values()]
+def rates(bytes_per_s: int, task: str = "7") -> list[rpc.MovingRate]:
+    """Return the rate of a task that moves the partition."""
+    return [rpc.MovingRate(task, bytes_per_s, {TOPIC_ID: [0]})]
+
+
+async def throttled(cluster: SmallCluster, moving: list[rpc.MovingRate] | None) -> None:
+    """Set the rates, and wait until every broker has applied them."""
+    cluster.moving = moving
+    throttles = [broker.engine.throttle for broker in cluster.brokers.values()]
     await cluster.until(
-        lambda: all(
-            side.bytes_per_s == bytes_per_s and not side.held
-            for engine in engines
-            for side in (engine.throttle.sending, engine.throttle.receiving)
-        ),
+        lambda: all(one._moving == moving and not one.sending.held for one in throttles),
         "the throttle has arrived",
     )
 
@@ -125,13 +126,13 @@ async def test_a_replica_that_is_dropped_while_it_fetches_leaves_no_trace(
 async def test_a_replica_that_is_dropped_while_it_is_held_back_can_come_again(
     cluster: SmallCluster,
 ) -> None:
-    await throttled(cluster, 0)
+    await throttled(cluster, rates(0))
     await cluster.produce(1, "a")
     expand(cluster)
     cluster.publish(1, 1, (1, 2, 3))
     cluster.grant(1, 2, 3)
     assert cluster.stop_replica(4, 1) == NO_ERROR
-    await throttled(cluster, rpc.NO_THROTTLE)
+    await throttled(cluster, None)
     assert cluster.brokers[4].engine.replicas.describe() == []
 
     cluster.publish(1, 2, (1, 2, 3))
@@ -144,14 +145,14 @@ async def test_a_replica_that_is_dropped_while_it_is_held_back_can_come_again(
 async def test_a_leader_that_drops_a_follower_within_the_epoch_sends_it_nothing_more(
     cluster: SmallCluster,
 ) -> None:
-    await throttled(cluster, 0)
+    await throttled(cluster, rates(0))
     await cluster.produce(1, "a")
     expand(cluster)
     led = cluster.brokers[1].engine.replicas.named("t", 0)
     assert led is not None
 
     cluster.grant(1, 2, 3)
-    await throttled(cluster, rpc.NO_THROTTLE)
+    await throttled(cluster, None)
     await cluster.produce(1, "b")
 
     assert 4 not in {session.broker_id for session in led.subscribers or ()}
@@ -198,7 +199,7 @@ async def test_a_stopped_replica_keeps_its_log_and_follows_again(cluster: SmallC
 
 async def test_the_throttle_holds_moving_replicas_and_nobody_else(cluster: SmallCluster) -> None:
     """At a rate of 0, any byte that passes either side shows."""
-    await throttled(cluster, 0)
+    await throttled(cluster, rates(0))
     await cluster.produce(1, "a", "b")
     size = len(cluster.stored(1))
     expand(cluster)
@@ -211,7 +212,7 @@ async def test_the_throttle_holds_moving_replicas_and_nobody_else(cluster: Small
         moving(cluster)[0].bytes_total,
         True,
     )
-    await throttled(cluster, rpc.NO_THROTTLE)
+    await throttled(cluster, None)
     await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
 
 
@@ -221,16 +222,54 @@ async def test_each_side_holds_the_throttle_by_itself(cluster: SmallCluster, sid
     broker = cluster.brokers[1 if side == "sending" else 4]
     throttle = getattr(broker.engine.throttle, side)
     await cluster.produce(1, "a")
-    throttle.set_rate(0)
+    broker.engine.throttle._moving = rates(0)
+    broker.engine.throttle._groups = {(TOPIC_ID, 0): "7"}
+    throttle.set_rates({"7": 0})
     broker.engine.heartbeats.on_response = lambda _: None
 
     expand(cluster)
-    broker.engine.throttle._hold(held=False)
     await cluster.produce(1, "b")
     assert cluster.end(4) == 0
 
-    throttle.set_rate(rpc.NO_THROTTLE)
+    throttle.set_rates({"7": rpc.NO_THROTTLE})
     await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
+
+
+async def test_defect_15_another_task_at_a_standstill_holds_up_nobody_else(
+    cluster: SmallCluster,
+) -> None:
+    """Each task's throttle is that of its own replicas."""
+    await throttled(cluster, [rpc.MovingRate("7", 0, {TOPIC_ID: [9]}), *rates(1 << 30, "8")])
+    await cluster.produce(1, "a", "b")
+    expand(cluster)
+    await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
+
+
+async def test_defect_15_a_replica_without_a_rate_waits_for_it(cluster: SmallCluster) -> None:
+    await throttled(cluster, [])
+    await cluster.produce(1, "a", "b")
+    expand(cluster)
+    for number in range(5):
+        await cluster.produce(1, f"{number}", timeout_ms=2_000)
+    assert (cluster.end(4), isr(cluster)) == (0, (1, 2, 3))
+    await throttled(cluster, rates(1 << 30))
+    await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
+
+
+async def test_defect_15_fetchers_of_tasks_that_have_ended_end(cluster: SmallCluster) -> None:
+    """A broker that runs for years moves replicas for many tasks."""
+    fetchers = cluster.brokers[4].engine.fetchers
+    await cluster.produce(1, "a")
+    await throttled(cluster, rates(0, "7"))
+    expand(cluster)
+    for task in ("8", "9"):
+        await throttled(cluster, rates(0, task))
+    lanes = [lane for _, lane in fetchers._fetchers if isinstance(lane, str)]
+    assert lanes == ["9"]
+    await throttled(cluster, rates(1 << 30, "10"))
+    await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
+    await throttled(cluster, None)
+    assert [lane for _, lane in fetchers._fetchers if isinstance(lane, str)] == []
 
 
 async def test_nothing_moves_before_the_controller_has_said_how_fast(
@@ -261,10 +300,10 @@ async def test_the_throttle_of_a_former_controller_is_ignored(cluster: SmallClus
     cluster.grant(1)
     broker = cluster.brokers[1]
 
-    broker.engine.on_heartbeat_response(rpc.HeartbeatResponse(0, 6, 1_000))
+    broker.engine.on_heartbeat_response(rpc.HeartbeatResponse(0, 6, rates(1_000)))
     assert broker.engine.throttle.bytes_per_s == rpc.NO_THROTTLE
 
-    broker.engine.on_heartbeat_response(rpc.HeartbeatResponse(0, 7, 1_000))
+    broker.engine.on_heartbeat_response(rpc.HeartbeatResponse(0, 7, rates(1_000)))
     assert broker.engine.throttle.bytes_per_s == 1_000
 
 

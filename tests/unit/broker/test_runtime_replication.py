@@ -54,6 +54,33 @@ async def test_a_former_leader_drops_what_was_never_committed(cluster: SmallClus
     assert await cluster.read(2) == ["a", "b"]
 
 
+def has_log(cluster: SmallCluster, number: int) -> bool:
+    """Return whether a replica has ever written anything."""
+    (replica,) = cluster.brokers[number].engine.replicas.describe()
+    return Path(replica.log_dir).exists()
+
+
+async def test_defect_08_a_follower_appends_nothing_of_an_epoch_above_the_leaders(
+    cluster: SmallCluster,
+) -> None:
+    refused: list[bytes] = []
+
+    def flip(records: bytes) -> bytes:
+        if not records:
+            return records
+        refused.append(records)
+        return records[:13] + bytes([records[13] ^ 4]) + records[14:]
+
+    cluster.wires[3].damage = flip
+
+    await cluster.produce(1, "a", acks="1")
+    await cluster.until(lambda: len(refused) > 1, "the follower refuses it, and fetches again")
+
+    assert not has_log(cluster, 3)
+    cluster.wires[3].damage = bytes
+    await cluster.until(lambda: cluster.stored(3) == cluster.stored(1) != b"", "it catches up")
+
+
 async def test_a_silent_follower_leaves_the_isr_and_comes_back(cluster: SmallCluster) -> None:
     await cluster.produce(1, "a")
     cluster.cut = {3}

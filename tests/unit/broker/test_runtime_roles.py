@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 from leadline_broker.runtime.cluster.registrar import SupersededError
+from leadline_broker.runtime.replication.late_roles import LateRole, LateRoles
+from leadline_client.batches import header_at, stamp
 from leadline_client.errors import (
     BrokerFenced,
     FencedLeaderEpoch,
@@ -19,9 +21,12 @@ from leadline_client.errors import (
     StaleControllerEpoch,
     StaleIncarnation,
     StaleVersion,
+    StorageFailed,
+    UnknownLeaderEpoch,
 )
+from leadline_client.wire import TopicPartition
 from leadline_common import rpc
-from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, three
+from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, batch, three
 
 OTHER_ID = "2" * 32
 
@@ -317,6 +322,97 @@ async def test_a_broker_says_why_it_is_not_ready(cluster: SmallCluster) -> None:
     cluster.stores[1].lease = False
 
     assert cluster.brokers[1].readiness()
+
+
+def damage_an_epoch(cluster: SmallCluster, number: int) -> None:
+    """Let a log have a record of a leader epoch that was never published."""
+    (partition,) = cluster.brokers[number].engine.replicas.all()
+    content = batch("damaged")
+    stamp(content, header_at(content), partition.log.log_end_offset, 1029)
+    partition.log.append(content)
+
+
+async def test_defect_18_a_role_that_is_not_taken_makes_the_broker_not_ready(
+    cluster: SmallCluster,
+) -> None:
+    broker, beats = cluster.brokers[1], cluster.wires[1].heartbeats
+    await cluster.produce(1, "v")
+    damage_an_epoch(cluster, 1)
+    cluster.publish(1, 3, (1, 2, 3))
+
+    assert cluster.grant(1) == [[[UnknownLeaderEpoch.code]]]
+
+    (reason,) = broker.readiness()
+    assert reason == (
+        f"granted roles not taken: 1, first {TOPIC}-0 at leader epoch 3: "
+        "its log has records of a later leader epoch, so it is damaged"
+    )
+    assert broker.engine.replicas.describe()[0].role_epoch == 0
+    late = rpc.LateRow(TOPIC, TOPIC_ID, 0, 0)
+    await cluster.until(lambda: beats[-1].late == [late], "heartbeats report it")
+    cluster.publish(2, 4, (2, 3))
+    assert cluster.grant(1) == [[[rpc.NO_ERROR]]]
+    assert broker.readiness() == []
+    assert broker.engine.replicas.describe()[0].role_epoch == 4
+    await cluster.until(lambda: beats[-1].late == [], "heartbeats report that it is taken")
+
+
+@pytest.mark.parametrize("end", ["stopped", "not granted any more"])
+async def test_defect_18_a_role_that_is_given_up_is_not_late(
+    cluster: SmallCluster, end: str
+) -> None:
+    damage_an_epoch(cluster, 1)
+    cluster.publish(1, 3, (1, 2, 3))
+    cluster.grant(1)
+    assert cluster.brokers[1].readiness()
+
+    if end == "stopped":
+        assert cluster.stop_replica(1, 4) == rpc.NO_ERROR
+    else:
+        cluster.grant(1, init=True, partitions=())
+
+    assert cluster.brokers[1].readiness() == []
+
+
+async def test_defect_01_a_role_of_another_log_directory_is_late(cluster: SmallCluster) -> None:
+    cluster.publish(1, 3, (1, 2, 3))
+    request = cluster.request(1)
+    (topic,) = request.topics
+    rows = [msgspec.structs.replace(row, directory_epochs={1: 2}) for row in topic.partitions]
+    topics = [msgspec.structs.replace(topic, partitions=rows)]
+    request = msgspec.structs.replace(request, topics=topics)
+
+    codes = cluster.brokers[1].engine.commands.leader_and_isr(request).codes
+
+    assert codes == [[StorageFailed.code]]
+    (reason,) = cluster.brokers[1].readiness()
+    assert "log directory" in reason
+
+
+async def test_defect_18_an_outdated_grant_leaves_no_late_role(cluster: SmallCluster) -> None:
+    late = cluster.request(1)
+    cluster.publish(1, 3, (1, 2, 3))
+    cluster.grant(1)
+
+    codes = cluster.brokers[1].engine.commands.leader_and_isr(late).codes
+
+    assert codes == [[FencedLeaderEpoch.code]]
+    assert cluster.brokers[1].readiness() == []
+
+
+def test_defect_18_the_oldest_late_role_is_named() -> None:
+    late = LateRoles()
+    for number, since_ms in ((5, 70), (6, 30), (5, 90)):
+        name = TopicPartition(TOPIC, number)
+        late.refused(LateRole(name, TOPIC_ID, since_ms, f"reason {since_ms}", since_ms))
+
+    assert late.problems() == [
+        f"granted roles not taken: 2, first {TOPIC}-6 at leader epoch 30: reason 30"
+    ]
+    assert [(one.since_ms, one.reason) for one in late.oldest_first()] == [
+        (30, "reason 30"),
+        (70, "reason 90"),
+    ]
 
 
 async def test_a_topics_own_segment_size_is_obeyed(cluster: SmallCluster) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from leadline_broker.runtime.serving.serving import FetchedData
 from leadline_client.errors import (
     BodyTooLarge,
     BrokerFenced,
@@ -17,6 +18,7 @@ from leadline_client.errors import (
     FencedLeaderEpoch,
     InvalidRequest,
     LeadershipLost,
+    LogTruncated,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeader,
@@ -178,6 +180,25 @@ async def test_the_high_watermark_bounds_what_is_read(cluster: SmallCluster) -> 
     assert refusal.value.details == {"log_start_offset": 0, "high_watermark": 1}
 
 
+async def test_defect_02_the_epoch_of_a_record_that_is_not_committed_is_not_told(
+    cluster: SmallCluster,
+) -> None:
+    """A clean election may replace that record: a reader at its end has not lost anything."""
+    await cluster.produce(1, "v")
+    cluster.cut = {2, 3}
+    await cluster.produce(1, "w", acks="1")
+
+    async def told(offset: int, last_epoch: int | None = None) -> int | None:
+        fetched = await cluster.brokers[1].engine.serving.fetch(
+            TOPIC, 0, offset, max_bytes=1, min_bytes=1, wait_ms=0, last_epoch=last_epoch
+        )
+        return fetched.last_epoch
+
+    assert await told(1) == 0
+    assert await told(2) is None
+    assert await told(2, last_epoch=0) == 0, "what the reader has stated, and the log confirms"
+
+
 async def test_a_long_poll_ends_with_the_commit(cluster: SmallCluster) -> None:
     reading = asyncio.create_task(cluster.read(1, wait_ms=60_000))
     await asyncio.sleep(0)
@@ -212,6 +233,41 @@ async def test_a_fetch_tells_where_to_read_on(cluster: SmallCluster) -> None:
             TOPIC, 0, 3, max_bytes=1, min_bytes=1, wait_ms=0
         )
     ).next_offset == 3
+
+
+async def test_defect_02_a_fetch_validates_the_record_before_it(cluster: SmallCluster) -> None:
+    """The log is a (epoch 0), b, c (epoch 2); epoch 1 wrote nothing that is left."""
+    await cluster.produce(1, "a")
+    cluster.publish(1, 2, (1, 2, 3))
+    cluster.grant(1, 2, 3)
+    await cluster.produce(1, "b", "c")
+
+    async def fetch(offset: int, last_epoch: int | None) -> FetchedData:
+        return await cluster.brokers[1].engine.serving.fetch(
+            TOPIC, 0, offset, max_bytes=1, min_bytes=1, wait_ms=0, last_epoch=last_epoch
+        )
+
+    first = await fetch(0, None)
+    assert (first.next_offset, first.last_epoch) == (1, 0)
+    rest = await fetch(first.next_offset, first.last_epoch)
+    assert (rest.next_offset, rest.last_epoch) == (3, 2)
+    assert (await fetch(3, 2)).last_epoch == 2
+    for position, divergence in {
+        (2, 1): (1, 0),  # it has read a record of epoch 1
+        (3, 0): (1, 0),  # epoch 0 has ended before
+        (9, 2): (3, 2),  # beyond the end of the log
+    }.items():
+        with pytest.raises(LogTruncated) as truncated:
+            await fetch(*position)
+        error = truncated.value
+        assert (error.topic, error.partition, error.position) == (TOPIC, 0, position[0])
+        assert (error.divergence_offset, error.divergence_epoch) == divergence
+        assert error.body()["error_code"] == 41651
+    with pytest.raises(UnknownLeaderEpoch):  # the reader knows more than this leader
+        await fetch(3, 3)
+    with pytest.raises(OffsetOutOfRange):
+        await fetch(9, None)
+    assert cluster.brokers[1].engine.serving.offsets(TOPIC, 0).last_epoch == 2
 
 
 async def test_a_repeated_idempotent_batch_is_answered_as_before(cluster: SmallCluster) -> None:

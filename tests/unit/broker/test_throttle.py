@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leadline_broker.domain.throttle import LONGEST_DELAY_MS, UNLIMITED, RateQuota
-from leadline_common.rpc import NO_THROTTLE
+from leadline_broker.runtime.replication.throttle import MovingThrottle, Throttle
+from leadline_common.rpc import NO_THROTTLE, MovingRate
+from tests.support.manual_clock import ManualClock
 
 RATE = 1_000_000
 
@@ -112,3 +114,69 @@ def test_two_sides_in_a_row_hold_the_rate_together(sides: int) -> None:
         now += 1 + round(max(each.delay_ms(now) for each in quotas))
 
     assert moved == pytest.approx(RATE * 60, rel=0.02)
+
+
+@settings(deadline=None)
+@given(
+    rates=st.lists(st.integers(50_000, 1 << 22), min_size=1, max_size=4),
+    batches=st.lists(st.integers(10_000, 1 << 18), min_size=1, max_size=20),
+)
+def test_defect_15_each_group_holds_its_own_rate(rates: list[int], batches: list[int]) -> None:
+    """So the bytes of all groups together hold the sum of the rates, whoever is greedy."""
+    clock, counted = ManualClock(), [0]
+
+    def count(size: int) -> None:
+        counted[0] += size
+
+    throttle = Throttle(clock, count)
+    named = {str(number): rate for number, rate in enumerate(rates)}
+    throttle.set_rates(named)
+    moved = dict.fromkeys(named, 0)
+    turn = 0
+    while clock.monotonic_ms() < 10_000:
+        for group in named:
+            while throttle.available(group) > 0:
+                size = batches[turn % len(batches)]
+                throttle.take(group, size)
+                moved[group], turn = moved[group] + size, turn + 1
+        pause_ms = max(1.0, min(throttle.delay_ms(group) for group in named))
+        clock.advance(round(pause_ms))
+        elapsed_s = clock.monotonic_ms() / 1_000
+        for group, rate in named.items():
+            assert moved[group] <= rate * elapsed_s + max(batches)
+    assert counted[0] == sum(moved.values())
+    for group, rate in named.items():
+        assert moved[group] >= rate * 10 * 0.85 - max(batches)
+
+
+def test_defect_15_what_has_no_rate_yet_waits_and_what_stays_keeps_what_it_has() -> None:
+    clock = ManualClock()
+    sides = [Throttle(clock, lambda _: None) for _ in range(2)]
+    throttle = MovingThrottle(*sides)
+    assert throttle.sending.available(throttle.group_of(("id", 0))) == UNLIMITED
+    row = MovingRate("7", RATE, {"id": [0]})
+    throttle.on_heartbeat_response([row])
+    clock.advance(1_000)
+    assert throttle.sending.available(throttle.group_of(("id", 0))) == RATE
+    assert throttle.sending.available(throttle.group_of(("id", 1))) == 0
+    throttle.on_heartbeat_response([row, MovingRate("8", NO_THROTTLE, {"id": [1]})])
+    assert throttle.receiving.available(throttle.group_of(("id", 0))) == RATE
+    assert throttle.receiving.available(throttle.group_of(("id", 1))) == UNLIMITED
+    assert throttle.bytes_per_s == NO_THROTTLE
+    throttle.on_heartbeat_response(None)
+    assert throttle.sending.available(throttle.group_of(("id", 0))) == UNLIMITED
+
+
+def test_defect_15_a_replica_added_while_the_last_throttle_ends_waits_for_its_rate() -> None:
+    """The response that ends the throttle may be older than the command."""
+    clock = ManualClock()
+    throttle = MovingThrottle(*[Throttle(clock, lambda _: None) for _ in range(2)])
+    throttle.on_heartbeat_response([MovingRate("7", RATE, {"id": [0]})])
+    throttle.on_heartbeat_sent()
+    throttle.on_replicas_added()
+    throttle.on_heartbeat_response(None)
+    assert throttle.receiving.available(throttle.group_of(("id", 1))) == 0
+    throttle.on_heartbeat_sent()
+    throttle.on_heartbeat_response([MovingRate("8", RATE, {"id": [1]})])
+    clock.advance(1_000)
+    assert throttle.receiving.available(throttle.group_of(("id", 1))) == RATE

@@ -7,8 +7,15 @@ import socket
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from leadline_cli.cluster_file import ClusterFile, Service, read_cluster_file
-from leadline_cli.cluster_layout import ClusterLayout, ClusterOptions, lay_out_cluster
+from leadline_cli.cluster_layout import (
+    ClusterLayout,
+    ClusterOptions,
+    PortTaken,
+    lay_out_cluster,
+)
 from leadline_common.tcp_ports import LOOPBACK, ReservedPorts
 
 
@@ -113,8 +120,29 @@ def test_cluster_json_has_the_agreed_shape_and_is_read_back(tmp_path: Path) -> N
 
 def test_each_controller_keeps_its_history_in_the_directory_unless_told(tmp_path: Path) -> None:
     first, second = laid_out(ClusterOptions(tmp_path, 1, 2)).controllers
-    assert flags(first.argv)["history.url"] == f"sqlite:///{tmp_path}/controller-1/history.db"
-    assert flags(second.argv)["history.url"] == f"sqlite:///{tmp_path}/controller-2/history.db"
+    assert flags(first.argv)["data.dir"] == flags(second.argv)["data.dir"] == str(tmp_path)
     url = "postgresql+psycopg://leadline@127.0.0.1/leadline"
     told = laid_out(ClusterOptions(tmp_path, 1, 1, settings={"history.url": url}))
     assert flags(told.controllers[0].argv)["history.url"] == url
+
+
+def test_defect_22_fixed_ports_follow_from_kind_and_id(tmp_path: Path) -> None:
+    with socket.create_server((LOOPBACK, 0)) as probe:
+        base = 20_000 + probe.getsockname()[1] % 10_000
+    made = laid_out(ClusterOptions(tmp_path, 2, 1, coordinators=1, port_base=base))
+    ports = {one.name: int(one.url.rpartition(":")[2]) for one in made.services}
+    assert ports == {
+        "controller-1": base + 101,
+        "broker-1": base + 1,
+        "broker-2": base + 2,
+        "coordinator-1": base + 201,
+    }
+    assert made.zookeeper == f"{LOOPBACK}:{base}"
+    moved = laid_out(ClusterOptions(tmp_path, port_base=base + 1_000), as_file(made))
+    assert moved.brokers[0].url.endswith(f":{base + 1_001}")
+    assert moved.brokers[0].log_dir == made.brokers[0].log_dir
+    with (
+        socket.create_server((LOOPBACK, base + 2)),
+        pytest.raises(PortTaken, match=f"port {base + 2} of broker-2 is in use"),
+    ):
+        laid_out(ClusterOptions(tmp_path / "other", 2, 1, port_base=base))

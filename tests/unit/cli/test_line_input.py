@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline_cli.commands.records import lines_of
+from leadline_cli.line_input import lines_of
 
 
 async def every_line(file: BinaryIO) -> list[bytes]:

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import typer
 
+from leadline_cli.commands import tasks
 from leadline_cli.commands.tasks import follow, show_task
-from leadline_client.client import LeadlineClient
+from leadline_client.client import Client
 
 
-class Interrupted(LeadlineClient):
+class Interrupted(Client):
     """A client whose user presses Ctrl-C."""
 
     administer: Any = staticmethod(lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -37,6 +38,29 @@ def test_a_task_that_was_followed_and_was_not_done_ends_the_command_with_1(as_js
     with pytest.raises(typer.Exit) as ended:
         show_task(task("cancelled"), as_json=as_json, over=True)
     assert ended.value.exit_code == 1
+
+
+class Waiting(Client):
+    """A client of a cluster where a task waits, and then is done."""
+
+    answers: Any = None
+
+    def administer(self, *_: Any, **__: Any) -> Any:
+        return next(self.answers)
+
+
+def test_defect_17_through_a_pipe_a_watch_prints_what_the_task_waits_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "_POLL_S", 0)
+    waiting = task("preparing") | {"waits_for": "a broker without a replica"}
+    with Waiting("127.0.0.1:1") as client:
+        client.answers = iter([waiting, waiting, task("done")])
+        follow(client, "7")
+    assert capsys.readouterr().err.splitlines() == [
+        "task 7: preparing, 0 of 0 partitions done, waits: a broker without a replica",
+        "task 7: done, 0 of 0 partitions done",
+    ]
 
 
 def test_who_stops_following_is_told_that_the_task_goes_on(

@@ -24,11 +24,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from leadline_broker.domain.epochs import NO_EPOCH, EpochHistory
 from leadline_client import batches
 from leadline_client.errors import (
     LeaderHint,
     LeaderNotAvailable,
     LeadlineError,
+    LogTruncated,
     NotLeader,
     OffsetOutOfRange,
     UnknownTopic,
@@ -49,6 +51,10 @@ class Partition:
     seen: dict[tuple[int, int], int] = field(default_factory=dict)
     faults: deque[Fault] = field(default_factory=deque)
     appends: int = 0
+
+    def epochs(self) -> EpochHistory:
+        headers = batches.parse_headers(bytes(self.log))
+        return EpochHistory((one.leader_epoch, one.base_offset) for one in headers)
 
 
 class HangUp(Response):
@@ -74,6 +80,8 @@ class StandInCluster:
         self.stale_metadata: dict[str, Any] | None = None
         self.stale_fetches: deque[tuple[int, bytes]] = deque()
         self.next_producer_id = 1000
+        self.isr = [1]
+        self.racks: dict[int, str] = {}
         self._brokers = brokers
         self._servers: dict[int, tuple[uvicorn.Server, threading.Thread]] = {}
 
@@ -86,14 +94,24 @@ class StandInCluster:
         row.leader, row.epoch = leader, row.epoch + 1
         self.version += 1
 
+    def truncate(self, partition: int, end: int) -> None:
+        """Let another broker lead in the next epoch, with a log that ends at `end`."""
+        row = self.partitions[partition]
+        self.move(partition, leader=1 + row.leader % self._brokers)
+        kept = (one for one in batches.parse_headers(bytes(row.log)) if one.next_offset <= end)
+        del row.log[sum(one.size for one in kept) :]
+        row.end = end
+
     def metadata(self) -> dict[str, Any]:
-        rows = [[p, one.leader, one.epoch, [1], [1]] for p, one in self.partitions.items()]
+        rows = [
+            [p, one.leader, one.epoch, self.isr, self.isr] for p, one in self.partitions.items()
+        ]
         return {
             "cluster_id": "toy",
             "version": self.version,
             "controller": {"id": 1, "url": "http://127.0.0.1:1", "epoch": 1},
             "brokers": [
-                {"id": one, "url": url, "rack": None, "incarnation": 1}
+                {"id": one, "url": url, "rack": self.racks.get(one), "incarnation": 1}
                 for one, url in self.urls.items()
             ],
             "topics": {"t": {"topic_id": self.topic_id, "partitions": rows}},
@@ -149,6 +167,7 @@ class Broker:
                 Route("/v1/producer-ids", self._producer_id, methods=["POST"]),
                 Route("/v1/topics", self._create, methods=["POST"]),
                 Route(f"{path}/offsets", self._at_leader(self._offsets)),
+                Route(f"{path}/epochs/{{epoch:int}}", self._at_leader(self._epoch_end)),
                 Route(f"{path}/records", self._at_leader(self._fetch)),
                 Route(f"{path}/records", self._at_leader(self._produce), methods=["POST"]),
             ],
@@ -180,7 +199,8 @@ class Broker:
             if request.path_params["topic"] != "t":
                 raise UnknownTopic("no such topic")
             row = self._cluster.partitions[request.path_params["partition"]]
-            if row.leader != self._id:
+            follows = request.query_params.get("replica") == "any" and self._id in self._cluster.isr
+            if row.leader != self._id and not follows:
                 url = self._cluster.urls[row.leader]
                 raise NotLeader("elsewhere", leader=LeaderHint(row.leader, url, row.epoch))
             return await handler(request, row)
@@ -196,11 +216,23 @@ class Broker:
             records = batches.decode(bytes(row.log))
             late = (one.offset for one in records if one.timestamp >= int(stated))
             at_or_after = next(late, None)
-        return JSONResponse({**found, "leader_epoch": row.epoch, "offset": at_or_after})
+        begin = row.end if at_or_after is None else at_or_after
+        last = row.epochs().epoch_at(begin - 1)
+        return JSONResponse(
+            {
+                **found,
+                "leader_epoch": row.epoch,
+                "offset": at_or_after,
+                "last_epoch": None if last == NO_EPOCH else last,
+            }
+        )
 
     async def _fetch(self, request: Request, row: Partition) -> Response:
         self._cluster.requests["fetch"] += 1
+        self._cluster.requests[f"fetch at {self._id}"] += 1
         offset = int(request.query_params["offset"])
+        if last_epoch := request.query_params.get("last_epoch"):
+            self._validate(row, offset, int(last_epoch))
         if offset > row.end:
             raise OffsetOutOfRange(f"{offset} is beyond {row.end}")
         if request.headers["accept"] == "application/json":
@@ -209,20 +241,32 @@ class Broker:
         if self._cluster.stale_fetches:
             epoch, data = self._cluster.stale_fetches.popleft()
         elif offset < row.end:
-            headers = list(batches.parse_headers(bytes(row.log)))
-            first = next(one for one in headers if one.next_offset > offset)
+            stored = batches.parse_headers(bytes(row.log))
+            first = next(one for one in stored if one.next_offset > offset)
             data = bytes(row.log[first.position : first.position + first.size])
         end = max((one.next_offset for one in batches.parse_headers(data)), default=offset)
-        return Response(
-            data,
-            media_type="application/octet-stream",
-            headers={
-                "X-Leadline-High-Watermark": str(row.end),
-                "X-Leadline-Log-Start-Offset": str(self._cluster.log_start),
-                "X-Leadline-Leader-Epoch": str(epoch),
-                "X-Leadline-Next-Offset": str(end),
-            },
-        )
+        headers = {
+            "X-Leadline-High-Watermark": str(row.end),
+            "X-Leadline-Log-Start-Offset": str(self._cluster.log_start),
+            "X-Leadline-Leader-Epoch": str(epoch),
+            "X-Leadline-Next-Offset": str(end),
+            "X-Leadline-Topic-Id": self._cluster.topic_id,
+        }
+        last = row.epochs().epoch_at(end - 1)
+        if last != NO_EPOCH:
+            headers["X-Leadline-Last-Epoch"] = str(last)
+        return Response(data, media_type="application/octet-stream", headers=headers)
+
+    @staticmethod
+    def _validate(row: Partition, offset: int, epoch: int) -> None:
+        if not row.epochs().has_read(offset, epoch, log_start_offset=0, log_end_offset=row.end):
+            found, end = row.epochs().end_of(epoch, row.end)
+            raise LogTruncated.below("t", 0, (offset, epoch), (end, found), row.epoch, None)
+
+    async def _epoch_end(self, request: Request, row: Partition) -> Response:
+        self._cluster.requests["epoch end"] += 1
+        found, end = row.epochs().end_of(request.path_params["epoch"], row.end)
+        return JSONResponse({"epoch": found, "end_offset": end, "leader_epoch": row.epoch})
 
     def _as_json(self, row: Partition, offset: int) -> dict[str, Any]:
         records = [one for one in batches.decode(bytes(row.log)) if one.offset >= offset]

@@ -62,14 +62,20 @@ class Conversation:
         )
         return hello
 
-    async def start(self, assignment: dict[TopicPartition, int | None]) -> int:
+    async def start(
+        self,
+        assignment: dict[TopicPartition, int | None],
+        leader_epoch: int | None = None,
+        topic_id: str | None = None,
+    ) -> int:
         frame = Start(
             id=self._next_id(),
             coordinator_epoch=self.epoch,
             generation=self.generation,
             attempt=1,
             assignment=group_partitions(assignment),
-            offsets=tuple((*one, offset, None) for one, offset in assignment.items()),
+            offsets=tuple((*one, offset, leader_epoch) for one, offset in assignment.items()),
+            topic_ids=() if topic_id is None else (("t", topic_id),),
         )
         await self.send(frame)
         return frame.id

@@ -38,6 +38,7 @@ FRAMES: list[channel.Frame] = [
         assignment=PARTS,
         offsets=(("orders", 0, 42, 3), ("orders", 3, None, None)),
         threads=((("orders", (0,)),), (("orders", (3,)), ("returns", (1,)))),
+        topic_ids=(("orders", "id-1"), ("returns", "id-2")),
         **NUMBERS,
     ),
     channel.Started(id=6, attempt=1, **NUMBERS),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from leadline_client.client import AsyncLeadlineClient, LeadlineClient
+from leadline_client.client import AsyncClient, Client
 from leadline_client.errors import (
     AllKnownBrokersNotAvailable,
     ConnectionLost,
@@ -31,7 +31,7 @@ RECORDS = [OutgoingRecord(b"one"), OutgoingRecord(b"two")]
 
 
 def test_records_go_to_the_leader_of_each_partition_and_come_back(cluster: StandInCluster) -> None:
-    with LeadlineClient(cluster.bootstrap[0]) as client:
+    with Client(cluster.bootstrap[0]) as client:
         for partition in cluster.partitions:
             result = client.produce("t", partition, RECORDS)
             assert (result.base_offset, result.count) == (0, 2)
@@ -42,19 +42,19 @@ def test_records_go_to_the_leader_of_each_partition_and_come_back(cluster: Stand
 
 def test_addresses_may_be_written_as_for_kafka(cluster: StandInCluster) -> None:
     plain = ",".join(url.removeprefix("http://") for url in cluster.bootstrap)
-    with LeadlineClient(plain) as client:
+    with Client(plain) as client:
         assert len(client.brokers()) == 3
 
 
 async def test_the_asynchronous_client_does_the_same(cluster: StandInCluster) -> None:
-    async with AsyncLeadlineClient(cluster.bootstrap) as client:
+    async with AsyncClient(cluster.bootstrap) as client:
         assert (await client.produce("t", 1, RECORDS)).base_offset == 0
         assert (await client.describe("t")).topic_id == "id-1"
         assert [one.id for one in await client.brokers()] == [1, 2, 3]
 
 
 def test_a_leader_hint_is_followed_without_a_metadata_request(cluster: StandInCluster) -> None:
-    with LeadlineClient(cluster.bootstrap) as client:
+    with Client(cluster.bootstrap) as client:
         client.metadata()
         cluster.move(0, leader=3)
         cluster.requests.clear()
@@ -68,7 +68,7 @@ def test_metadata_of_a_lagging_broker_does_not_restore_an_old_leader(
 ) -> None:
     before = cluster.metadata()
     cluster.move(0, leader=2)
-    with LeadlineClient(cluster.bootstrap) as client:
+    with Client(cluster.bootstrap) as client:
         client.metadata()
         cluster.stale_metadata = before
         snapshot = client.metadata()
@@ -77,7 +77,7 @@ def test_metadata_of_a_lagging_broker_does_not_restore_an_old_leader(
 
 
 def test_a_dead_broker_is_skipped(cluster: StandInCluster) -> None:
-    with LeadlineClient(cluster.bootstrap) as client:
+    with Client(cluster.bootstrap) as client:
         client.metadata()
         cluster.kill(1)
         cluster.move(0, leader=2)
@@ -87,7 +87,7 @@ def test_a_dead_broker_is_skipped(cluster: StandInCluster) -> None:
 
 def test_a_definite_refusal_is_retried_until_it_ends(cluster: StandInCluster) -> None:
     cluster.partitions[0].faults.extend([NotEnoughReplicas("2 of 3")] * 3)
-    with LeadlineClient(cluster.bootstrap) as client:
+    with Client(cluster.bootstrap) as client:
         assert client.produce("t", 0, RECORDS).base_offset == 0
     assert cluster.partitions[0].appends == 4
 
@@ -95,7 +95,7 @@ def test_a_definite_refusal_is_retried_until_it_ends(cluster: StandInCluster) ->
 def test_a_refusal_that_does_not_end_is_raised_as_refused(cluster: StandInCluster) -> None:
     cluster.partitions[0].faults.extend([NotEnoughReplicas("2 of 3")] * 1000)
     with (
-        LeadlineClient(cluster.bootstrap, policy=HASTY) as client,
+        Client(cluster.bootstrap, policy=HASTY) as client,
         pytest.raises(NotEnoughReplicas),
     ):
         client.produce("t", 0, RECORDS)
@@ -104,7 +104,7 @@ def test_a_refusal_that_does_not_end_is_raised_as_refused(cluster: StandInCluste
 
 def test_an_unknown_outcome_is_never_repeated_for_a_plain_produce(cluster: StandInCluster) -> None:
     cluster.partitions[0].faults.append("append, then hang up")
-    with LeadlineClient(cluster.bootstrap) as client, pytest.raises(ConnectionLost):
+    with Client(cluster.bootstrap) as client, pytest.raises(ConnectionLost):
         client.produce("t", 0, RECORDS)
     assert len(cluster.values(0)) == 2
     assert cluster.partitions[0].appends == 1
@@ -114,18 +114,18 @@ def test_an_unknown_outcome_is_repeated_if_the_caller_accepts_duplicates(
     cluster: StandInCluster,
 ) -> None:
     cluster.partitions[0].faults.append("append, then hang up")
-    with LeadlineClient(cluster.bootstrap) as client:
+    with Client(cluster.bootstrap) as client:
         assert client.produce("t", 0, RECORDS, retry_unknown=True).base_offset == 2
 
 
 def test_creating_a_topic_is_not_repeated_after_a_lost_answer(cluster: StandInCluster) -> None:
-    with LeadlineClient(cluster.bootstrap) as client, pytest.raises(OutcomeUnknown):
+    with Client(cluster.bootstrap) as client, pytest.raises(OutcomeUnknown):
         client.create_topic(NewTopic("new", 1, 1))
     assert cluster.requests["create"] == 1
 
 
 def test_errors_name_the_missing_topic_partition_or_offset(cluster: StandInCluster) -> None:
-    with LeadlineClient(cluster.bootstrap, policy=HASTY) as client:
+    with Client(cluster.bootstrap, policy=HASTY) as client:
         with pytest.raises(UnknownTopic):
             client.describe("nowhere")
         with pytest.raises(UnknownTopic):
@@ -138,7 +138,7 @@ def test_errors_name_the_missing_topic_partition_or_offset(cluster: StandInClust
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ftp://nonsense", "http://[::1"])
 def test_an_invalid_address_is_a_definite_failure(address: str) -> None:
-    with LeadlineClient(address, policy=HASTY) as client:
+    with Client(address, policy=HASTY) as client:
         with pytest.raises(AllKnownBrokersNotAvailable, match=re.escape(address)) as told:
             client.create_topic(NewTopic("t", 1, 1))
         assert isinstance(told.value.__cause__, Unreachable)
@@ -156,7 +156,7 @@ def test_unknown_members_of_a_later_release_are_ignored() -> None:
 def test_an_unreachable_cluster_is_a_definite_failure(cluster: StandInCluster) -> None:
     for broker in (1, 2, 3):
         cluster.kill(broker)
-    with LeadlineClient(cluster.bootstrap, policy=HASTY) as client:
+    with Client(cluster.bootstrap, policy=HASTY) as client:
         with pytest.raises(AllKnownBrokersNotAvailable):
             client.create_topic(NewTopic("new", 1, 1))
         with pytest.raises(AllKnownBrokersNotAvailable):
@@ -167,5 +167,5 @@ def test_dead_brokers_are_skipped_before_the_first_pause(cluster: StandInCluster
     never_again = RetryPolicy(timeout_s=0.0)
     for broker in (1, 2):
         cluster.kill(broker)
-    with LeadlineClient(cluster.bootstrap, policy=never_again) as client:
+    with Client(cluster.bootstrap, policy=never_again) as client:
         assert len(client.list_topics()) == 1

@@ -8,10 +8,13 @@ from collections.abc import Iterable
 import pytest
 
 from leadline_client import batches
-from leadline_client.client import AsyncLeadlineClient, LeadlineClient
-from leadline_client.consumer import AsyncConsumer, Consumer
+from leadline_client.client import AsyncClient, Client
+from leadline_client.consumer import AsyncConsumer
+from leadline_client.consumer_settings import ConsumerSettings
 from leadline_client.errors import (
+    InvalidRequest,
     LeaderNotAvailable,
+    LogTruncated,
     OffsetOutOfRange,
     PartitionNotOwned,
     TopicIdMismatch,
@@ -20,15 +23,16 @@ from leadline_client.payloads import OutgoingRecord
 from leadline_client.readers import PartitionReader
 from leadline_client.reading import ReadLimits
 from leadline_client.retry import RetryPolicy
+from leadline_client.sync_consumer import Consumer
 from leadline_client.transport import Request, Response
-from leadline_client.wire import Record
+from leadline_client.wire import LogPosition, Record
 from tests.unit.client.standin import StandInCluster
 
 NO_WAIT = ReadLimits(wait_ms=0)
 
 
 def fill(cluster: StandInCluster, partition: int, values: range) -> None:
-    with LeadlineClient(cluster.bootstrap) as client:
+    with Client(cluster.bootstrap) as client:
         for first in range(values.start, values.stop, 10):
             group = range(first, min(first + 10, values.stop))
             records = [OutgoingRecord(str(n).encode(), timestamp=1000 + n) for n in group]
@@ -41,7 +45,7 @@ def numbers(records: Iterable[Record]) -> list[int]:
 
 def test_a_reader_follows_the_leader_and_misses_nothing(cluster: StandInCluster) -> None:
     fill(cluster, 0, range(20))
-    with LeadlineClient(cluster.bootstrap) as client:
+    with Client(cluster.bootstrap) as client:
         reader = PartitionReader(client, "t", 0, limits=NO_WAIT)
         found = reader.read()
         cluster.move(0, leader=3)
@@ -53,7 +57,7 @@ def test_a_reader_follows_the_leader_and_misses_nothing(cluster: StandInCluster)
 
 def test_a_read_may_start_inside_a_batch(cluster: StandInCluster) -> None:
     fill(cluster, 0, range(20))
-    with LeadlineClient(cluster.bootstrap) as client:
+    with Client(cluster.bootstrap) as client:
         reader = PartitionReader(client, "t", 0, start=7, limits=NO_WAIT)
         assert numbers(reader.read_to(15)) == list(range(7, 15))
 
@@ -66,7 +70,7 @@ def test_the_response_of_a_former_leader_is_dropped(
     stale = bytearray(batches.encode(other, now_ms=0))
     batches.stamp(stale, batches.header_at(stale), 10, 0)
     cluster.move(0, leader=2)
-    with LeadlineClient(cluster.bootstrap) as client:
+    with Client(cluster.bootstrap) as client:
         reader = PartitionReader(client, "t", 0, limits=NO_WAIT)
         assert numbers(reader.read()) == list(range(10))
         fill(cluster, 0, range(10, 20))
@@ -80,7 +84,7 @@ def test_missing_records_raise_and_are_not_skipped(cluster: StandInCluster) -> N
     log = bytes(cluster.partitions[0].log)
     third = list(batches.parse_headers(log))[2]
     cluster.stale_fetches.append((0, log[third.position :]))
-    with LeadlineClient(cluster.bootstrap) as client:
+    with Client(cluster.bootstrap) as client:
         reader = PartitionReader(client, "t", 0, start=5, limits=NO_WAIT)
         with pytest.raises(OffsetOutOfRange, match="first record that came is 20"):
             reader.read()
@@ -92,7 +96,7 @@ def test_records_that_retention_took_meanwhile_are_not_stepped_over(
 ) -> None:
     """The log start passes the position while the leader reads."""
     fill(cluster, 0, range(10))
-    with LeadlineClient(cluster.bootstrap) as client:
+    with Client(cluster.bootstrap) as client:
         reader = PartitionReader(client, "t", 0, start=0, limits=NO_WAIT)
         data = bytearray(cluster.partitions[0].log)
         batches.stamp(data, batches.header_at(bytes(data)), 5, 0)
@@ -105,19 +109,50 @@ def test_records_that_retention_took_meanwhile_are_not_stepped_over(
 
 def test_a_recreated_topic_is_another_topic(cluster: StandInCluster) -> None:
     fill(cluster, 0, range(10))
-    with LeadlineClient(cluster.bootstrap) as client:
+    with Client(cluster.bootstrap) as client:
         reader = PartitionReader(client, "t", 0, limits=NO_WAIT)
         reader.read()
         cluster.topic_id = "id-2"
         cluster.version += 1
         client.metadata()
+        for _ in range(2):
+            with pytest.raises(TopicIdMismatch):
+                reader.read()
+        reader.position.seek("earliest")
+        assert numbers(reader.read()) == list(range(10)), "a seek accepts the new topic"
+
+
+def test_defect_02_a_position_with_a_wrong_epoch_is_an_error(cluster: StandInCluster) -> None:
+    """The log has records of that epoch, but only after the position."""
+    fill(cluster, 0, range(20))
+    cluster.move(0, leader=2)
+    fill(cluster, 0, range(20, 30))
+    with Client(cluster.bootstrap) as client:
+        reader = PartitionReader(client, "t", 0, LogPosition(20, 1), limits=NO_WAIT)
+        with pytest.raises(LogTruncated):
+            reader.read()
+        reader.position.seek(LogPosition(20, 0))
+        assert numbers(reader.read()) == list(range(20, 30))
+
+
+def test_defect_02_a_recreated_topic_is_noticed_without_new_metadata(
+    cluster: StandInCluster,
+) -> None:
+    """Its log has the reader's offset, in the same leader epoch and at the same leader."""
+    fill(cluster, 0, range(10))
+    with Client(cluster.bootstrap) as client:
+        reader = PartitionReader(client, "t", 0, limits=NO_WAIT)
+        reader.read()
+        cluster.topic_id = "id-2"
+        fill(cluster, 0, range(10, 30))
         with pytest.raises(TopicIdMismatch):
             reader.read()
+        assert reader.position.offset == 10
 
 
 def test_starting_points(cluster: StandInCluster) -> None:
     fill(cluster, 1, range(20))
-    with LeadlineClient(cluster.bootstrap) as client:
+    with Client(cluster.bootstrap) as client:
         reader = PartitionReader(client, "t", 1, "latest", limits=NO_WAIT)
         assert reader.read() == []
         assert reader.position.offset == 20
@@ -127,6 +162,44 @@ def test_starting_points(cluster: StandInCluster) -> None:
         assert numbers(reader.read()) == list(range(10))
 
 
+def test_defect_18_a_reader_uses_the_replica_of_its_rack_and_then_the_others(
+    cluster: StandInCluster,
+) -> None:
+    cluster.isr, cluster.racks = [1, 2, 3], {1: "r1", 2: "r2", 3: "r3"}
+    fill(cluster, 0, range(30))
+    with Client(cluster.bootstrap) as client:
+        reader = PartitionReader(client, "t", 0, limits=NO_WAIT, replica="any", rack="r3")
+        found = numbers(reader.read())
+        assert cluster.requests["fetch at 3"] == cluster.requests["fetch"] == 1
+        cluster.isr = [1, 2]
+        found += numbers(reader.read())
+        cluster.kill(2)
+        found += numbers(reader.read_to(30))
+    assert found == list(range(30))
+
+
+@pytest.mark.parametrize(
+    ("settings", "limits"),
+    [
+        (ConsumerSettings(replica="any", rack="r2"), NO_WAIT),
+        (ConsumerSettings(), ReadLimits(wait_ms=0, replica="any", rack="r2")),
+    ],
+    ids=["settings", "limits"],
+)
+async def test_defect_18_a_consumer_reads_from_the_replicas_of_its_rack(
+    cluster: StandInCluster, settings: ConsumerSettings, limits: ReadLimits
+) -> None:
+    cluster.isr, cluster.racks = [1, 2, 3], {1: "r1", 2: "r2", 3: "r3"}
+    fill(cluster, 0, range(10))
+    async with (
+        AsyncClient(cluster.bootstrap) as client,
+        AsyncConsumer(client, settings=settings, limits=limits) as consumer,
+    ):
+        await consumer.assign([("t", 0)])
+        assert len(await consumer.poll(5)) == 10
+    assert cluster.requests["fetch at 2"] == cluster.requests["fetch"]
+
+
 async def test_a_consumer_reads_partitions_side_by_side_each_in_order(
     cluster: StandInCluster,
 ) -> None:
@@ -134,7 +207,7 @@ async def test_a_consumer_reads_partitions_side_by_side_each_in_order(
         fill(cluster, partition, range(50))
     found: dict[int, list[int]] = {0: [], 1: [], 2: []}
     async with (
-        AsyncLeadlineClient(cluster.bootstrap) as client,
+        AsyncClient(cluster.bootstrap) as client,
         AsyncConsumer(client, limits=NO_WAIT) as consumer,
     ):
         await consumer.assign([("t", number) for number in found])
@@ -150,7 +223,7 @@ async def test_a_failing_partition_does_not_cost_records_of_another(
 ) -> None:
     fill(cluster, 0, range(10))
     async with (
-        AsyncLeadlineClient(cluster.bootstrap) as client,
+        AsyncClient(cluster.bootstrap) as client,
         AsyncConsumer(client, limits=NO_WAIT) as consumer,
     ):
         await consumer.assign([("t", 0), ("t", 1)])
@@ -198,7 +271,7 @@ async def test_a_failed_read_beside_a_successful_one_loses_no_record(
     order: tuple[int, int],
 ) -> None:
     """Both reads end in the same instant, so one poll finds both."""
-    client = AsyncLeadlineClient("http://b", transport=Instant())
+    client = AsyncClient("http://b", transport=Instant())
     async with client, AsyncConsumer(client) as consumer:
         await consumer.assign([("t", number) for number in order], start=0)
         offsets: list[int] = []
@@ -222,11 +295,20 @@ def test_the_blocking_consumer_seeks_and_reads(cluster: StandInCluster) -> None:
         assert consumer.seek_to_time(("t", 0), 1009) == 9
 
 
+def test_the_blocking_consumer_may_be_closed_twice_and_then_refuses_to_poll(
+    cluster: StandInCluster,
+) -> None:
+    with Consumer(cluster.bootstrap, limits=NO_WAIT) as consumer:
+        consumer.close()
+        with pytest.raises(InvalidRequest, match="is closed"):
+            consumer.poll()
+
+
 async def test_a_search_by_time_that_fails_skips_nothing(cluster: StandInCluster) -> None:
     fill(cluster, 0, range(10))
     policy = RetryPolicy(timeout_s=0.1)
     async with (
-        AsyncLeadlineClient(cluster.bootstrap, policy=policy) as client,
+        AsyncClient(cluster.bootstrap, policy=policy) as client,
         AsyncConsumer(client, limits=NO_WAIT) as consumer,
     ):
         await consumer.assign([("t", 0)])
@@ -240,7 +322,7 @@ async def test_a_search_by_time_that_fails_skips_nothing(cluster: StandInCluster
 
 async def test_a_partition_that_is_not_read_is_refused_by_name(cluster: StandInCluster) -> None:
     async with (
-        AsyncLeadlineClient(cluster.bootstrap) as client,
+        AsyncClient(cluster.bootstrap) as client,
         AsyncConsumer(client, limits=NO_WAIT) as consumer,
     ):
         await consumer.assign([("t", 0)])

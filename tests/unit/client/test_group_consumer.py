@@ -7,17 +7,24 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from leadline_client import websocket
 from leadline_client.channel import Error, Pong, Started, Stopped
-from leadline_client.client import AsyncLeadlineClient
+from leadline_client.client import AsyncClient
 from leadline_client.consumer import AsyncConsumer
-from leadline_client.consumer_settings import ConsumerSettings, Notice, RebalanceListener
+from leadline_client.consumer_settings import (
+    ConsumerSettings,
+    Notice,
+    OffsetReset,
+    RebalanceListener,
+)
 from leadline_client.errors import (
     AllKnownBrokersNotAvailable,
     FencedInstance,
+    LogTruncated,
     OffsetOutOfRange,
     StaleGeneration,
     UnknownMember,
@@ -34,6 +41,11 @@ A, B, C = (TopicPartition("t", number) for number in range(3))
 SETTINGS = ConsumerSettings(auto_commit_ms=3_600_000)
 
 
+def at(offset: int) -> dict[str, Any]:
+    """Return the row of a commit for the first partition, whose records are all of epoch 0."""
+    return {"topic": "t", "partition": 0, "offset": offset, "leader_epoch": 0}
+
+
 class Member:
     """A consumer under test: the calls of its listener, and a clock that can jump."""
 
@@ -43,7 +55,7 @@ class Member:
         self.heard = coordinator.events
         self.fails: set[str] = set()
         self.skew_s = 0.0
-        self.client = AsyncLeadlineClient(cluster.bootstrap, transport=coordinator)
+        self.client = AsyncClient(cluster.bootstrap, transport=coordinator)
         self.consumer = AsyncConsumer(
             self.client,
             "g",
@@ -65,9 +77,11 @@ class Member:
     async def records(self, count: int = 1) -> list[ConsumedRecord]:
         """Poll until so many came."""
         found: list[ConsumedRecord] = []
-        async with asyncio.timeout(10):
-            while len(found) < count:
-                found += await self.consumer.poll()
+        give_up = time.monotonic() + 10
+        while len(found) < count:
+            # Not a timeout, whose cancellation may be lost in Python 3.11's `wait_for`.
+            assert time.monotonic() < give_up, f"{len(found)} of {count} records came"
+            found += await self.consumer.poll()
         return found
 
 
@@ -338,7 +352,7 @@ async def test_the_first_position_is_committed_without_any_record(cluster: Stand
         await channel.ping(acknowledged=1)
         await channel.expect(Pong)
         await member.consumer.poll(0)
-        assert coordinator.commits[0]["offsets"] == [{"topic": "t", "partition": 0, "offset": 10}]
+        assert coordinator.commits[0]["offsets"] == [at(10)]
 
 
 async def test_iteration_counts_records_one_by_one(cluster: StandInCluster) -> None:
@@ -362,7 +376,7 @@ async def test_what_was_given_last_does_not_count_when_an_exception_ends_it(
         with pytest.raises(ZeroDivisionError):
             async with member.consumer:
                 raise ZeroDivisionError
-        assert coordinator.commits[-1]["offsets"] == [{"topic": "t", "partition": 0, "offset": 3}]
+        assert coordinator.commits[-1]["offsets"] == [at(3)]
         assert member.heard[-1] == "leave"
 
 
@@ -372,7 +386,7 @@ async def test_auto_commit_continues_while_the_application_works(cluster: StandI
         await member.consumer.poll(5, max_records=4)
         await member.consumer.poll(5, max_records=4)
         await coord.committed.wait()
-        assert coord.commits[0]["offsets"] == [{"topic": "t", "partition": 0, "offset": 4}]
+        assert coord.commits[0]["offsets"] == [at(4)]
         await asyncio.sleep(0.1)
         assert len(coord.commits) == 1, "nothing new is consumed, so nothing is written"
 
@@ -415,13 +429,121 @@ async def test_what_was_consumed_of_another_log_is_not_committed_for_the_present
     cluster: StandInCluster,
 ) -> None:
     fill(cluster, 0, range(10))
-    async with started(cluster, {A: 0}) as (member, _, coordinator):
+    settings = ConsumerSettings(offset_reset="latest", auto_commit_ms=3_600_000)
+    async with started(cluster, {A: 0}, settings) as (member, _, coordinator):
         await member.records(10)
-        cluster.partitions[0] = Partition(leader=1)
+        cluster.partitions[0] = Partition(leader=1, epoch=1)
         fill(cluster, 0, range(3))
         assert numbers([one.record for one in await member.records(3)]) == [0, 1, 2]
         await member.consumer.aclose(consumed=False)
         assert coordinator.commits == []
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+async def test_defect_02_with_a_reset_policy_a_truncated_log_is_read_from_its_divergence(
+    cluster: StandInCluster, reset: OffsetReset
+) -> None:
+    fill(cluster, 0, range(20))
+    settings = ConsumerSettings(offset_reset=reset, auto_commit_ms=3_600_000)
+    async with started(cluster, {A: 0}, settings) as (member, channel, coordinator):
+        await member.records(20)
+        cluster.truncate(0, 10)
+        fill(cluster, 0, range(100, 130))
+        found = await member.records(30)
+        assert numbers(one.record for one in found) == list(range(100, 130))
+        await member.consumer.commit({A: 15})
+        await channel.stop(A)
+        await channel.ping(acknowledged=1)
+        await channel.expect(Pong)
+        await member.consumer.poll(0)
+        await channel.expect(Stopped)
+        assert [one["offsets"] for one in coordinator.commits] == [
+            [{**at(15), "leader_epoch": 1}],
+            [{**at(40), "leader_epoch": 1}],
+        ]
+
+
+@pytest.mark.parametrize("reset", [None, "error"])
+async def test_defect_02_without_a_reset_policy_a_truncation_is_raised_until_a_seek(
+    cluster: StandInCluster, reset: OffsetReset | None
+) -> None:
+    fill(cluster, 0, range(20))
+    settings = ConsumerSettings(offset_reset=reset, auto_commit_ms=3_600_000)
+    async with started(cluster, {A: 0}, settings) as (member, _, _):
+        await member.records(20)
+        cluster.truncate(0, 10)
+        fill(cluster, 0, range(100, 130))
+        for _ in range(2):
+            with pytest.raises(LogTruncated, match="t-0 was truncated below 20"):
+                await member.records()
+        await member.consumer.seek(A, 12)
+        assert numbers(one.record for one in await member.records(28)) == list(range(102, 130))
+
+
+async def test_defect_02_a_committed_position_is_validated_by_its_leader_epoch(
+    cluster: StandInCluster,
+) -> None:
+    fill(cluster, 0, range(10))
+    cluster.truncate(0, 10)
+    fill(cluster, 0, range(10, 20))
+    async with joining(cluster) as (member, channel, _):
+        await channel.welcome()
+        await channel.start({A: 20}, leader_epoch=0)
+        with pytest.raises(LogTruncated) as raised:
+            await member.records()
+    error = raised.value
+    assert (error.position, error.divergence_offset, error.divergence_epoch) == (20, 10, None)
+
+
+async def test_defect_04_an_offset_of_an_earlier_topic_of_the_same_name_is_not_used(
+    cluster: StandInCluster,
+) -> None:
+    fill(cluster, 0, range(10))
+    async with joining(cluster) as (member, channel, coordinator):
+        await channel.welcome()
+        await channel.start({A: 7}, topic_id="of the topic before")
+        await channel.expect(Started)
+        assert numbers([one.record for one in await member.records(10)]) == list(range(10))
+        await member.consumer.commit()
+        assert coordinator.commits[-1]["topic_ids"] == {"t": cluster.topic_id}
+
+
+async def test_defect_04_offsets_of_a_deleted_topic_are_not_committed_with_the_id_of_the_new_one(
+    cluster: StandInCluster,
+) -> None:
+    """One partition has records of the deleted topic to deliver; another has the new topic's."""
+    fill(cluster, 0, range(20))
+    async with joining(cluster) as (member, channel, coordinator):
+        await channel.welcome()
+        await channel.start({A: 0, B: None}, topic_id="id-1")
+        await channel.expect(Started)
+        await member.records(10)
+        cluster.topic_id = "id-2"
+        fill(cluster, 1, range(30, 40))
+        member.consumer.pause([A])
+        await member.records(10)
+        await member.consumer.commit()
+    by_id = {
+        (one["topic_ids"]["t"], row["partition"]): row["offset"]
+        for one in coordinator.commits
+        for row in one["offsets"]
+    }
+    assert by_id == {("id-1", 0): 10, ("id-2", 1): 10}
+
+
+async def test_defect_05_each_commit_of_a_member_has_a_higher_number(
+    cluster: StandInCluster,
+) -> None:
+    fill(cluster, 0, range(10))
+    async with started(cluster, {A: 0}) as (member, _, coordinator):
+        await member.records(10)
+        await member.consumer.commit()
+        await member.consumer.seek(A, 3)
+        await member.consumer.commit()
+        await member.consumer.commit({A: 5})
+        rows = [(body["sequence"], body["offsets"][0]["offset"]) for body in coordinator.commits]
+        assert [offset for _, offset in rows] == [10, 3, 5]
+        assert sorted({number for number, _ in rows}) == [number for number, _ in rows]
 
 
 async def test_a_commit_that_waits_for_the_next_start_does_not_keep_a_stop_waiting(
@@ -515,7 +637,7 @@ async def test_a_coordinator_that_does_not_answer_is_left_for_the_active_one(
 
 
 async def test_a_cluster_without_reachable_brokers_is_an_error(cluster: StandInCluster) -> None:
-    async with AsyncLeadlineClient("http://127.0.0.1:1") as client:
+    async with AsyncClient("http://127.0.0.1:1") as client:
         consumer = AsyncConsumer(client, "g")
         await consumer.subscribe(["t"])
         with pytest.raises(AllKnownBrokersNotAvailable):

@@ -35,7 +35,7 @@ from leadline_client.membership import (
     RevokePartitions,
     SendFrame,
 )
-from leadline_client.wire import TopicPartition
+from leadline_client.wire import LogPosition, TopicPartition
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 STOP_LIMIT_S = 3.0
@@ -116,7 +116,9 @@ def test_a_member_consumes_from_its_start_on_from_the_offsets_that_came_with_it(
     member.on_frame(welcome(), 0.1)
     assert not member.may_consume(0.1)
     effects = member.on_frame(start(1, A, B, offset=7), 0.2)
-    assert only(AssignPartitions, effects) == [AssignPartitions(((A, 7), (B, 7)), ())]
+    assert only(AssignPartitions, effects) == [
+        AssignPartitions(((A, LogPosition(7)), (B, LogPosition(7))), ())
+    ]
     assert [type(one) for one in answers(effects)] == [Started]
     assert member.may_consume(0.2)
     assert (member.member, member.owned) == ("m", frozenset({A, B}))
@@ -213,7 +215,7 @@ def test_a_start_takes_away_what_it_does_not_name() -> None:
     member = joined(A, B)
     effects = member.on_frame(start(2, B, C, generation=2, offset=5), 1.0)
     assert only(LosePartitions, effects) == [LosePartitions((A,))]
-    assert only(AssignPartitions, effects) == [AssignPartitions(((C, 5),), ())]
+    assert only(AssignPartitions, effects) == [AssignPartitions(((C, LogPosition(5)),), ())]
 
 
 def test_lower_numbers_and_repeated_frames_change_nothing() -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from leadline_client import batches
-from leadline_client.client import AsyncLeadlineClient
+from leadline_client.client import AsyncClient
 from leadline_client.errors import (
     InvalidRequest,
     NotEnoughReplicas,
@@ -16,7 +16,8 @@ from leadline_client.errors import (
     UnknownPartition,
 )
 from leadline_client.murmur2 import partition_for_key
-from leadline_client.producer import AsyncProducer, Producer, ProducerSettings
+from leadline_client.producer import AsyncProducer, ProducerSettings
+from leadline_client.sync_producer import Producer
 from tests.unit.client.standin import Fault, Partition, StandInCluster
 
 SMALL = ProducerSettings(linger_ms=1, batch_bytes=300)
@@ -28,7 +29,7 @@ async def test_records_of_a_partition_are_appended_in_the_order_of_sending(
 ) -> None:
     cluster.partitions[0].faults.extend([NotEnoughReplicas(""), "append, then hang up"])
     values = [str(number).encode() for number in range(500)]
-    async with AsyncLeadlineClient(cluster.bootstrap) as client:
+    async with AsyncClient(cluster.bootstrap) as client:
         async with AsyncProducer(client, SMALL) as producer:
             futures = [await producer.send("t", value, partition=0) for value in values]
         places = [future.result() for future in futures]
@@ -42,7 +43,7 @@ async def test_an_unknown_outcome_is_resolved_without_a_duplicate(
     cluster: StandInCluster, fault: Fault
 ) -> None:
     cluster.partitions[0].faults.extend([fault] * 3)
-    async with AsyncLeadlineClient(cluster.bootstrap) as client:
+    async with AsyncClient(cluster.bootstrap) as client:
         async with AsyncProducer(client) as producer:
             future = await producer.send("t", b"once", partition=0)
         assert future.result().offset == 0
@@ -51,7 +52,7 @@ async def test_an_unknown_outcome_is_resolved_without_a_duplicate(
 
 async def test_a_producer_that_is_not_idempotent_does_not_repeat(cluster: StandInCluster) -> None:
     cluster.partitions[0].faults.append("append, then hang up")
-    async with AsyncLeadlineClient(cluster.bootstrap) as client:
+    async with AsyncClient(cluster.bootstrap) as client:
         async with AsyncProducer(client, ProducerSettings(idempotent=False)) as producer:
             future = await producer.send("t", b"once", partition=0)
         assert isinstance(future.exception(), OutcomeUnknown)
@@ -63,7 +64,7 @@ async def test_after_an_unknown_outcome_the_next_batch_has_another_producer_id(
 ) -> None:
     row = cluster.partitions[0]
     async with (
-        AsyncLeadlineClient(cluster.bootstrap) as client,
+        AsyncClient(cluster.bootstrap) as client,
         AsyncProducer(client, HASTY) as producer,
     ):
         await (await producer.send("t", b"first", partition=0))
@@ -83,7 +84,7 @@ async def test_after_a_definite_refusal_the_numbers_are_used_again(
 ) -> None:
     row = cluster.partitions[0]
     async with (
-        AsyncLeadlineClient(cluster.bootstrap) as client,
+        AsyncClient(cluster.bootstrap) as client,
         AsyncProducer(client, HASTY) as producer,
     ):
         row.faults.extend([NotEnoughReplicas("")] * 1000)
@@ -96,7 +97,7 @@ async def test_after_a_definite_refusal_the_numbers_are_used_again(
 
 async def test_partitions_are_independent_of_one_another(cluster: StandInCluster) -> None:
     cluster.partitions[0].faults.extend([NotEnoughReplicas("")] * 1000)
-    async with AsyncLeadlineClient(cluster.bootstrap) as client:
+    async with AsyncClient(cluster.bootstrap) as client:
         producer = AsyncProducer(client, HASTY)
         stuck = await producer.send("t", b"a", partition=0)
         assert (await (await producer.send("t", b"b", partition=1))).offset == 0
@@ -108,7 +109,7 @@ async def test_partitions_are_independent_of_one_another(cluster: StandInCluster
 async def test_keys_choose_partitions_and_unknown_partitions_are_refused(
     cluster: StandInCluster,
 ) -> None:
-    async with AsyncLeadlineClient(cluster.bootstrap) as client, AsyncProducer(client) as producer:
+    async with AsyncClient(cluster.bootstrap) as client, AsyncProducer(client) as producer:
         place = await (await producer.send("t", b"v", key=b"foobar"))
         assert place.partition == partition_for_key(b"foobar", 3)
         with pytest.raises(UnknownPartition):
@@ -118,7 +119,7 @@ async def test_keys_choose_partitions_and_unknown_partitions_are_refused(
 async def test_sending_waits_while_the_buffer_is_full(cluster: StandInCluster) -> None:
     settings = ProducerSettings(linger_ms=1, buffer_bytes=100)
     cluster.partitions[0].faults.extend([NotEnoughReplicas("")] * 5)
-    async with AsyncLeadlineClient(cluster.bootstrap) as client:
+    async with AsyncClient(cluster.bootstrap) as client:
         producer = AsyncProducer(client, settings)
         first = await producer.send("t", b"x" * 60, partition=0)
         second = asyncio.create_task(producer.send("t", b"y" * 60, partition=0))
@@ -133,7 +134,7 @@ async def test_leaving_by_an_exception_does_not_wait_for_acknowledgements(
     cluster: StandInCluster,
 ) -> None:
     cluster.partitions[0].faults.extend([NotEnoughReplicas("")] * 1000)
-    async with AsyncLeadlineClient(cluster.bootstrap) as client:
+    async with AsyncClient(cluster.bootstrap) as client:
         with suppress(ZeroDivisionError):
             async with AsyncProducer(client, SMALL) as producer:
                 futures = [await producer.send("t", b"x" * 99, partition=0) for _ in range(9)]
@@ -146,7 +147,7 @@ async def test_after_an_abort_no_record_is_taken_for_a_duplicate(cluster: StandI
     row = cluster.partitions[0]
     row.faults.append("append, then hang up")
     row.faults.extend([NotEnoughReplicas("")] * 1000)
-    async with AsyncLeadlineClient(cluster.bootstrap) as client:
+    async with AsyncClient(cluster.bootstrap) as client:
         producer = AsyncProducer(client, SMALL)
         await producer.send("t", b"aborted", partition=0)
         async with asyncio.timeout(20):
@@ -161,7 +162,7 @@ async def test_after_an_abort_no_record_is_taken_for_a_duplicate(cluster: StandI
 async def test_flush_does_not_wait_for_records_sent_after_its_start(
     cluster: StandInCluster,
 ) -> None:
-    async with AsyncLeadlineClient(cluster.bootstrap) as client, AsyncProducer(client) as producer:
+    async with AsyncClient(cluster.bootstrap) as client, AsyncProducer(client) as producer:
         first = await producer.send("t", b"x", partition=0)
 
         async def go_on() -> None:
@@ -195,7 +196,7 @@ def grow(cluster: StandInCluster) -> None:
 
 
 async def test_a_partition_added_meanwhile_can_be_chosen(cluster: StandInCluster) -> None:
-    async with AsyncLeadlineClient(cluster.bootstrap) as client, AsyncProducer(client) as producer:
+    async with AsyncClient(cluster.bootstrap) as client, AsyncProducer(client) as producer:
         await (await producer.send("t", b"before", partition=0))
         grow(cluster)
         place = await (await producer.send("t", b"after", partition=3))
@@ -209,7 +210,7 @@ async def test_records_reach_a_partition_that_was_added_when_metadata_has_aged(
 ) -> None:
     settings = ProducerSettings(linger_ms=0, batch_bytes=1, metadata_max_age_s=0.05)
     async with (
-        AsyncLeadlineClient(cluster.bootstrap) as client,
+        AsyncClient(cluster.bootstrap) as client,
         AsyncProducer(client, settings) as producer,
         asyncio.timeout(10),
     ):
@@ -222,7 +223,7 @@ async def test_records_reach_a_partition_that_was_added_when_metadata_has_aged(
 async def test_whatever_the_client_learns_of_a_topic_the_producer_knows_at_once(
     cluster: StandInCluster,
 ) -> None:
-    async with AsyncLeadlineClient(cluster.bootstrap) as client, AsyncProducer(client) as producer:
+    async with AsyncClient(cluster.bootstrap) as client, AsyncProducer(client) as producer:
         await (await producer.send("t", b"before", key=b"k"))
         grow(cluster)
         await client.metadata()

@@ -13,6 +13,7 @@ import structlog
 
 from leadline_client.errors import (
     ERRORS_BY_CODE,
+    ClusterChanged,
     InternalError,
     LeaderHint,
     LeadlineError,
@@ -117,6 +118,26 @@ async def test_errors_of_the_tree_come_through_whole() -> None:
     assert decoded.leader == LeaderHint(2, "http://127.0.0.1:9", 7)
     assert (timeout.status_code, timeout.json()["outcome"]) == (504, "unknown")
     assert unknown.json()["topic"] == "t"
+
+
+async def test_defect_09_a_request_for_another_cluster_is_refused_and_has_no_effect() -> None:
+    rows: list[tuple[dict[str, str], int]] = [
+        ({"X-Leadline-Cluster-Id": "a"}, 421),
+        ({"X-Leadline-Cluster-Id": "b"}, 201),
+        ({}, 201),
+    ]
+    async with client_of(build(cluster_id=lambda: "b")) as client:
+        for headers, status in rows:
+            answer = await client.post("/v1/things", json={"name": "x"}, headers=headers)
+            assert answer.status_code == status
+            assert answer.headers["x-leadline-cluster-id"] == "b"
+            if status == 421:
+                assert answer.json()["error_code"] == ClusterChanged.code
+                assert answer.json()["outcome"] == "refused"
+                assert (answer.json()["known_cluster_id"], answer.json()["cluster_id"]) == (
+                    "a",
+                    "b",
+                )
 
 
 async def test_a_retriable_503_says_when_to_come_back() -> None:

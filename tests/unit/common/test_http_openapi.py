@@ -8,6 +8,7 @@ from openapi_spec_validator import validate
 
 from leadline_client.errors import NotFound, UnknownTopic
 from leadline_common.http.app import create_app
+from leadline_common.http.docs import link_services
 from leadline_common.http.operation import OCTETS, Body, Operation, Parameter
 from tests.support.openapi.conventions import problems_of, resolved
 from tests.unit.common.http_app import BulkRow, build, client_of
@@ -53,23 +54,40 @@ async def test_the_document_is_valid_and_complete() -> None:
     validate(document)
     assert document["openapi"].startswith("3.1")
     assert document["info"]["version"] == "1.2.3"
-    assert {"/v1/things", "/v1/internal/countRows", "/healthz", "/readyz", "/metrics"} <= set(
-        document["paths"]
-    )
+    assert {"/v1/things", "/healthz", "/readyz", "/metrics"} <= set(document["paths"])
+    validate(build().internal_openapi())
+
+
+async def test_defect_20_the_served_document_has_no_internal_operation() -> None:
+    async with client_of(build()) as client:
+        public = (await client.get("/openapi.json")).json()
+    internal = build().internal_openapi()
+    assert set(internal["paths"]) == {"/v1/internal/countRows", "/v1/internal/countPackedRows"}
+    assert not set(public["paths"]) & set(internal["paths"])
+    assert not {"BulkRequest", "BulkRow", "BulkResponse"} & set(public["components"]["schemas"])
+    assert "Thing" not in internal["components"]["schemas"]
+    assert [tag["name"] for tag in internal["tags"]] == ["internal"]
+    assert "internal" not in [tag["name"] for tag in public["tags"]]
+
+
+async def test_defect_23_documented_routes_come_first_in_their_order() -> None:
+    app = build()
+    app.add_asgi_route(raw_operation(), Endpoint())
+    assert next(iter(app.openapi()["paths"])) == "/v1/raw/{p}"
 
 
 async def test_refused_fields_are_documented_in_leadlines_error_format_and_not_as_422() -> None:
-    document = build().openapi()
-    for path in ("/v1/things", "/v1/internal/countRows"):
+    public, internal = build().openapi(), build().internal_openapi()
+    for document, path in ((public, "/v1/things"), (internal, "/v1/internal/countRows")):
         responses = resolved(document["paths"][path]["post"]["responses"], document)
         assert "422" not in responses
         schema = responses["400"]["content"]["application/json"]["schema"]
         assert schema == {"$ref": "#/components/schemas/ErrorBody"}
-    assert "HTTPValidationError" not in document["components"]["schemas"]
+    assert "HTTPValidationError" not in public["components"]["schemas"]
 
 
 async def test_bulk_routes_show_the_schemas_of_their_structs_and_their_examples() -> None:
-    document = build().openapi()
+    document = build().internal_openapi()
     operation = document["paths"]["/v1/internal/countRows"]["post"]
     content = operation["requestBody"]["content"]["application/json"]
     assert content["schema"] == {"$ref": "#/components/schemas/BulkRequest"}
@@ -85,7 +103,10 @@ async def test_raw_routes_show_octets_parameters_and_headers() -> None:
     document = app.openapi()
     validate(document)
     operation = document["paths"]["/v1/raw/{p}"]["post"]
-    assert set(operation["requestBody"]["content"]) == {OCTETS, "application/json"}
+    contents = operation["requestBody"]["content"]
+    assert set(contents) == {OCTETS, "application/json"}
+    octets = contents[OCTETS]["schema"]
+    assert (octets["type"], octets["format"]) == ("string", "binary")
     assert operation["parameters"][0]["required"] is True
     assert list(operation["responses"]["200"]["headers"]) == ["X-Next"]
 
@@ -99,11 +120,9 @@ async def test_a_route_added_after_the_document_was_shown_is_shown_too() -> None
 
 
 def test_a_service_may_describe_a_common_tag_in_its_own_words() -> None:
-    own = {"name": "internal", "description": "Ours."}
+    own = {"name": "operations", "description": "Ours."}
     app = create_app(title="T", version="1", description="d", tags=[own])
-    tags = app.openapi()["tags"]
-    assert [tag["name"] for tag in tags] == ["internal", "operations"]
-    assert tags[0] == own
+    assert app.openapi()["tags"] == [own]
 
 
 async def test_one_schema_name_cannot_mean_two_things() -> None:
@@ -152,11 +171,13 @@ def test_operations_share_error_responses_whatever_the_order_of_their_errors() -
 
 def test_the_same_code_gives_the_same_document() -> None:
     assert build().openapi() == build().openapi()
-    assert list(build().openapi()["paths"]) == sorted(build().openapi()["paths"])
+    paths = list(build().openapi()["paths"])
+    assert paths == sorted(paths)
 
 
 def test_the_rules_for_documents_hold_for_this_service() -> None:
     assert problems_of(build().openapi()) == []
+    assert problems_of(build().internal_openapi()) == []
 
 
 @pytest.mark.parametrize("page", ["/docs", "/redoc"])
@@ -164,7 +185,7 @@ async def test_the_pages_load_nothing_from_elsewhere(page: str) -> None:
     async with client_of(build()) as client:
         answer = await client.get(page)
         assert answer.status_code == 200
-        loaded = re.findall(r'(?:src|href)="([^"]+)"', answer.text)
+        loaded = re.findall(r'<(?:script|link)[^>]* (?:src|href)="([^"]+)"', answer.text)
         assert len(loaded) >= 2
         for address in loaded:
             assert address.startswith("/docs/assets/"), address
@@ -182,3 +203,31 @@ async def test_the_address_alone_leads_to_the_pages() -> None:
         missing = await client.get("/nowhere")
         assert missing.status_code == 404
         assert "/docs" in missing.json()["message"]
+
+
+async def test_defect_23_pages_link_each_other_and_the_services() -> None:
+    app = build()
+
+    async def find(service: str) -> str | None:
+        return f"http://{service}/docs" if service != "coordinator" else None
+
+    link_services(app, app.page_links, find)
+    async with client_of(app) as client:
+        page = (await client.get("/docs")).text
+        links = re.findall(r'<a href="([^"]+)">([^<]+)</a>', page)
+        assert [name for _, name in links] == [
+            "Swagger UI",
+            "ReDoc",
+            "OpenAPI",
+            "controller",
+            "broker",
+            "coordinator",
+        ]
+        for path, _ in links[:3]:
+            assert (await client.get(path)).status_code == 200
+        answer = await client.get("/docs/of/broker")
+        assert (answer.status_code, answer.headers["location"]) == (307, "http://broker/docs")
+        for unknown in ("coordinator", "nobody"):
+            missing = await client.get(f"/docs/of/{unknown}")
+            assert missing.status_code == 404
+            assert unknown in missing.json()["message"]

@@ -24,6 +24,16 @@ def test_a_topic_by_hand_needs_no_more_than_its_partitions() -> None:
     assert znodes.decode_topic(b'{"partitions": {"0": [2, 3]}}') == TopicAssignment("", {0: (2, 3)})
 
 
+def test_defect_14_the_bare_value_of_a_topic_is_read() -> None:
+    """Replication V3 has {part1: [broker1, broker2], part2: [broker2, broker3]} as the value."""
+    bare = znodes.decode_topic(b'{"0": [2, 3], "1": [3, 1]}')
+    assert bare == TopicAssignment("", {0: (2, 3), 1: (3, 1)})
+    assert znodes.decode_topic(b'{"version": 1, "0": [2, 3]}') == TopicAssignment("", {0: (2, 3)})
+    for mixed in (b"{}", b'{"version": 1}', b'{"0": [2], "topic_id": "id"}', b'{"zero": [2]}'):
+        with pytest.raises(msgspec.MsgspecError):
+            znodes.decode_topic(mixed)
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+import msgspec
+
 from leadline_client.wire import TopicPartition
 from leadline_common.znodes import BrokerRegistration, PartitionState, TopicAssignment
 from leadline_controller.domain.cluster import (
@@ -22,6 +24,11 @@ NAME = TopicPartition(TOPIC, 0)
 def broker(broker_id: int, incarnation: int = 0, rack: str | None = None) -> BrokerRegistration:
     url = f"http://127.0.0.1:{9000 + broker_id}"
     return BrokerRegistration(broker_id, "127.0.0.1", 9000 + broker_id, url, rack, incarnation)
+
+
+def on_directory(broker_id: int, epoch: int, incarnation: int = 1) -> BrokerRegistration:
+    """Return the registration of a broker with its directory of this epoch."""
+    return msgspec.structs.replace(broker(broker_id, incarnation), directory_epoch=epoch)
 
 
 def brokers(ids: Collection[int], incarnation: int = 0) -> dict[int, BrokerRegistration]:

@@ -14,7 +14,7 @@ from leadline_controller.runtime.engine.events import (
     IsrChanged,
     Reconcile,
 )
-from leadline_controller.runtime.topics.topics import DeleteTopic
+from leadline_controller.runtime.topics.deletions import DeleteTopic
 from tests.support.manual_clock import ManualClock
 from tests.unit.controller.images import NAME
 

@@ -19,6 +19,10 @@ from leadline_controller.domain.cluster import (
     StateSet,
     TopicSet,
 )
+from leadline_controller.domain.controlled_shutdown import (
+    assess_stop_risks,
+    decide_controlled_shutdown,
+)
 from leadline_controller.domain.draining import move_leaders_off
 from leadline_controller.domain.failover import (
     StateDecision,
@@ -86,6 +90,26 @@ def test_no_member_is_live_keeps_the_isr_and_the_first_to_return_leads() -> None
     live = brokers({2}, incarnation=1) | live
     back = only(on_broker_change(image, live).decisions)
     assert back.after == PartitionState(2, 6, (2,), 7, eligible=(1,))
+
+
+def test_defect_07_replicas_being_added_do_not_raise_the_floor() -> None:
+    """Its leader commits with an ISR of one, so that no former member stays eligible."""
+    image = cluster(AR, {0: (2, 1)}, {0: state(1, (1, 2))})
+    image.apply([TopicSet(TOPIC, TopicAssignment("id-1", {0: (2, 1)}, adding={0: (2,)}), 1, 11)])
+
+    decision = only(on_broker_change(image, brokers({1, 3})).decisions)
+
+    assert (decision.after.isr, decision.after.eligible) == ((1,), ())
+
+
+def test_defect_07_eligible_replicas_hold_everything_until_the_leader_has_dropped_them() -> None:
+    """Even if min.insync.replicas is lower by now: the leader commits nothing before."""
+    image = cluster(AR, {0: AR}, {0: PartitionState(1, 4, (1, 2), 6, eligible=(3,))})
+    image.apply([ConfigsSet(TOPIC, {"min.insync.replicas": "2"})])
+
+    decision = only(on_broker_change(image, brokers({1, 3})).decisions)
+
+    assert (decision.after.isr, decision.after.eligible) == ((1,), (2, 3))
 
 
 def test_a_replica_outside_the_isr_leads_only_if_the_topic_allows_it() -> None:
@@ -276,3 +300,16 @@ def test_the_version_of_the_image_rises_with_every_visible_change() -> None:
     assert image.version == 11
     image.advance_version(40)
     assert image.version == 41
+
+
+def test_defect_07_a_controlled_shutdown_counts_the_floor_without_the_replicas_being_added() -> (
+    None
+):
+    image = cluster(AR, {0: (2, 1)}, {0: state(2, (1, 2))})
+    image.apply([TopicSet(TOPIC, TopicAssignment("id-1", {0: (2, 1)}, adding={0: (2,)}), 1, 11)])
+    image.mark_stopping(2)
+
+    assert assess_stop_risks(image, 2).can_stop
+    decision = only(decide_controlled_shutdown(image, [NAME]))
+
+    assert (decision.after.leader, decision.after.isr, decision.after.eligible) == (1, (1,), ())

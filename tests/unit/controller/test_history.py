@@ -139,6 +139,15 @@ def test_an_export_is_read_back_as_it_was() -> None:
 positions = st.lists(st.integers(-1, 400), max_size=4)
 
 
+def test_defect_16_what_is_only_in_memory_is_no_stored_copy() -> None:
+    lone = ReaderPosition(1, "", 0, 99, durable=False)
+    assert trimmable([lone], oldest=0, head=100, keep=0, limit=1000) == range(0)
+    other = ReaderPosition(2, "", 0, 80)
+    assert trimmable([lone, other], oldest=0, head=100, keep=0, limit=1000) == range(81)
+    assert trimmable([lone, other], oldest=0, head=100, keep=0, limit=50) == range(81)
+    assert trimmable([lone], oldest=0, head=100, keep=0, limit=50) == range(50), "it must end"
+
+
 @given(stored=positions, oldest=st.integers(0, 300), extent=st.integers(0, 200), data=st.data())
 def test_trimming_the_outbox_loses_no_entry(
     stored: list[int], oldest: int, extent: int, data: st.DataObject

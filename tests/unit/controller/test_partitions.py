@@ -12,8 +12,16 @@ from leadline_client.errors import (
     PolicyViolation,
     UnknownPartition,
 )
+from leadline_client.wire import TopicPartition
+from leadline_common.tasks import TargetRow
 from leadline_common.znodes import TopicAssignment
-from leadline_controller.domain.cluster import BrokerUp, RemovalPending, TopicImage, TopicSet
+from leadline_controller.domain.cluster import (
+    BrokerUp,
+    DeletionPending,
+    RemovalPending,
+    TopicImage,
+    TopicSet,
+)
 from leadline_controller.domain.failover import init_leaders, on_broker_change
 from leadline_controller.domain.partitions import (
     assignment_with,
@@ -24,6 +32,12 @@ from leadline_controller.domain.partitions import (
     plan_additions,
 )
 from leadline_controller.domain.placement import assign_replicas
+from leadline_controller.domain.planning.requests import plan_basis
+from leadline_controller.domain.reassignment.requests import (
+    Submission,
+    check_submission,
+    current_replicas,
+)
 from tests.unit.controller.images import NAME, TOPIC, broker, brokers, cluster, state
 
 AR = (1, 2, 3)
@@ -135,3 +149,15 @@ def test_nothing_is_decided_for_a_partition_that_is_pending_removal() -> None:
     image.apply([RemovalPending(TOPIC, frozenset({1}))])
     change = on_broker_change(image, brokers({2, 3}))
     assert [decision.partition for decision in change.decisions] == [0]
+
+
+def test_defect_03_what_is_being_removed_is_neither_reassigned_nor_planned() -> None:
+    image = cluster([1, 2], {0: (1,), 1: (1,)}, {0: state(1, (1,)), 1: state(1, (1,))})
+    image.apply([RemovalPending(TOPIC, frozenset({1}))])
+    wanted = Submission((TargetRow(TOPIC, 1, (2,)),))
+    with pytest.raises(UnknownPartition):
+        check_submission(wanted, image, {1, 2})
+    assert current_replicas(image, TopicPartition(TOPIC, 1)) is None
+    assert plan_basis(image, None).topics[TOPIC][1].keys() == {0}
+    image.apply([DeletionPending(TOPIC)])
+    assert current_replicas(image, TopicPartition(TOPIC, 0)) is None

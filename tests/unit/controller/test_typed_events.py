@@ -17,10 +17,10 @@ from leadline_controller.runtime.engine.events import Reply
 from leadline_controller.runtime.idempotency import DropKey
 from leadline_controller.runtime.service import ControllerService
 from leadline_controller.runtime.topics.brokers import BrokerGone
+from leadline_controller.runtime.topics.deletions import DeleteTopic
 from leadline_controller.runtime.topics.topics import (
     Assignment,
     CreateTopic,
-    DeleteTopic,
     TopicsChanged,
 )
 

@@ -35,6 +35,44 @@ def test_range_cuts_each_topic_by_thread_in_order_of_member_ids() -> None:
     ]
 
 
+def test_defect_18_range_counts_the_threads_of_each_topic() -> None:
+    """As Kafka 0.8 did with its map from topics to numbers of streams."""
+    asked = {"a": ["t", "u"], "b": ["t", "u"]}
+    counts = {"a": {"t": 3, "u": 1}}
+
+    outcome = assign("range", {"t": 8, "u": 4}, asked, topic_threads=counts)
+
+    assert outcome.assignment["a"] == of("t", *range(6)) + of("u", 0, 1)
+    assert outcome.assignment["b"] == of("t", 6, 7) + of("u", 2, 3)
+    assert split_among_threads("range", outcome.assignment["a"], 3, counts["a"]) == [
+        of("t", 0, 1) + of("u", 0, 1),
+        of("t", 2, 3),
+        of("t", 4, 5),
+    ]
+
+
+def test_defect_18_round_robin_deals_a_topic_only_to_the_threads_that_read_it() -> None:
+    asked = {"a": ["t", "u"], "b": ["t", "u"]}
+    counts = {"a": {"t": 2, "u": 1}}
+
+    outcome = assign("roundrobin", {"t": 3, "u": 4}, asked, topic_threads=counts)
+
+    assert outcome.assignment["a"] == of("t", 0, 1) + of("u", 0, 2)
+    assert outcome.assignment["b"] == of("t", 2) + of("u", 1, 3)
+    assert split_among_threads("roundrobin", outcome.assignment["a"], 2, counts["a"]) == [
+        of("t", 0) + of("u", 0, 2),
+        of("t", 1),
+    ]
+
+
+def test_defect_18_sticky_weighs_a_member_by_all_its_threads() -> None:
+    asked = {"a": ["t", "u"], "b": ["t", "u"]}
+
+    outcome = assign("sticky", {"t": 4, "u": 4}, asked, topic_threads={"a": {"t": 3}})
+
+    assert [len(part) for part in outcome.assignment.values()] == [6, 2]
+
+
 def test_range_counts_partitions_as_numbers() -> None:
     """As text, 10 comes before 2."""
     assignment = assign("range", {"t": 12}, {"a": ["t"], "b": ["t"]}).assignment
@@ -127,6 +165,49 @@ def test_of_two_claims_the_one_of_the_lower_generation_loses() -> None:
 
     assert len(outcome.moved) == 1
     assert len(outcome.assignment["a"]) == 1
+
+
+def test_defect_18_no_validly_owned_partition_moves_for_one_that_two_members_claim() -> None:
+    """Kafka's StickyAssignor: a partition claimed twice in one generation has no valid owner."""
+    asked = {"a": ["t"], "b": ["t"]}
+    claims = {"a": of("t", 0, 1), "b": of("t", 0)}
+
+    outcome = assign("sticky", {"t": 2}, asked, claims, generations={"a": 4, "b": 4})
+
+    assert outcome.assignment == {"a": of("t", 1), "b": of("t", 0)}
+    assert outcome.moved == ()
+
+
+def test_defect_18_a_partition_that_two_members_claim_goes_where_there_is_room() -> None:
+    asked = {"a": ["t"], "b": ["t"], "c": ["t"]}
+    claims = {"a": of("t", 0, 1), "b": of("t", 0, 2)}
+
+    outcome = assign("sticky", {"t": 3}, asked, claims)
+
+    assert outcome.assignment == {"a": of("t", 1), "b": of("t", 2), "c": of("t", 0)}
+    assert outcome.moved == ()
+
+
+def test_defect_18_a_disputed_claim_is_void_too_if_members_asked_for_different_topics() -> None:
+    asked = {"a": ["t", "u"], "b": ["t"]}
+    claims = {"a": of("t", 0, 1), "b": of("t", 0)}
+
+    outcome = assign("sticky", {"t": 2, "u": 0}, asked, claims)
+    levelled = assign("sticky", {"t": 3, "u": 1}, asked, claims | {"a": of("t", 0, 1)})
+
+    assert outcome.assignment == {"a": of("t", 1), "b": of("t", 0)}
+    assert set(of("t", 1)) <= set(levelled.assignment["a"])
+    assert levelled.moved == ()
+
+
+def test_defect_18_a_later_claim_ends_the_dispute() -> None:
+    asked = {"a": ["t"], "b": ["t"], "c": ["t"]}
+    claims = {"a": of("t", 0), "b": of("t", 0), "c": of("t", 0)}
+
+    outcome = assign("sticky", {"t": 1}, asked, claims, generations={"a": 4, "b": 4, "c": 5})
+
+    assert outcome.assignment["c"] == of("t", 0)
+    assert outcome.moved == ()
 
 
 def test_a_claim_that_nobody_disputes_counts_whatever_its_generation() -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import pytest
+
+from leadline_client.errors import NotCoordinator, StoreOutcomeUnknown
 from leadline_client.wire import TopicPartition
 from leadline_common.clock import SystemClock
-from leadline_common.leader_election import LeadershipTerm
+from leadline_common.leader_election import LeadershipTerm, TermEnded
 from leadline_common.settings import CoordinatorSettings
+from leadline_common.zk.errors import ConnectionLoss
 from leadline_common.znodes import AuditEntry
 from leadline_coordinator.domain.records import CommittedOffset
 from leadline_coordinator.runtime.committer import OffsetCommitter
@@ -27,29 +31,27 @@ class SlowStore:
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
         self.writing = asyncio.Event()
         self.let_through = asyncio.Event()
+        self.failures: list[Exception] = []
+        self.audit: list[AuditEntry] = []
         self.groups = self
 
     async def write_offsets(
         self,
         _: LeadershipTerm,
         __: str,
-        offsets: Mapping[TopicPartition, CommittedOffset],
-        ___: Mapping[str, str],
-        ____: Sequence[AuditEntry],
+        offsets: Mapping[TopicPartition, CommittedOffset | None],
+        audit: Sequence[AuditEntry],
     ) -> None:
         self.writing.set()
         await self.let_through.wait()
-        self.offsets.update(offsets)
-
-    async def delete_offsets(
-        self,
-        _: LeadershipTerm,
-        __: str,
-        partitions: Collection[TopicPartition],
-        ___: Sequence[AuditEntry],
-    ) -> None:
-        for partition in partitions:
-            del self.offsets[partition]
+        if self.failures:
+            raise self.failures.pop()
+        self.audit += audit
+        for partition, offset in offsets.items():
+            if offset is None:
+                self.offsets.pop(partition, None)
+            else:
+                self.offsets[partition] = offset
 
 
 def committer_on(store: SlowStore) -> OffsetCommitter:
@@ -62,7 +64,7 @@ def committer_on(store: SlowStore) -> OffsetCommitter:
         metrics=CoordinatorMetrics(),
         new_id=str,
     )
-    return OffsetCommitter(context, "g", {}, lambda: {"t": "id"})
+    return OffsetCommitter(context, "g", {})
 
 
 async def done(*waited_for: Any) -> None:
@@ -83,7 +85,7 @@ async def test_what_is_deleted_is_not_written_afterwards() -> None:
     third = asyncio.create_task(committer.commit({Q: CommittedOffset(3, 0)}))
     await asyncio.sleep(0)  # until both are accepted
 
-    deleting = asyncio.create_task(committer.delete(lambda partition: partition == Q))
+    deleting = asyncio.create_task(committer.delete(lambda partition, _: partition == Q))
     await asyncio.sleep(0)
     store.let_through.set()
     await done(first, second, third, deleting, committer.flush())
@@ -100,9 +102,97 @@ async def test_nobody_waits_for_what_was_deleted_before_it_was_written() -> None
     second = asyncio.create_task(committer.commit({P: CommittedOffset(2, 0)}))
     await asyncio.sleep(0)
 
-    deleting = asyncio.create_task(committer.delete(lambda _: True))
+    deleting = asyncio.create_task(committer.delete(lambda *_: True))
     store.let_through.set()
     await done(first, second, deleting)
     await done(committer.commit({P: CommittedOffset(5, 0)}))
 
     assert store.offsets == {P: CommittedOffset(5, 0)}
+
+
+async def test_defect_04_a_write_that_fails_is_repeated_until_it_is_done() -> None:
+    store = SlowStore()
+    store.let_through.set()
+    store.failures = [ConnectionLoss()]
+    committer = committer_on(store)
+    entry = AuditEntry(0, "cause", "operator", "offsets_reset")
+
+    with pytest.raises(StoreOutcomeUnknown):
+        await done(committer.commit({P: CommittedOffset(1, 0)}, [entry]))
+    await done(committer.commit({Q: CommittedOffset(2, 0)}))
+
+    both = {P: CommittedOffset(1, 0), Q: CommittedOffset(2, 0)}
+    assert store.offsets == committer.offsets == both
+    assert store.audit == [entry]
+
+
+async def test_defect_04_dropped_offsets_are_gone_at_once_and_deleted_in_the_end() -> None:
+    """Also those in flight and pending, and if the deletion fails at first."""
+    store = SlowStore()
+    store.offsets = {P: CommittedOffset(1, 0, topic_id="old")}
+    committer = committer_on(store)
+    committer.offsets.update(store.offsets)
+    first = asyncio.create_task(committer.commit({P: CommittedOffset(2, 0, topic_id="old")}))
+    await store.writing.wait()
+    second = asyncio.create_task(committer.commit({P: CommittedOffset(3, 0, topic_id="old")}))
+    await asyncio.sleep(0)
+
+    committer.drop(lambda _, committed: committed.topic_id == "old")
+    assert committer.offsets == {}
+    store.let_through.set()
+    await done(first)
+    assert committer.offsets == {}
+    store.failures = [ConnectionLoss()]
+    with pytest.raises(StoreOutcomeUnknown):
+        await done(second)
+    await done(committer.flush())
+
+    assert store.offsets == committer.offsets == {}
+
+
+async def test_defect_04_a_commit_for_the_new_topic_replaces_the_dropped_offset() -> None:
+    store = SlowStore()
+    store.offsets = {P: CommittedOffset(500, 0, topic_id="old")}
+    committer = committer_on(store)
+    committer.offsets.update(store.offsets)
+    committer.drop(lambda _, committed: committed.topic_id == "old")
+    new = CommittedOffset(5, 0, topic_id="new")
+    committing = asyncio.create_task(committer.commit({P: new}))
+    await asyncio.sleep(0)
+    committer.drop(lambda _, committed: committed.topic_id == "old")
+    store.let_through.set()
+    await done(committing)
+
+    assert store.offsets == committer.offsets == {P: new}
+
+
+async def test_who_waits_for_a_write_of_a_former_coordinator_is_refused() -> None:
+    store = SlowStore()
+    store.failures = [TermEnded("succeeded")]
+    committer = committer_on(store)
+    first = asyncio.create_task(committer.commit({P: CommittedOffset(1, 0)}))
+    await store.writing.wait()
+    second = asyncio.create_task(committer.commit({P: CommittedOffset(2, 0)}))
+    await asyncio.sleep(0)
+    store.let_through.set()
+    for waiting in (first, second):
+        with pytest.raises(NotCoordinator):
+            await done(waiting)
+    assert committer.offsets == {}
+
+
+async def test_defect_06_what_is_closed_for_the_deletion_of_its_group_writes_nothing_more() -> None:
+    """A topic may be deleted at the same time: its offsets go with the group."""
+    store = SlowStore()
+    store.let_through.set()
+    committer = committer_on(store)
+    await done(committer.commit({P: CommittedOffset(1, 0)}))
+    store.writing.clear()
+    await committer.close()
+
+    committer.drop(lambda *_: True)
+    with pytest.raises(StoreOutcomeUnknown):
+        await done(committer.commit({Q: CommittedOffset(1, 0)}))
+
+    assert committer.offsets == {}
+    assert not store.writing.is_set()

@@ -16,12 +16,11 @@ from leadline_client.errors import (
     StaleGeneration,
     UnknownMember,
 )
-from leadline_client.wire import TopicPartition
+from leadline_client.wire import GroupState, TopicPartition
 from leadline_coordinator.domain.commits import check_owned, committing_member
 from leadline_coordinator.domain.group import (
     TRANSITIONS,
     Group,
-    GroupState,
     IllegalGroupTransition,
     check_transition,
 )
@@ -29,7 +28,11 @@ from leadline_coordinator.domain.members import GroupLimits
 from leadline_coordinator.domain.membership import GroupMembership
 from leadline_coordinator.domain.rebalance import why_necessary
 from leadline_coordinator.domain.records import MemberSubscription
-from leadline_coordinator.domain.subscriptions import TopicSubscriptionIndex, subscribed_topics
+from leadline_coordinator.domain.subscriptions import (
+    TopicSubscriptionIndex,
+    subscribed_topics,
+    subscription_of,
+)
 from tests.unit.coordinator.world import Consumer, World
 
 
@@ -177,7 +180,10 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing() -> None:
     group = world.group
 
     refused(group, InvalidSubscription, assignor="sticky")
-    refused(group, InvalidSubscription, assignor="sticky", topics=("t",), pattern="t")
+    refused(group, InvalidSubscription, assignor="sticky", topics=None, pattern=None)
+    refused(group, InvalidSubscription, assignor="sticky", topics=(), pattern="t")
+    for counts in ((("u", 2),), (("t", 0),), (("t", 1_001),), (("t", 2), ("t", 3))):
+        refused(group, InvalidSubscription, assignor="sticky", topics=("t",), topic_threads=counts)
     refused(group, InvalidSubscription, assignor="sticky", topics=())
     refused(group, InvalidSubscription, assignor="sticky", topics=("t" * 249,) * 1_000)
     refused(group, InvalidSubscription, assignor="sticky", pattern="(")
@@ -221,6 +227,28 @@ def test_only_the_owner_commits_under_the_generation_that_it_was_told() -> None:
         committing_member(group, "nobody", group.generation, 1)
     with pytest.raises(GroupNotEmpty):
         committing_member(group, None, None, None)
+
+
+def test_defect_18_a_consumer_subscribes_to_topics_and_a_pattern_with_counts_per_topic() -> None:
+    hello = Hello(topics=("orders", "audit"), pattern="logs-.*", topic_threads=(("orders", 4),))
+    subscription = subscription_of(hello)
+    assert subscribed_topics(subscription, ["audit", "logs-eu", "orders", "other"]) == (
+        *("audit", "logs-eu", "orders"),
+    )
+    assert subscription.thread_count == 4
+    index = TopicSubscriptionIndex()
+    index.update("g", [subscription])
+    concerned = ("orders", "audit", "logs-eu", "other")
+    assert [bool(index.groups_of(topic)) for topic in concerned] == [True, True, True, False]
+
+
+def test_defect_18_a_start_splits_each_topic_among_its_own_threads() -> None:
+    world = Recorder(4)
+    world.topics["u"] = 2
+    world.join(topics=("t",), pattern="u", topic_threads=(("t", 2),))
+    world.run(1_000)
+    _, start = world.kinds(Start)[-1]
+    assert start.threads == ((("t", (0, 1)), ("u", (0, 1))), (("t", (2, 3)),))
 
 
 def test_a_pattern_stands_for_whole_names_and_never_for_internal_topics() -> None:

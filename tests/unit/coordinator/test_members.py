@@ -15,7 +15,7 @@ from leadline_client.errors import (
     StaleGeneration,
 )
 from leadline_client.wire import TopicPartition
-from leadline_coordinator.domain.commits import committing_member
+from leadline_coordinator.domain.commits import committing_member, is_superseded
 from leadline_coordinator.domain.effects import SendToMember
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import GroupLimits
@@ -85,6 +85,35 @@ def test_what_a_member_claims_is_started_with_its_offset_as_it_may_have_given_it
     members.on_hello(hello(member="a", owned=(("t", (0, 1)),)), 1, "x", 10)
 
     assert starts(members)[-1].offsets == (("t", 0, 7, None), ("t", 1, 8, None))
+
+
+def test_defect_04_an_offset_of_an_earlier_topic_of_the_same_name_is_not_handed_out() -> None:
+    members = new_group()
+    members.group.offsets = {
+        P: CommittedOffset(7, 0, topic_id="old"),
+        Q: CommittedOffset(8, 0, topic_id="new"),
+    }
+    members.group.topic_ids = {"t": "new", "u": "other"}
+    members.on_hello(hello(), 1, "a", 0)
+
+    first = start(members, "a", P, Q)
+
+    assert first.offsets == (("t", 0, None, None), ("t", 1, 8, None))
+    assert first.topic_ids == (("t", "new"),)
+
+
+def test_defect_05_the_commits_of_a_member_are_ordered_for_each_partition() -> None:
+    members = new_group()
+    member = members.on_hello(hello(), 1, "a", 0)
+    assert not is_superseded(member, P, 4)
+    assert not is_superseded(member, Q, 2)
+    assert is_superseded(member, P, 3)
+    assert not is_superseded(member, P, 4), "its answer was lost"
+    assert not is_superseded(member, P, 5)
+    assert is_superseded(member, P, 4)
+    assert not is_superseded(member, Q, 3)
+    assert not is_superseded(member, P, None), "in the order of arrival"
+    assert not is_superseded(None, P, 1)
 
 
 def test_what_a_member_has_on_its_channel_is_not_told_its_offset_again() -> None:

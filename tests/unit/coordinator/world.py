@@ -18,11 +18,11 @@ from typing import Any
 from leadline_client import channel
 from leadline_client.channel import Error, Hello, Ping, Pong, Start, Started, Stop, Stopped, Welcome
 from leadline_client.errors import FencedInstance, LeadlineError
-from leadline_client.wire import TopicPartition
+from leadline_client.wire import GroupState, TopicPartition
 from leadline_coordinator.domain.assignors.assign import assign
 from leadline_coordinator.domain.commits import check_owned, committing_member
 from leadline_coordinator.domain.effects import CloseMemberChannel, SendToMember
-from leadline_coordinator.domain.group import Group, GroupState
+from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import GroupLimits
 from leadline_coordinator.domain.membership import GroupMembership, restored
 from leadline_coordinator.domain.rebalance import (
@@ -250,6 +250,7 @@ class Coordinator:
                     step.subscriptions,
                     step.previous,
                     threads=step.threads,
+                    topic_threads=step.topic_threads,
                     instance_ids=step.instance_ids,
                 ).assignment
             case WriteRecord():

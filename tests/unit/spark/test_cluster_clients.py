@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from leadline_client.errors import LeadlineError, OffsetOutOfRange
+from leadline_client.errors import ClusterChanged, LeadlineError, OffsetOutOfRange
 from leadline_client.stdlib_transport import StdlibTransport
 from leadline_client.transport import Request, Response
 from leadline_client.wire import TopicPartition
@@ -59,6 +59,23 @@ def test_a_request_carries_its_parameters_and_the_token(broker: StandIn) -> None
     assert broker.asked[0].params == {"q": "a b"}
     assert {one.headers["authorization"] for one in broker.asked} == {"Bearer t0"}
     assert {one.headers["content-type"] for one in broker.asked} == {"application/json"}
+
+
+def test_defect_09_another_cluster_at_the_addresses_is_an_error(broker: StandIn) -> None:
+    broker.answer = lambda _: metadata(broker.url)
+    cluster = ClusterClient(Connection((broker.url,)))
+    known = cluster.metadata().cluster_id
+
+    replaced = Said({**metadata(broker.url).body, "cluster_id": "other"})
+    broker.answer = lambda _: replaced
+    with pytest.raises(LeadlineSparkError, match=f"LEADLINE_CLUSTER_CHANGED.*{known}.*other"):
+        cluster.metadata()
+
+    refused = Said(ClusterChanged.between(known, "other").body(), ClusterChanged.code // 100)
+    broker.answer = lambda _: refused
+    with pytest.raises(LeadlineSparkError, match=f"LEADLINE_CLUSTER_CHANGED.*{known}.*other"):
+        cluster.call("GET", broker.url, "/v1/load")
+    assert broker.asked[-1].headers["x-leadline-cluster-id"] == known
 
 
 def test_bytes_go_as_octets(broker: StandIn) -> None:

@@ -10,12 +10,13 @@ import pytest
 
 from leadline_client import batches
 from leadline_client.payloads import OutgoingRecord
-from leadline_client.wire import TopicPartition
+from leadline_client.wire import Metadata, TopicPartition
 from leadline_spark.cluster.cluster_client import Connection
 from leadline_spark.codec.checksum import crc32c
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.fetching import ReadSettings, read_range
 from leadline_spark.read.planning import Range
+from leadline_spark.read.replicas import nearest_first
 from tests.unit.spark.standin import Asked, Said, StandIn, metadata, refusal, stand_in
 
 PARTITION = TopicPartition("t", 0)
@@ -307,3 +308,95 @@ def test_nobody_who_leads_is_an_error_after_the_deadline(log: Log, broker: Stand
     broker.answer = answer
     with pytest.raises(LeadlineSparkError, match="LEADLINE_LEADER_UNREACHABLE"):
         read(log, 0, 30, patience_s=0.3)
+
+
+@dataclass
+class Followed:
+    """A leader with a follower in the ISR, each with the log that it serves."""
+
+    leader: Log
+    follower: Log
+    asked: list[Asked]
+
+    def read(self) -> list[int]:
+        settings = ReadSettings(("offset",), 1, 5.0, any_replica=True)
+        asked = Range(PARTITION, "id", 0, 30, 0)
+        found = read_range(Connection((self.leader.url,)), asked, self.leader.url, settings)
+        return [offset for one in found for offset in one.column(0).to_pylist()]
+
+    def offsets_of_the_leader(self) -> list[int]:
+        return [int(one.params["offset"]) for one in self.asked if one.path.endswith("/records")]
+
+
+@pytest.fixture
+def followed(log: Log, broker: StandIn) -> Iterator[Followed]:
+    with stand_in() as other:
+        follower = Log(dict(log.kept), end=30, url=other.url)
+        other.answer = follower.answer
+
+        def answer(asked: Asked) -> Said:
+            if asked.path == "/v1/metadata":
+                rows = [[0, 1, log.epoch, [1, 2], [1, 2]]]
+                return metadata({1: log.url, 2: other.url}, {"t": (log.topic_id, rows)})
+            return log.answer(asked)
+
+        broker.answer = answer
+        yield Followed(log, follower, broker.asked)
+
+
+def test_defect_18_spark_replica_any_reads_from_a_follower(followed: Followed) -> None:
+    assert followed.read() == list(range(30))
+    assert followed.offsets_of_the_leader() == []
+
+
+def test_defect_18_spark_replica_any_continues_at_the_leader(followed: Followed) -> None:
+    """Where the follower's high watermark is behind, has deleted records, or has lost some."""
+    del followed.follower.kept[20]
+    followed.follower.end = 20
+    assert followed.read() == list(range(30))
+    assert followed.offsets_of_the_leader() == [20]
+
+
+@pytest.mark.parametrize("fault", ["start", "gap", "topic"])
+def test_defect_18_spark_replica_any_leaves_losses_to_the_leader(
+    followed: Followed, fault: str
+) -> None:
+    if fault == "start":
+        followed.follower.start = 10
+    elif fault == "gap":
+        del followed.follower.kept[0]
+    else:
+        followed.follower.topic_id = "another"
+    assert followed.read() == list(range(30))
+    assert followed.offsets_of_the_leader() == [0, 10, 20]
+
+
+def test_defect_18_spark_replica_any_does_not_read_the_follower_of_an_earlier_leader(
+    followed: Followed,
+) -> None:
+    followed.leader.epoch = 1
+    settings = ReadSettings(("offset",), 1, 5.0, any_replica=True)
+    asked = Range(PARTITION, "id", 0, 30, 1)
+    found = read_range(Connection((followed.leader.url,)), asked, followed.leader.url, settings)
+    assert sum(one.num_rows for one in found) == 30
+    assert followed.offsets_of_the_leader() == [0, 10, 20]
+
+
+def test_defect_18_spark_replica_any_asks_the_nearest_rack_first() -> None:
+    def nearest(rack: str | None, isr: list[int]) -> list[str]:
+        racks = {1: "a", 2: "b", 3: "b", 4: "c"}
+        brokers = [
+            {"id": n, "url": f"http://{n}", "rack": rack, "incarnation": 1}
+            for n, rack in racks.items()
+        ]
+        topics = {"t": {"topic_id": "id", "partitions": [[0, 1, 0, isr, [1, 2, 3, 4]]]}}
+        document = {"cluster_id": "c", "version": 1, "brokers": brokers, "topics": topics}
+        return nearest_first(Metadata.from_json(document), PARTITION, rack, list.sort)
+
+    everyone = [1, 2, 3, 4]
+    assert nearest("c", everyone) == ["http://4", "http://2", "http://3"]
+    assert nearest("b", everyone) == ["http://2", "http://3", "http://4"]
+    assert nearest("b", [1, 2, 4]) == ["http://2", "http://4"], "3 is not in sync"
+    assert nearest("a", everyone) == [], "the leader is the nearest"
+    assert nearest("elsewhere", everyone) == nearest(None, everyone)
+    assert nearest(None, everyone) == ["http://2", "http://3", "http://4"]

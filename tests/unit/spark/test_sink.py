@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
 from leadline_spark.write.publishing import StagedBatches, WriteResult, drop_all, publish_all
 from leadline_spark.write.sink_settings import SinkSettings
-from leadline_spark.write.write_task import WriteTask
+from leadline_spark.write.write_task import WriteTask, first_partition
 from tests.unit.spark.standin import Asked, Said, StandIn, metadata, refusal, stand_in
 
 PARTITION = TopicPartition("t", 0)
@@ -76,6 +77,24 @@ def rows(count: int) -> Iterator[pa.RecordBatch]:
 
 def values(bodies: list[bytes]) -> list[bytes | None]:
     return [record.value for body in bodies for record in batches.decode(body)]
+
+
+def test_defect_19_a_write_begins_at_a_random_partition(leader: Leader) -> None:
+    drawn = Random(1).random
+    starts = [first_partition(settings(leader), 0, drawn) % 4 for _ in range(40)]
+    assert set(starts) == {0, 1, 2, 3}
+    neighbours = [first_partition(settings(leader), number, lambda: 0.5) for number in range(3)]
+    assert [one - neighbours[0] for one in neighbours] == [0, 1, 2]
+
+
+def test_defect_19_a_repeated_exactly_once_write_begins_where_it_did(leader: Leader) -> None:
+    def start(drawn: float, app: str = "a", version: str = "7") -> int:
+        once = settings(leader, txnAppId=app, txnVersion=version)
+        return first_partition(once, 2, lambda: drawn)
+
+    assert start(0.1) == start(0.9)
+    assert start(0.1, version="8") == start(0.1) + 1
+    assert start(0.1, app="b") != start(0.1)
 
 
 def test_a_task_numbers_its_batches(leader: Leader) -> None:

@@ -1,0 +1,1 @@
+"""Running the commands and programs that the documentation shows."""

@@ -1,0 +1,110 @@
+"""The exit codes of docs/command-line.md, for every command: 0, 1 refused, 2 usage, 3 unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from leadline_cli.main import SUBCOMMANDS, app, load
+from leadline_client.retry import RetryPolicy
+from tests.unit.client.standin import StandInCluster
+
+NOBODY = "http://127.0.0.1:1"
+LOCAL = {"up", "demo", "doctor", "zookeeper", "controller", "broker", "coordinator", "spark"}
+ARGUMENTS = {
+    "audit": [],
+    "brokers": [],
+    "brokers can-stop": ["1"],
+    "brokers drain": ["1"],
+    "brokers list": [],
+    "configs describe": [],
+    "configs set": ["log.retention.ms=1"],
+    "configs unset": ["log.retention.ms"],
+    "brokers forget": ["1"],
+    "consume": ["t"],
+    "elect": ["preferred"],
+    "explain": ["t", "0"],
+    "failed-brokers": [],
+    "groups delete": ["g", "--yes"],
+    "groups describe": ["g"],
+    "groups evict": ["g", "m"],
+    "groups lag": ["g"],
+    "groups list": [],
+    "groups offsets": ["g"],
+    "groups rebalance": ["g"],
+    "groups reset": ["g", "--to", "latest", "--yes"],
+    "metadata": [],
+    "partitions add": ["t", "3"],
+    "partitions remove": ["t", "2", "--yes"],
+    "plan": ["balance"],
+    "produce": ["t"],
+    "reassign cancel": ["t-0"],
+    "reassign list": [],
+    "tasks cancel": ["1"],
+    "tasks list": [],
+    "tasks status": ["1"],
+    "tasks throttle": ["1", "none"],
+    "topics create": ["t"],
+    "topics delete": ["t", "--yes"],
+    "topics describe": ["t"],
+    "topics list": [],
+    "topics offsets": ["t"],
+}
+
+
+def leaves(name: str, command: Any) -> Iterator[str]:
+    """Every command that can run, by its words."""
+    children = getattr(command, "commands", {})
+    if not children or command.invoke_without_command:
+        yield name
+    for child, one in children.items():
+        yield from leaves(f"{name} {child}", one)
+
+
+EVERY = [words for name in SUBCOMMANDS for words in leaves(name, load(name))]
+
+
+@pytest.mark.parametrize("words", EVERY)
+def test_defect_22_help_ends_with_0_and_an_unknown_option_with_2(words: str) -> None:
+    runner = CliRunner()
+    assert runner.invoke(app, [*words.split(), "--help"]).exit_code == 0
+    assert runner.invoke(app, [*words.split(), "--no-such-option"]).exit_code == 2
+
+
+@pytest.mark.parametrize("words", sorted(ARGUMENTS))
+def test_defect_22_an_unreachable_cluster_ends_every_command_with_1(
+    words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hasty = RetryPolicy(timeout_s=0.2, first_contact_s=0.01)
+    monkeypatch.setattr("leadline_cli.admin.RETRY_POLICY", hasty)
+    monkeypatch.setattr("leadline_cli.commands.produce.RETRY_POLICY", hasty)
+    arguments = [*words.split(), *ARGUMENTS[words], "--bootstrap", NOBODY]
+    ended = CliRunner().invoke(app, arguments, input="line\n")
+    assert ended.exit_code == 1, ended.output
+    assert "error 50361: no" in ended.stderr
+
+
+def test_the_table_names_commands_that_exist_and_few_are_missing() -> None:
+    asked = {words for words in EVERY if words.split()[0] not in LOCAL}
+    assert set(ARGUMENTS) <= asked
+    others = {"brokers restart", *REASSIGNMENTS}
+    assert asked - set(ARGUMENTS) == others, "these need a cluster on this machine, or a file"
+
+
+REASSIGNMENTS = {f"reassign {verb}" for verb in ("cancel-partition", "start", "status", "throttle")}
+
+
+def test_defect_22_a_lost_answer_ends_with_3_and_a_refusal_with_1() -> None:
+    with StandInCluster(brokers=1, partitions=1).running() as cluster:
+        where = ["--bootstrap", cluster.bootstrap[0]]
+        assert CliRunner().invoke(app, ["topics", "create", "new", *where]).exit_code == 3
+        assert CliRunner().invoke(app, ["topics", "describe", "nope", *where]).exit_code == 1
+        assert CliRunner().invoke(app, ["topics", "describe", "t", *where]).exit_code == 0
+        unknown = CliRunner().invoke(app, ["produce", "nope", *where], input="")
+        assert unknown.exit_code == 1
+        assert "error 40403" in unknown.stderr
+        elsewhere = CliRunner().invoke(app, ["produce", "t", "--partition", "5", *where], input="")
+        assert elsewhere.exit_code == 1
