@@ -41,6 +41,11 @@ def row_of(controller: RunningController, number: int = 0) -> Row:
     return node.partitions[number], node.adding.get(number, ()), node.removing.get(number, ())
 
 
+def leader_of(controller: RunningController, number: int = 0) -> int | None:
+    state = controller.service.image().topics["orders"].partitions[number].state
+    return state.leader if state else None
+
+
 def becomes(
     controller: RunningController, replicas: Sequence[int], adding: Sequence[int] = ()
 ) -> Callable[[], bool]:
@@ -269,6 +274,22 @@ async def test_cancelling_in_the_middle_restores_the_start_list(
     assert ORDERS not in rig.brokers[5].roles
     assert (await over(controller, task["id"]))["state"] == "cancelled"
     assert (await controller.http.delete(f"/v1/tasks/{task['id']}")).json()["error_code"] == 40981
+
+
+async def test_cancelling_after_the_leader_has_moved_takes_the_leadership_back(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    """The replica that leads again is one that the step would have removed."""
+    controller = await rig.up(brokers=4, **SLOWLY)
+    await create(controller, replica_assignment={"0": [1, 4, 2]})
+    task = await post_reassignment(controller, {ORDERS: (4, 2, 3)})
+    await until(becomes(controller, (4, 2, 3, 1), (3,)), "3 is being added")
+    await until(lambda: leader_of(controller) == 4, "4, which has the records already, leads")
+    assert (await controller.http.delete(f"/v1/tasks/{task['id']}")).status_code == 202
+    await finished(controller)
+    assert await stored(zk_session) == ((1, 4, 2), (), ())
+    assert (await read_state(zk_session, *ORDERS)).leader == 1
+    assert (await over(controller, task["id"]))["state"] == "cancelled"
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["partition", "task"])

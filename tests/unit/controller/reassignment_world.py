@@ -1,17 +1,18 @@
-"""One partition under reassignment, whose brokers fail, return, lag and catch up at random.
+"""One partition under reassignment, whose brokers fail, return, lag, catch up and drain at random.
 
 The controller has no memory here: each action follows from the nodes as they are,
 which is what a new controller would see after any single write. Every action is
-held to the invariants I1 to I10 of a reassignment:
+held to the invariants I1 to I11 of a reassignment:
 
 I1 ends exactly at the target; I2 adds no more than the limit per step, or what
 producers lack; I3 never costs in-sync replicas below min.insync.replicas, or any
 where there are fewer; I4 never has fewer replicas than before or wanted; I5 uses
 brokers of the start and the target only; I6 keeps targets that were added, and
 adds no replica again that was dropped; I7 brings the new preferred leader in the
-first step, and lets it lead when that step ends; I8 takes no idle step, and drops
-nobody while it waits; I9 drops when what was added is in sync; I10 adds nobody who
-is down.
+first step, and lets it lead when that step ends, unless it is drained; I8 takes no
+idle step, and drops nobody while it waits; I9 drops when what was added is in sync;
+I10 adds nobody who is down; I11 elects only in steps that count as leader movements,
+as the queue holds back every other election.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from leadline_controller.domain.reassignment.machine import (
     Shrink,
     Wait,
     apply_action,
+    moves_leader,
     next_action,
 )
 from leadline_controller.domain.reassignment.steps import insync_floor
@@ -80,6 +82,7 @@ class World:
             self.fail_over: 3,
             self.lose_controller: 1,
             self.retune: 1,
+            self.drain: 1,
         }
         if self.random.random() < 0.03:
             self.random.choice((self.retarget, self.cancel))()
@@ -138,6 +141,10 @@ class World:
     def retune(self) -> None:
         self._change(replica_movements=self.random.choice(LIMITS))
 
+    def drain(self) -> None:
+        """Begin or end the drain of one broker."""
+        self._change(draining=self.state.draining ^ {self.random.choice(self.brokers)})
+
     def retarget(self) -> None:
         if not self.finished:
             self._aim(target=self._replicas(), cancelled=False)
@@ -190,6 +197,7 @@ class World:
                 self._check_shrink(before, action)
             case Elect():
                 assert action.leader in before.in_sync, "an unclean leader"
+                assert moves_leader(before), "I11"
             case Wait():
                 self._check_wait(before, action)
             case Finish():
@@ -237,7 +245,8 @@ class World:
         assert not (action.finished and action.adding), "unfinished"
         assert action.leader in self.state.in_sync, "a leader outside the ISR"
         future = before.goal[0]
-        if before.algorithm is INCREMENTAL and future in before.in_sync:
+        may_lead = future in before.in_sync and future not in before.draining
+        if before.algorithm is INCREMENTAL and may_lead:
             assert action.leader == future, "I7"
         self.dropped |= drops - cancelled
         self.held |= {*action.assignment} & {*before.goal}

@@ -1,4 +1,4 @@
-"""Invariants I1 to I10 over generated inputs: single steps, and whole executions under faults.
+"""Invariants I1 to I11 over generated inputs: single steps, and whole executions under faults.
 
 CI runs a share. All 120,000 executions, over a million actions, in a minute:
 

@@ -225,6 +225,26 @@ def test_running_steps_beyond_a_lowered_leader_limit_hold_their_elections() -> N
     assert queue.blocked_by_leader_limit(limits) == {name(1)}
 
 
+@pytest.mark.parametrize("limits", [NO_LIMITS, ReassignmentLimits(leader_movements=1)])
+def test_a_cancelled_step_takes_the_leadership_back(limits: ReassignmentLimits) -> None:
+    """It elects a replica that the step would have removed."""
+    start, target = (1, 4, 2), (4, 2, 3)
+    image, queue = world((start, target))
+    for expected in (Expand((4, 2, 3, 1), (3,), (1,)), Elect(4)):
+        due = queue.due(image, limits)
+        assert [one.action for one in due] == [expected]
+        write(image, due)
+        queue.mark_changed([NAME])
+    queue.put(NAME, Intent(target, start, task="7", cancelled=True), 1, 0)
+    (elect,) = queue.due(image, limits)
+    assert elect.action == Elect(1)
+    write(image, [elect])
+    queue.mark_changed([NAME])
+    (shrink,) = queue.due(image, limits)
+    assert isinstance(shrink.action, Shrink)
+    assert (shrink.action.assignment, shrink.action.finished) == (start, True)
+
+
 def test_has_changes_since_the_last_decision() -> None:
     image, queue = world(((1,), (2,)))
     assert queue.has_changes(image, NO_LIMITS)

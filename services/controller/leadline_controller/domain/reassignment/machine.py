@@ -199,12 +199,15 @@ def plan_step(state: ReassignmentState) -> Step:
 def moves_leader(state: ReassignmentState) -> bool:
     """Tell whether the step in progress, or else the next one, changes the leader.
 
-    `reassignment.max.concurrent.leader.movements` limits these steps.
+    `reassignment.max.concurrent.leader.movements` limits these steps. No other step may
+    elect: whenever the next action is Elect, this is true.
     """
     if not state.is_running:
         return plan_step(state).leader_step
+    if isinstance(next_action(state), Elect):
+        return True
     members = (*state.in_sync, *those_in(state.adding, state.live))
-    staying = without(state.replicas, (*state.removing, *without(state.adding, state.goal)))
+    staying = without(state.replicas, without((*state.removing, *state.adding), state.goal))
     return _leader_among(state, staying, members) not in (NO_LEADER, state.leader)
 
 
