@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from leadline_client.errors import RebalanceInProgress, TopicIdMismatch
+from leadline_client.errors import NotCoordinator, RebalanceInProgress, TopicIdMismatch
 from leadline_client.wire import TopicPartition
 from leadline_common import consumer_znodes, znodes
 from leadline_common.zk.errors import ConnectionLoss
@@ -312,6 +312,63 @@ async def test_a_group_is_deleted_as_soon_as_its_last_member_has_left(
     recording.let_through.set()
     assert (await ending).status_code == httpx.codes.OK
     assert await GroupNodes(zk_session).load() == []
+
+
+async def evict(rig: CoordinatorRig, consumer: FrameConsumer) -> None:
+    """Evict the last member of the group; it may go on reading until its lease has run out."""
+    answer = await rig.http.delete(f"/v1/groups/g/members/{consumer.member}")
+    assert answer.status_code == httpx.codes.OK
+    assert (await rig.http.get("/v1/groups/g")).json()["members"] == []
+
+
+async def test_a_group_whose_last_member_was_evicted_is_deleted_once_that_has_stopped(
+    rig: CoordinatorRig, zk_session: ZkSession
+) -> None:
+    """A new group of the name would give its partitions a second reader."""
+    await evict(rig, await joined(rig))
+    evicted = active(rig).groups["g"].group.pending_evictions
+    assert evicted
+    assert (await rig.http.delete("/v1/groups/g")).status_code == httpx.codes.OK
+    assert not evicted
+    assert await GroupNodes(zk_session).load() == []
+
+
+@pytest.mark.parametrize("what", ["reset", "delete"])
+async def test_offsets_change_once_an_evicted_member_has_stopped(
+    rig: CoordinatorRig, what: str
+) -> None:
+    rig.brokers.ends = {P: Ends(0, 9)}
+    await evict(rig, await joined(rig))
+    refused = (await commit(rig, 4)).json()
+    assert (refused["error_code"], refused["retriable"]) == (RebalanceInProgress.code, True)
+    one = [{"topic": "orders", "partition": 0, "offset": 5}]
+    answer = (
+        await rig.http.post(f"{OFFSETS}/reset", json={"to": "offsets", "offsets": one})
+        if what == "reset"
+        else await rig.http.delete(OFFSETS)
+    )
+    assert answer.status_code == httpx.codes.OK
+    assert not active(rig).groups["g"].group.pending_evictions
+    assert await committed(rig) == ({0: 5} if what == "reset" else {})
+
+
+async def test_a_deletion_gives_up_on_former_members_that_take_too_long(
+    rig: CoordinatorRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leadline_coordinator.runtime.coordinator._SETTLE_S", 0.0)
+    await evict(rig, await joined(rig))
+    refused = (await rig.http.delete("/v1/groups/g")).json()
+    assert (refused["error_code"], refused["retriable"]) == (RebalanceInProgress.code, True)
+    assert "g" in active(rig).groups
+
+
+async def test_a_deletion_that_waits_is_refused_when_the_term_ends(rig: CoordinatorRig) -> None:
+    await evict(rig, await joined(rig))
+    ending = asyncio.create_task(rig.http.delete("/v1/groups/g"))
+    await asyncio.wait({ending}, timeout=0.2)  # it has arrived, and waits
+    assert not ending.done()
+    await rig.resign()
+    assert (await ending).json()["error_code"] == NotCoordinator.code
 
 
 def _is_past(rig: CoordinatorRig) -> bool:

@@ -93,7 +93,8 @@ class GroupRoutes(Protocol):
     async def delete_group(self, group: GroupName) -> models.GroupGone:
         """Delete a group that has no members.
 
-        A deletion that has begun is finished, also if its outcome is unknown.
+        It waits up to 5 s for former members that may still be consuming. A deletion that has
+        begun is finished, also if its outcome is unknown.
         """
 
     @_route(

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from leadline_client.errors import (
     GroupNotEmpty,
     PartitionNotOwned,
+    RebalanceInProgress,
     StaleGeneration,
     TopicIdMismatch,
     UnknownPartition,
@@ -29,14 +30,13 @@ def committing_member(
     """Return the member that commits, or None for a group without members.
 
     Raises:
-        GroupNotEmpty: no member is named, and the group has some.
+        GroupNotEmpty, RebalanceInProgress: no member is named, and the group has or had some.
         UnknownMember: the group has no such member.
         StaleGeneration: generation or coordinator epoch are not the member's present ones.
 
     """
     if member_id is None:
-        if group.is_active:
-            raise GroupNotEmpty(f"group {group.name!r} has members: only they may commit")
+        check_without_members(group)
         return None
     member = group.member(member_id)
     if epoch != group.epoch:
@@ -49,6 +49,21 @@ def committing_member(
             generation=member.sent_generation,
         )
     return member
+
+
+def check_without_members(group: Group) -> None:
+    """Refuse a change that needs a group whose partitions nobody consumes.
+
+    Raises:
+        GroupNotEmpty: the group has members.
+        RebalanceInProgress: it has none, but former members may still be consuming.
+
+    """
+    if group.members:
+        raise GroupNotEmpty(f"group {group.name!r} has {len(group.members)} members")
+    if group.is_active:
+        reason = f"former members of group {group.name!r} may still be consuming: try again"
+        raise RebalanceInProgress(reason)
 
 
 def check_owned(member: GroupMember | None, topic_partition: TopicPartition) -> None:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import structlog
 
 from leadline_client.channel import Hello
 from leadline_client.errors import (
-    GroupNotEmpty,
     NotCoordinator,
     RebalanceInProgress,
     StoreOutcomeUnknown,
@@ -30,7 +30,7 @@ from leadline_common.cause import cause_scope, new_cause
 from leadline_common.leader_election import TermEnded
 from leadline_common.settings import CoordinatorSettings
 from leadline_common.zk.errors import ZkError
-from leadline_coordinator.domain.commits import is_outdated
+from leadline_coordinator.domain.commits import check_without_members, is_outdated
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import GroupLimits
 from leadline_coordinator.domain.membership import GroupMembership, restored
@@ -46,7 +46,7 @@ logger = structlog.get_logger(__name__)
 
 _TICK_S: Final = 0.05
 _SETTLE_S: Final = 5.0
-"""How long a deletion waits for the rebalance that records that the last member has left."""
+"""How long a deletion or a reset waits until former members have certainly stopped."""
 
 
 class Coordinator:
@@ -57,8 +57,8 @@ class Coordinator:
         self.ready = asyncio.Event()
         self.groups: dict[str, GroupManager] = {}
         self.groups_being_rebalanced: set[str] = set()
-        self._handled = asyncio.Event()
-        """Set whenever a group has left `groups_being_rebalanced`."""
+        self._settled = asyncio.Event()
+        """Set whenever a group was rebalanced, or the last of its former members has stopped."""
         self.rebalance_request_queue: asyncio.Queue[str] = asyncio.Queue()
         self.subscription_index = TopicSubscriptionIndex()
         self.topics = TopicListeners(context, self.on_topic_change, self._subscribed)
@@ -125,6 +125,8 @@ class Coordinator:
             for manager in list(self.groups.values()):
                 if manager.group.is_active:
                     manager.on_tick()
+                    if not manager.group.is_active:
+                        self._settled.set()
             await asyncio.sleep(_TICK_S)
 
     def _run_watched(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -150,6 +152,7 @@ class Coordinator:
         await asyncio.gather(*tasks, return_exceptions=True)
         if not self._term_ended.cancel():
             self._term_ended.exception()
+        self._settled.set()  # whoever waits sees that the term has ended
         for manager in self.groups.values():
             manager.close()
             self.context.metrics.forget(manager.group.name)  # the next coordinator shows it now
@@ -207,36 +210,48 @@ class Coordinator:
         Raises:
             UnknownGroup: there is no such group.
             GroupNotEmpty: it has members.
-            RebalanceInProgress: it is being deleted, or has not been recorded as empty in time.
+            RebalanceInProgress: it is being deleted, or former members may still be consuming.
             OutcomeUnknown: the connection to ZooKeeper was lost.
             NotCoordinator: another coordinator was elected.
 
         """
-        manager = await self._manager_without_members(name)
+        manager = await self.without_members(name)
         manager.begin_deletion()
         outcome = WriteOutcome()
         deletion = self._finish_deletion(manager, outcome, actor=actor, reason=reason)
         self._run_watched(deletion, f"delete-{name}")
         await outcome.wait()
 
-    async def _manager_without_members(self, name: str) -> GroupManager:
-        """Return the manager of an empty group, once the last rebalance has recorded that."""
+    async def without_members(self, name: str) -> GroupManager:
+        """Return the manager of a group once nobody consumes its partitions, and that is recorded.
+
+        Raises:
+            UnknownGroup: there is no such group.
+            GroupNotEmpty: it has members.
+            RebalanceInProgress: former members may still be consuming after `_SETTLE_S`.
+            NotCoordinator: another coordinator was elected.
+
+        """
         give_up = asyncio.get_running_loop().time() + _SETTLE_S
         while True:
             if self._term_ended.done():
                 raise NotCoordinator("this coordinator has lost leadership")
-            manager = self.manager(name)
-            if manager.group.is_active:
-                raise GroupNotEmpty(f"group {name!r} has members: stop them first")
-            if name not in self.groups_being_rebalanced:
-                return manager
-            self._handled.clear()
             try:
+                return self._manager_without_members(name)
+            except RebalanceInProgress:
+                if asyncio.get_running_loop().time() >= give_up:
+                    raise
+            self._settled.clear()
+            with suppress(TimeoutError):
                 async with asyncio.timeout_at(give_up):
-                    await self._handled.wait()
-            except TimeoutError:
-                text = f"the last members of group {name!r} have just left, try again"
-                raise RebalanceInProgress(text) from None
+                    await self._settled.wait()
+
+    def _manager_without_members(self, name: str) -> GroupManager:
+        manager = self.manager(name)
+        check_without_members(manager.group)
+        if name in self.groups_being_rebalanced:
+            raise RebalanceInProgress(f"group {name!r} is being recorded as empty: try again")
+        return manager
 
     # -- listeners -------------------------------------------------------------
 
@@ -308,7 +323,7 @@ class Coordinator:
                         manager.group.request_rebalance("the members' subscriptions have changed")
         finally:
             self.groups_being_rebalanced.discard(name)
-            self._handled.set()
+            self._settled.set()
 
     def _restore(self, stored: StoredGroup) -> None:
         record = stored.record

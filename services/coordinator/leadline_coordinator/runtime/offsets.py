@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from leadline_client.errors import (
-    GroupNotEmpty,
     InvalidRequest,
     LeaderNotAvailable,
     LeadlineError,
@@ -18,6 +17,7 @@ from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry
 from leadline_coordinator.domain.commits import (
     check_owned,
+    check_without_members,
     committing_member,
     existing_topic,
     is_superseded,
@@ -145,14 +145,17 @@ class GroupOffsets:
         Raises:
             UnknownGroup: there is no such group, and no partition is named.
             GroupNotEmpty: it has members.
+            NotCoordinator: another coordinator was elected.
             UnknownTopic, UnknownPartition: there is no such partition.
             OffsetOutOfRange: an explicit offset is not in the log.
             LeaderNotAvailable: the leader of a partition does not answer.
-            RebalanceInProgress: the group is being deleted.
+            RebalanceInProgress: the group is being deleted, or former members may be consuming.
             TopicIdMismatch: a topic was recreated meanwhile.
 
         """
         async with refusals_audited(self._context, "reset_offsets", group):
+            if group in self._coordinator.groups:
+                await self._coordinator.without_members(group)
             ids = dict(self._coordinator.topics.topic_ids)
             changes = await self._plan_reset(group, to, topic_partitions, timestamp, offsets or {})
             if dry_run:
@@ -225,8 +228,10 @@ class GroupOffsets:
         """Delete offsets of a group without members, of one topic or all; return how many.
 
         Raises:
+            UnknownGroup: there is no such group.
             GroupNotEmpty: it has members.
-            RebalanceInProgress: the group is being deleted.
+            RebalanceInProgress: the group is being deleted, or former members may be consuming.
+            NotCoordinator: another coordinator was elected.
 
         """
 
@@ -235,9 +240,8 @@ class GroupOffsets:
             return group_entry(self._context, "offsets_deleted", group, before=before)
 
         async with refusals_audited(self._context, "delete_offsets", group):
-            manager = self._coordinator.manager(group)
+            manager = await self._coordinator.without_members(group)
             manager.check_exists()
-            _check_inactive(manager)
             return await manager.committer.delete(
                 lambda topic_partition, _: topic is None or topic_partition.topic == topic, audit_of
             )
@@ -267,7 +271,7 @@ class GroupOffsets:
             return {}
         manager = self._coordinator.manager(group)
         manager.check_exists()
-        _check_inactive(manager)
+        check_without_members(manager.group)
         return manager.committer.offsets
 
     async def _manager_for_writing(self, group: str, member: GroupMember | None) -> GroupManager:
@@ -287,17 +291,11 @@ class GroupOffsets:
                 await manager.record(manager.group.record())
         manager.check_exists()
         if member is None:
-            _check_inactive(manager)
+            check_without_members(manager.group)
         return manager
 
     def _existing(self, one: TopicPartition, topic_id: str | None = None) -> TopicState:
         return existing_topic(self._coordinator.topics.topics, one, topic_id)
-
-
-def _check_inactive(manager: GroupManager) -> None:
-    if manager.group.is_active:
-        count = len(manager.group.members)
-        raise GroupNotEmpty(f"group {manager.group.name!r} has {count} members: stop them first")
 
 
 def _target(
