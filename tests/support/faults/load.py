@@ -16,7 +16,12 @@ from typing import Self
 from leadline_client import batches
 from leadline_client.accumulator import ProducerSequence, needs_new_producer_id
 from leadline_client.client import AsyncClient
-from leadline_client.errors import LeadlineError, OffsetOutOfRange, OutcomeUnknown
+from leadline_client.errors import (
+    LeadershipLost,
+    LeadlineError,
+    OffsetOutOfRange,
+    OutcomeUnknown,
+)
 from leadline_client.payloads import OutgoingRecord, ProducerIdentity
 from leadline_client.retry import RetryPolicy
 from leadline_client.wire import ProduceResult
@@ -62,6 +67,8 @@ class Load:
     history: History = field(default_factory=History)
     acks: list[Ack] = field(default_factory=list)
     errors: dict[str, int] = field(default_factory=dict)
+    left_behind: int = 0
+    """Batches of writers that never send again, which a new leader had not received yet."""
     tails: list[Tail] = field(default_factory=list)
     _client: AsyncClient = field(init=False)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -115,7 +122,8 @@ class Load:
         errors = ", ".join(f"{count} {name}" for name, count in sorted(self.errors.items()))
         return (
             f"{len(past.sent)} records sent, {len(past.acked)} acknowledged, "
-            f"{len(past.refused)} refused, {len(past.unknown)} unknown ({errors or 'no error'}); "
+            f"{len(past.refused)} refused, {len(past.unknown)} unknown ({errors or 'no error'}, "
+            f"{self.left_behind} left behind); "
             f"longest silence {max(map(self.longest_silence_s, range(self.partitions))):.1f} s"
         )
 
@@ -191,7 +199,10 @@ class _Writer:
         try:
             result = await self._load.append(self._partition, values, self._numbering)
         except LeadlineError as error:
-            self._count(error)
+            if isinstance(error, LeadershipLost) and not self._idempotent:
+                self._load.left_behind += 1
+            else:
+                self._count(error)
             note = history.give_up if isinstance(error, OutcomeUnknown) else history.refuse
             for value in values:
                 note(value)
