@@ -17,5 +17,4 @@ pytest_plugins = [
     "tests.support.distribution",
     "tests.support.retry_alone",
     "tests.support.services.zookeeper",
-    "tests.support.services.controller_rig",
 ]

@@ -18,12 +18,10 @@ from leadline_common.zk.session import ZkSession
 from leadline_controller.domain.history import AuditQuery
 from tests.support.checks.audit_records import broken_chains
 from tests.support.services.cluster import wait_until
-from tests.support.services.controller_rig import Rig, create, rig
+from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import RunningController, active
 from tests.support.services.up import command_line
 from tests.support.services.zookeeper import until
-
-__all__ = ["rig"]
 
 Lone: TypeAlias = tuple[asyncio.subprocess.Process, httpx.AsyncClient]
 """The process of a controller, and a client of it."""

@@ -13,12 +13,10 @@ from leadline_common.export_tables import AUDIT_TABLE, EXPORT, VERSION_HEADER
 from leadline_common.zk.session import ZkSession
 from tests.support.reassigning import post_reassignment
 from tests.support.services.cluster import wait_until
-from tests.support.services.controller_rig import Rig, create, rig
+from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import RunningController
 from tests.support.services.coordinators import FrameConsumer, coordinator, make_topic
 from tests.support.services.zookeeper import until
-
-__all__ = ["rig"]
 
 
 def rows_of(answer: httpx.Response) -> list[dict[str, Any]]:

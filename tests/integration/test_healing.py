@@ -14,11 +14,9 @@ from leadline_common.tasks import TASK_PREFIX, TaskState
 from leadline_common.zk.session import ZkSession
 from tests.support.reassigning import Followers, audit_records
 from tests.support.services.cluster import wait_until
-from tests.support.services.controller_rig import Rig, create, rig
+from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import MortalStore, RunningController, active
 from tests.support.services.zookeeper import until
-
-__all__ = ["rig"]
 
 SOON: dict[str, Any] = {"failed_broker_interval_ms": 300, "failed_broker_chunk_partitions": 3}
 NEVER: dict[str, Any] = {**SOON, "failed_broker_interval_ms": -1}

@@ -6,7 +6,8 @@
     # on leaving: all processes run again, the cluster settles, I1-I7 and I11 are checked
 
 A scenario is void, and fails, when fewer than 1,000 records were acknowledged.
-What a failed scenario leaves on disk is kept, and its place is printed.
+What a failed scenario leaves on disk is kept, and its place is printed. Its ZooKeeper is that of
+the test run, with a chroot of its own, unless it has several members or a directory to start from.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +43,19 @@ _SETTINGS = {
     # Small, so that segments roll many times in a test.
     "log.segment.bytes": str(256 * 1024),
 }
+
+
+_shared_zookeepers: list[str] = []
+
+
+@contextmanager
+def sharing_zookeeper(hosts: str) -> Iterator[None]:
+    """Let the clusters of scenarios within the block use a running ZooKeeper."""
+    _shared_zookeepers.append(hosts)
+    try:
+        yield
+    finally:
+        _shared_zookeepers.remove(hosts)
 
 
 def rounds(quick: int, soak: int = 20) -> pytest.MarkDecorator:
@@ -134,12 +149,15 @@ async def running_cluster(
 ) -> AsyncIterator[Cluster]:
     """Run a cluster in a directory that is removed afterwards, unless the block fails."""
     directory = data_dir or Path(tempfile.mkdtemp(prefix="leadline-e2e-"))
+    shares = _shared_zookeepers and zookeeper_members == 1 and data_dir is None
+    chroot = f"{_shared_zookeepers[-1]}/scenario-{uuid.uuid4().hex}" if shares else None
     cluster = Cluster(
         directory,
         brokers=brokers,
         controllers=controllers,
         coordinators=coordinators,
         zookeeper_members=zookeeper_members,
+        zookeeper=chroot,
         racks=racks,
         settings={**_SETTINGS, **(settings or {})},
         policy=IMPATIENT,

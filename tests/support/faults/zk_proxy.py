@@ -117,7 +117,7 @@ async def _put_before(
     paths: Collection[bytes],
     stack: contextlib.AsyncExitStack,
 ) -> dict[str, CrashPoints]:
-    direct, points = cluster.file.zookeeper, {}
+    direct, points = cluster.file.zookeeper.partition("/")[0], {}
     for name, end in ends.items():
         points[name] = proxy = CrashPoints(direct, paths, end)
         address = await stack.enter_async_context(proxy.serving())

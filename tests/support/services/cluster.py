@@ -4,8 +4,9 @@
         topic = await c.client.create_topic(NewTopic("t", 6, 3))
         await c.kill((await c.leader_of("t", 0)).name)
 
-It stands on the supervisor behind `leadline up`. When the block is left by an
-exception, the ends of all service logs are printed.
+It stands on the supervisor behind `leadline up`. With `zookeeper`, the connection string of a
+running server, it starts none. When the block is left by an exception, the ends of all service
+logs are printed.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Cluster:
         controllers: int = 1,
         coordinators: int = 0,
         zookeeper_members: int = 1,
+        zookeeper: str | None = None,
         racks: Sequence[str] = (),
         settings: Mapping[str, str] | None = None,
         policy: RetryPolicy | None = None,
@@ -70,6 +72,7 @@ class Cluster:
                 data_dir,
                 brokers,
                 controllers,
+                zookeeper=zookeeper,
                 zookeeper_members=zookeeper_members,
                 coordinators=coordinators,
                 settings={"zookeeper.session.timeout.ms": "2000", **(settings or {})},

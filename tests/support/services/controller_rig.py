@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
-
-import pytest
 
 from tests.support.services.controllers import RecordingBroker, RunningController, active
 from tests.support.services.zookeeper import until
@@ -58,14 +55,6 @@ class Rig:
     async def stop(self) -> None:
         await asyncio.gather(*(c.stop() for c in self.controllers))
         await asyncio.gather(*(b.stop() for b in self.brokers.values()))
-
-
-@pytest.fixture
-async def rig(zk_chroot: str) -> AsyncIterator[Rig]:
-    """Yield a rig on a ZooKeeper chroot of its own."""
-    made = Rig(zk_chroot)
-    yield made
-    await made.stop()
 
 
 async def create(controller: RunningController, name: str = "orders", **body: Any) -> Any:
