@@ -37,7 +37,7 @@ class StaleGeneration(Refused):
 
 
 class RebalanceInProgress(Refused):
-    """The group is being rebalanced: retry when the rebalance is complete.
+    """The group is being rebalanced, or former members may still be consuming: retry later.
 
     A consumer whose assignor or protocol differs from that of disconnected members must wait
     until these have left.
