@@ -31,6 +31,7 @@ pytestmark = pytest.mark.timeout(2400)
 
 MOST_NOT_RUN = 4
 ORDERS = "leadline topics create orders --partitions 3 --replication-factor 3"
+PLACED_ORDERS = "leadline topics create orders --assignment 1:2:3,2:3:1,3:1:2"
 PAYMENTS = ORDERS.replace("orders", "payments")
 RECORDS = "seq 300 | sed 's/.*/&:value &/' | leadline produce orders --key-separator :"
 MANY_RECORDS = RECORDS.replace("300", "20000").replace("value", "v" * 200)
@@ -133,7 +134,7 @@ SPECS = {
     ),
     "reassignment": Spec(
         before={START: write_moves, PLAN: settle, STOP: settle},
-        after={ORDERS: load, MOVE: name_task},
+        after={PLACED_ORDERS: load, MOVE: name_task},
     ),
     "self-healing": Spec(prepared=[ORDERS]),
     "simulation": Spec(replaced={"0-10000": "0-20", **COLLECT}, linked=["tests", "pyproject.toml"]),

@@ -62,17 +62,40 @@ def test_a_rate_of_nothing_lets_nothing_through() -> None:
     assert (made.available(3_600_000), made.delay_ms(3_600_000)) == (0, LONGEST_DELAY_MS)
 
 
-def test_another_rate_begins_afresh_and_the_same_one_changes_nothing() -> None:
+def test_a_debt_is_paid_at_the_new_rate() -> None:
+    """Otherwise each change of rate would let one more batch through, however slow both are."""
     made = quota()
-    made.take(RATE * 100, 0)
-    made.set_rate(RATE, 0)
-    assert made.available(1_000) == 0
-
+    made.take(RATE * 4, 0)
     made.set_rate(2 * RATE, 1_000)
 
+    assert made.available(2_500) == 0, "3 s of the old rate are 1.5 s of the new one"
+    assert made.available(2_600) == 2 * RATE // 10
+
+
+def test_what_was_saved_up_at_another_rate_is_lost() -> None:
+    made = quota()
+    made.set_rate(2 * RATE, 1_000)
+
+    assert made.available(1_050) == 0
     assert made.available(1_100) == 2 * RATE // 10
-    made.set_rate(NO_THROTTLE, 1_100)
-    assert made.available(1_100) == UNLIMITED
+
+
+def test_without_a_throttle_a_debt_is_forgiven() -> None:
+    made = quota()
+    made.take(RATE * 100, 0)
+    made.set_rate(NO_THROTTLE, 1_000)
+    assert made.available(1_000) == UNLIMITED
+
+    made.set_rate(RATE, 1_100)
+
+    assert made.available(1_200) == RATE // 10
+
+
+def test_the_same_rate_again_changes_nothing() -> None:
+    made = quota()
+    made.set_rate(RATE, 50)
+
+    assert made.available(100) == RATE // 10
 
 
 @settings(deadline=None)

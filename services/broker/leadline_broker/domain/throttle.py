@@ -39,11 +39,17 @@ class RateQuota:
         return self.bytes_per_s >= 0
 
     def set_rate(self, bytes_per_s: int, now: int) -> None:
-        """Change the rate and empty the bucket; setting the same rate again changes nothing."""
-        if bytes_per_s != self.bytes_per_s:
-            self.bytes_per_s = bytes_per_s
-            self._level = 0.0
-            self._filled_at = now
+        """Change the rate; what was saved up is lost, and a debt is repaid at the new rate.
+
+        Setting the same rate again changes nothing. Without a throttle there is no debt.
+        """
+        if bytes_per_s == self.bytes_per_s:
+            return
+        if self.throttled:
+            self._fill(now)
+        self._level = min(self._level, 0.0) if bytes_per_s >= 0 else 0.0
+        self.bytes_per_s = bytes_per_s
+        self._filled_at = now
 
     def available(self, now: int) -> int:
         """Return how many bytes may be moved now; 0 until at least a quantum is available."""
