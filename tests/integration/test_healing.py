@@ -74,6 +74,15 @@ async def down(controller: RunningController) -> dict[int, dict[str, Any]]:
     return {row["id"]: row for row in answer.json()["brokers"]}
 
 
+async def until_shown(controller: RunningController, states: dict[int, str]) -> None:
+    """Wait until exactly these brokers are shown as down: a moment after ZooKeeper has it."""
+
+    async def shown() -> bool:
+        return {broker: row["state"] for broker, row in (await down(controller)).items()} == states
+
+    await wait_until(shown, f"the controller shows {states}")
+
+
 async def forget(controller: RunningController, broker: int) -> tuple[int, dict[str, Any]]:
     answer = await controller.http.delete(f"/v1/failed-brokers/{broker}")
     return answer.status_code, answer.json()
@@ -432,13 +441,13 @@ async def test_defect_12_a_broker_that_will_not_return_is_forgotten(
     await rig.brokers[4].stop()
     first.resume()
     await until_noted(zk_session, 3, 4)
-    assert [row["state"] for row in (await down(first)).values()] == ["waiting"] * 2
+    await until_shown(first, {3: "waiting", 4: "waiting"})
     status, forgotten = await forget(first, 4)
     assert (status, forgotten["id"]) == (200, 4)
     assert (await forget(first, 4))[0] == 404
     await set_interval(first, 0)
     await until_noted(zk_session)
-    assert {b: row["state"] for b, row in (await down(first)).items()} == {3: "healed"}
+    await until_shown(first, {3: "healed"})
     assert (await forget(first, 3))[0] == 200
     await first.retire()
     first.resume()
