@@ -39,9 +39,9 @@ unit: setup ## Run the tests that start no cluster, three at a time
 	$(BIN)/python -m pytest -n 3 tests/unit tests/simulation $(ARGS)
 
 # The longest first, and what shares a cluster together (tests/support/distribution.py).
-# Much of their time is waiting for a fault to be noticed, so that four keep two cores busy.
-integration: setup ## Run the tests on real processes, four files at a time
-	$(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder --retry-alone 3 \
+# Much of their time is waiting for a fault to be noticed, so that three keep two cores busy.
+integration: setup ## Run the tests on real processes, three files at a time
+	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder --retry-alone 3 \
 		$$($(BIN)/python -m tests.support.browser.chromium) \
 		tests/spark tests/e2e tests/contract tests/integration $(ARGS)
 

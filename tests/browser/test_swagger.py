@@ -26,7 +26,7 @@ from tests.support.openapi.document import (
     broker_to_ask,
     operations_of,
 )
-from tests.support.services.cluster import Cluster
+from tests.support.services.cluster import CALM, Cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -41,7 +41,7 @@ _ID = re.compile(r'"id": "([^"]+)"')
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
-    async with Cluster(folder, controllers=2, coordinators=1) as running:
+    async with Cluster(folder, controllers=2, coordinators=1, settings=CALM) as running:
         yield running
 
 

@@ -27,7 +27,7 @@ from tests.support.bad_input.requests import (
 )
 from tests.support.bad_input.table import JSON, Bad, Everything, everything, send
 from tests.support.faults.scenario import running_cluster
-from tests.support.services.cluster import Cluster, wait_until
+from tests.support.services.cluster import CALM, Cluster, wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -38,6 +38,7 @@ NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def cluster() -> AsyncIterator[Cluster]:
     settings = {
+        **CALM,
         "message.max.bytes": str(MESSAGE_MAX_BYTES),
         "request.max.bytes": str(REQUEST_MAX_BYTES),
     }

@@ -1,4 +1,4 @@
-"""Which tests stay together in one process, where there are several (`-n 4 --dist loadscope`).
+"""Which tests stay together in one process, where there are several (`-n 3 --dist loadscope`).
 
 Those that share a cluster: the tests of one file, or of one directory. In a browser each test works
 alone. pytest-xdist's own groups (`--dist loadgroup`) are not used: with pytest 9.2 they have no

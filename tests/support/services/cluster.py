@@ -31,6 +31,8 @@ from leadline_client.retry import RetryPolicy
 
 T = TypeVar("T")
 DEADLINE_S = 60.0
+CALM = {"zookeeper.session.timeout.ms": "20000"}
+"""Settings for tests that expire no session: a busy machine is not to expire one either."""
 _POLL_S = 0.05
 
 
