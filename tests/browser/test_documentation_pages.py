@@ -38,6 +38,9 @@ async def test_defect_23_swagger_ui_shows_every_public_operation_and_no_other(
             ]
             for operation in operations_of(app.openapi())
         )
+        internal = {one.path for one in operations_of(app.internal_openapi())}
+        assert not internal & {path for _, _, path, _ in shown}
+        await expect(page.locator("#operations-tag-internal")).to_have_count(0)
         assert wrong == []
 
 

@@ -164,7 +164,7 @@ def test_the_same_code_gives_the_same_bytes_in_another_process(name: str) -> Non
 @cache
 def documents_of_a_process(hash_seed: str) -> dict[str, str]:
     """Return the texts of all documents, by file, as another process makes them."""
-    code = "import json, scripts.openapi as o; print(json.dumps(dict(o.documents())))"
+    code = "import json, scripts.openapi as o; print(json.dumps(o.documents()))"
     made = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,

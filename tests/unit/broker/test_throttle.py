@@ -94,8 +94,11 @@ def test_without_a_throttle_a_debt_is_forgiven() -> None:
 def test_the_same_rate_again_changes_nothing() -> None:
     made = quota()
     made.set_rate(RATE, 50)
-
     assert made.available(100) == RATE // 10
+
+    made.take(RATE * 100, 100)
+    made.set_rate(RATE, 100)
+    assert made.available(1_100) == 0
 
 
 @settings(deadline=None)
