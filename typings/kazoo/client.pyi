@@ -23,6 +23,7 @@ class KazooClient:
         *,
         handler: SequentialThreadingHandler | None = ...,
         connection_retry: KazooRetry | None = ...,
+        auth_data: set[tuple[str, str]] | None = ...,
     ) -> None: ...
     @property
     def connected(self) -> bool: ...

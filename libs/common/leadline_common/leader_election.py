@@ -25,6 +25,7 @@ import msgspec
 import structlog
 
 from leadline_common.zk.client import Callback
+from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import (
     BadVersion,
     ConnectionLoss,
@@ -33,7 +34,7 @@ from leadline_common.zk.errors import (
     NoNode,
     ZkError,
 )
-from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp
+from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp, Stat
 from leadline_common.zk.session import ZkSession
 from leadline_common.zk.transport import SessionState
 
@@ -100,6 +101,15 @@ class ElectionNodes:
     decode: Callable[[bytes], tuple[int, str]]
 
 
+def decode_epoch(path: str, data: bytes, stat: Stat) -> int:
+    """Decode an epoch node. If it is damaged, its version is as good: each win adds 1 to both."""
+    try:
+        return int(data)
+    except ValueError:
+        logger.error("the epoch is not a number", path=path, value=data)
+        return stat.version
+
+
 class ElectionSession(Protocol):
     """One ZooKeeper session of a candidate. Every coroutine may raise `ZkError`."""
 
@@ -133,10 +143,10 @@ class ElectionSession(Protocol):
 class ElectionStore:
     """An `ElectionSession` over a `ZkSession`, the base of a service's store. `start` it first."""
 
-    def __init__(self, nodes: ElectionNodes) -> None:
+    def __init__(self, nodes: ElectionNodes, credentials: ZkCredentials | None = None) -> None:
         self.lost = asyncio.Event()
         self._nodes = nodes
-        self._session = ZkSession(on_state=self._on_state)
+        self._session = ZkSession(on_state=self._on_state, credentials=credentials)
 
     async def start(self, hosts: str, session_timeout_ms: int) -> None:
         """Open the session.
@@ -191,7 +201,7 @@ class ElectionStore:
         leader, epoch = await self._session.get_many([nodes.leader, nodes.epoch])
         if epoch is None:
             raise NoNode(nodes.epoch)
-        term = LeadershipTerm(self._epoch(epoch[0], epoch[1].version), epoch[1].version)
+        term = LeadershipTerm(decode_epoch(nodes.epoch, *epoch), epoch[1].version)
         if leader is None:
             return ElectionState(None, term)
         process, url = self._identity(leader[0])
@@ -212,14 +222,6 @@ class ElectionStore:
                 return None
             raise
         return won
-
-    def _epoch(self, data: bytes, version: int) -> int:
-        """Decode an epoch. If it is damaged, its version is as good: each win adds 1 to both."""
-        try:
-            return int(data)
-        except ValueError:
-            logger.error("the epoch is not a number", path=self._nodes.epoch, value=data)
-            return version
 
     def _identity(self, data: bytes) -> tuple[int, str]:
         try:

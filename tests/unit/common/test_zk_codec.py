@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_common.zk import codec
-from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode, OtherNodeError
+from leadline_common.zk.errors import (
+    BadVersion,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    NotPermitted,
+    OtherNodeError,
+)
 from leadline_common.zk.ops import CheckOp, CreateOp, DeleteOp, Op, SetOp, Stat
 
 ANYONE: list[Any] = [
@@ -98,7 +105,7 @@ def test_every_kind_of_result_is_read_at_its_place() -> None:
         ([0, -103, -2], 1, BadVersion),
         ([-110, -2, -2], 0, NodeExists),
         ([0, 0, -101], 2, NoNode),
-        ([0, -102, -2], 1, OtherNodeError),
+        ([0, -102, -2], 1, NotPermitted),
         ([-2, -2, -2], 0, OtherNodeError),
     ],
 )
@@ -131,5 +138,5 @@ def test_bulk_children_with_a_missing_node() -> None:
 
 @pytest.mark.parametrize("decode", [codec.decode_nodes, codec.decode_children_lists])
 def test_a_node_that_may_not_be_read_is_not_taken_for_missing(decode: Any) -> None:
-    with pytest.raises(OtherNodeError, match="-102"):
+    with pytest.raises(NotPermitted, match="/secret"):
         decode(failed(-102) + END, 0, ["/secret"])

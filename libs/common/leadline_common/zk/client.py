@@ -42,6 +42,9 @@ class ZkClient(ABC):
     unknown), the subclass NotConnected (it was not sent) and SessionExpired.
     """
 
+    _acl: bytes = codec.OPEN_ACL
+    """The ACL of the nodes that it creates."""
+
     @abstractmethod
     def _open_transport(self) -> KazooTransport:
         """Return the connection, or raise SessionExpired."""
@@ -125,6 +128,29 @@ class ZkClient(ABC):
         encoded = codec.encode_path(codec.SYNC, codec.absolute(transport.root, path))
         await self._submit(EncodedRequest(encoded), no_body, path)
 
+    async def acl_users(self, path: str) -> dict[str, int]:
+        """Return who may do what with a node: permissions by `scheme:user`.
+
+        Raises:
+            NoNode: the node does not exist.
+
+        """
+        absolute = codec.absolute(self._open_transport().root, path)
+        request = EncodedRequest(codec.encode_path(codec.GET_ACL, absolute))
+        entries = await self._submit(request, _decoder(codec.decode_acl), path)
+        return {user: permissions for permissions, user in entries}
+
+    async def restrict(self, path: str) -> None:
+        """Give a node the ACL of the nodes that this session creates.
+
+        Raises:
+            NoNode: the node does not exist.
+
+        """
+        absolute = codec.absolute(self._open_transport().root, path)
+        request = EncodedRequest(codec.encode_set_acl(absolute, self._acl))
+        await self._submit(request, no_body, path)
+
     # -- many nodes ------------------------------------------------------------
 
     def submit_multi(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:
@@ -138,7 +164,7 @@ class ZkClient(ABC):
             empty: asyncio.Future[MultiResults] = asyncio.get_running_loop().create_future()
             empty.set_result(MultiResults((), 0))
             return empty
-        request = EncodedRequest(_checked(codec.encode_multi(ops, transport.root)))
+        request = EncodedRequest(_checked(codec.encode_multi(ops, transport.root, self._acl)))
         decode = _decoder(codec.decode_multi, ops, transport.root)
         return self._submit(request, decode, ops[0].path)
 
@@ -199,7 +225,7 @@ class ZkClient(ABC):
 
     async def _write(self, op: Op, decode: Callable[[Reply | None], _T]) -> _T:
         root = self._open_transport().root
-        request = EncodedRequest(_checked(codec.encode_op(op, root)))
+        request = EncodedRequest(_checked(codec.encode_op(op, root, self._acl)))
         return await self._submit(request, decode, op.path)
 
     async def _read_many(
@@ -222,7 +248,7 @@ class ZkClient(ABC):
 
     async def _create_path(self, path: str, root: str) -> None:
         for node in accumulate(f"/{name}" for name in path.split("/") if name):
-            request = EncodedRequest(codec.encode_op(CreateOp(node), root))
+            request = EncodedRequest(codec.encode_op(CreateOp(node), root, self._acl))
             with suppress(NodeExists):
                 await self._submit(request, no_body, node)
 

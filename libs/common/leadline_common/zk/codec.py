@@ -23,6 +23,8 @@ DELETE: Final = 2
 EXISTS: Final = 3
 GET_DATA: Final = 4
 SET_DATA: Final = 5
+GET_ACL: Final = 6
+SET_ACL: Final = 7
 GET_CHILDREN: Final = 8
 SYNC: Final = 9
 CHECK: Final = 13
@@ -53,11 +55,34 @@ _HEADERS: Final = {
 _HEADER_SIZE: Final = _HEADER.size
 _STAT_SIZE: Final = _STAT.size
 
-_OPEN_ACL: Final = b"".join(
-    (_pack_int(1), _pack_int(31), _pack_int(5), b"world", _pack_int(6), b"anyone")
-)
+_READ: Final = 1
+_ALL: Final = 31
+_ANYONE: Final = ("world", "anyone")
 _EPHEMERAL: Final = 1
 _SEQUENCE: Final = 2
+
+
+def encode_acl(writers: Sequence[str]) -> bytes:
+    """Encode an ACL: the digests in `writers` may do everything, and everybody may read.
+
+    Without writers everybody may do everything.
+    """
+    entries = [(_ALL, "digest", writer) for writer in writers]
+    entries.append((_READ if writers else _ALL, *_ANYONE))
+    parts = [_pack_int(len(entries))]
+    for permissions, scheme, user in entries:
+        parts.append(_pack_int(permissions))
+        parts += (_string(scheme), _string(user))
+    return b"".join(parts)
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode()
+    return _pack_int(len(encoded)) + encoded
+
+
+OPEN_ACL: Final = encode_acl(())
+"""Everybody may do everything."""
 
 
 def absolute(root: str, path: str) -> str:
@@ -65,7 +90,7 @@ def absolute(root: str, path: str) -> str:
     return root + path if path != "/" else root or "/"
 
 
-def _op_parts(op: Op, path: bytes) -> tuple[bytes, ...]:
+def _op_parts(op: Op, path: bytes, acl: bytes) -> tuple[bytes, ...]:
     """Return the header and body of one operation of a multi."""
     size = _pack_int(len(path))
     match op:
@@ -80,30 +105,33 @@ def _op_parts(op: Op, path: bytes) -> tuple[bytes, ...]:
                 _pack_int(op.version),
             )
         case CreateOp():
-            return (_HEADERS[CREATE], size, path, create_tail(op))
+            return (_HEADERS[CREATE], size, path, create_tail(op, acl))
         case DeleteOp():
             return (_HEADERS[DELETE], size, path, _pack_int(op.version))
         case CheckOp():
             return (_HEADERS[CHECK], size, path, _pack_int(op.version))
 
 
-def create_tail(op: CreateOp) -> bytes:
-    """Encode what follows the path of a create: data, ACL (open), flags."""
+def create_tail(op: CreateOp, acl: bytes) -> bytes:
+    """Encode what follows the path of a create: data, ACL, flags."""
     flags = (_EPHEMERAL if op.ephemeral else 0) | (_SEQUENCE if op.sequence else 0)
-    return b"".join((_pack_int(len(op.data)), op.data, _OPEN_ACL, _pack_int(flags)))
+    return b"".join((_pack_int(len(op.data)), op.data, acl, _pack_int(flags)))
 
 
-def encode_op(op: Op, root: str) -> bytes:
-    """Encode one operation as a single request: the opcode of its header, then its body."""
-    header, *body = _op_parts(op, absolute(root, op.path).encode())
+def encode_op(op: Op, root: str, acl: bytes = OPEN_ACL) -> bytes:
+    """Encode one operation as a single request: the opcode of its header, then its body.
+
+    A created node gets the `acl`.
+    """
+    header, *body = _op_parts(op, absolute(root, op.path).encode(), acl)
     return header[:4] + b"".join(body)
 
 
-def encode_multi(ops: Iterable[Op], root: str) -> bytes:
-    """Encode a multi; `root` is prepended to every path."""
+def encode_multi(ops: Iterable[Op], root: str, acl: bytes = OPEN_ACL) -> bytes:
+    """Encode a multi; `root` is prepended to every path, and created nodes get the `acl`."""
     parts = [_pack_int(MULTI)]
     for op in ops:
-        parts.extend(_op_parts(op, absolute(root, op.path).encode()))
+        parts.extend(_op_parts(op, absolute(root, op.path).encode(), acl))
     parts.append(_END)
     return b"".join(parts)
 
@@ -112,6 +140,11 @@ def encode_path(opcode: int, path: str) -> bytes:
     """Encode a request whose body is only a path (sync)."""
     encoded = path.encode()
     return _pack_int(opcode) + _pack_int(len(encoded)) + encoded
+
+
+def encode_set_acl(path: str, acl: bytes) -> bytes:
+    """Encode the replacement of a node's ACL, whatever its version."""
+    return encode_path(SET_ACL, path) + acl + _pack_int(-1)
 
 
 def encode_read(opcode: int, path: str) -> bytes:
@@ -128,6 +161,21 @@ def encode_multi_read(opcode: int, paths: Iterable[str], root: str) -> bytes:
         parts += (header, _pack_int(len(encoded)), encoded, _NO_WATCH)
     parts.append(_END)
     return b"".join(parts)
+
+
+def decode_acl(buffer: bytes, offset: int) -> list[tuple[int, str]]:
+    """Decode an ACL: permissions and user of each entry, without its Stat."""
+    (count,) = _unpack_int(buffer, offset)
+    offset += 4
+    entries = []
+    for _ in range(max(0, count)):
+        (permissions,) = _unpack_int(buffer, offset)
+        scheme = decode_string(buffer, offset + 4)
+        offset += 8 + len(scheme.encode())
+        user = decode_string(buffer, offset)
+        offset += 4 + len(user.encode())
+        entries.append((permissions, f"{scheme}:{user}"))
+    return entries
 
 
 def decode_stat(buffer: bytes, offset: int) -> Stat:

@@ -6,6 +6,7 @@ ZkError
 |  |- NodeExists
 |  |- BadVersion
 |  |- NotEmpty
+|  |- NotPermitted           the session's user may not change the node
 |  `- OtherNodeError         any other refusal, with ZooKeeper's code
 |- MultiFailed               one operation was refused; none was applied
 |- RequestTooLarge           refused by this client; nothing was sent
@@ -45,6 +46,13 @@ class BadVersion(NodeError):
 
 class NotEmpty(NodeError):
     """The node to delete has children."""
+
+
+class NotPermitted(NodeError):
+    """The node's ACL does not allow this session's user to do this."""
+
+    def __str__(self) -> str:
+        return f"{self.path}: its ACL does not let the user of zookeeper.credentials.file do this"
 
 
 class OtherNodeError(NodeError):
@@ -90,6 +98,7 @@ class SessionExpired(ZkError):
 
 _BY_CODE: dict[int, type[NodeError]] = {
     -101: NoNode,
+    -102: NotPermitted,
     -103: BadVersion,
     -110: NodeExists,
     -111: NotEmpty,

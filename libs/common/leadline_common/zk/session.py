@@ -23,6 +23,7 @@ from collections.abc import Callable
 
 from leadline_common.zk import codec
 from leadline_common.zk.client import Callback, ZkClient, no_body
+from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import NotConnected, SessionExpired, ZkError
 from leadline_common.zk.requests import EncodedRequest
 from leadline_common.zk.transport import KazooTransport, SessionState
@@ -69,7 +70,8 @@ class ZkSession(ZkClient):
 
     `on_state(state)` is called at every change after `start`, except for the end through `close`.
     `on_reconnected()` is called after each return from SUSPENDED. `lease` is the lease of the
-    session (R10); read it after `start`, which replaces it.
+    session (R10); read it after `start`, which replaces it. With `credentials`, it logs in, and
+    only their users may change the nodes that it creates.
     """
 
     def __init__(
@@ -78,7 +80,11 @@ class ZkSession(ZkClient):
         on_state: Callable[[SessionState], None] = lambda _: None,
         on_reconnected: Callback = lambda: None,
         clock_ms: Callable[[], float] = _monotonic_ms,
+        credentials: ZkCredentials | None = None,
     ) -> None:
+        self._credentials = credentials
+        if credentials is not None:
+            self._acl = codec.encode_acl(credentials.writers)
         self._on_state = on_state
         self.on_reconnected = on_reconnected
         self._clock_ms = clock_ms
@@ -106,7 +112,12 @@ class ZkSession(ZkClient):
                 object.
 
         """
-        self._transport = KazooTransport(hosts, session_timeout_ms, self._state_changed)
+        self._transport = KazooTransport(
+            hosts,
+            session_timeout_ms,
+            self._state_changed,
+            self._credentials.login if self._credentials is not None else None,
+        )
         self._transport.start()
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
@@ -148,6 +159,11 @@ class ZkSession(ZkClient):
     def session_id(self) -> int:
         """The id of the session; 0 before it is connected."""
         return self._transport.session_id if self._transport else 0
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether the session logs in, and restricts the nodes that it creates."""
+        return self._credentials is not None
 
     @property
     def session_timeout_ms(self) -> int:

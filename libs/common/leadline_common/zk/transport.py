@@ -101,10 +101,11 @@ class _Connection(ConnectionHandler):
 class _Client(KazooClient):
     """kazoo's client with `_Connection`, limited to one session."""
 
-    def __init__(self, hosts: str, session_timeout_ms: int) -> None:
+    def __init__(self, hosts: str, session_timeout_ms: int, login: str | None) -> None:
         super().__init__(
             hosts,
             timeout=session_timeout_ms / 1000,
+            auth_data=None if login is None else {("digest", login)},
             handler=_Handler(),
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0),
         )
@@ -179,10 +180,17 @@ def _translated(error: Exception, path: str) -> Exception:
 
 
 class KazooTransport:
-    """The connection of one session: takes requests, and posts events to its event loop."""
+    """The connection of one session: takes requests, and posts events to its event loop.
+
+    With `login`, `user:password`, each connection logs in by the digest scheme.
+    """
 
     def __init__(
-        self, hosts: str, session_timeout_ms: int, on_state: Callable[[SessionState], None]
+        self,
+        hosts: str,
+        session_timeout_ms: int,
+        on_state: Callable[[SessionState], None],
+        login: str | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_state = on_state
@@ -191,7 +199,7 @@ class KazooTransport:
         self._backlog: deque[Event] = deque()
         self._in_flight = 0
         self._session_id = 0
-        self._client = _Client(hosts, session_timeout_ms)
+        self._client = _Client(hosts, session_timeout_ms, login)
         self._client.add_listener(self._state_changed)
 
     @property

@@ -21,8 +21,10 @@ from leadline_common import znodes
 from leadline_common.leader_election import ElectionNodes, ElectionStore
 from leadline_common.settings import Accepted, accept_node
 from leadline_common.zk.client import READ_BATCH
+from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import NodeExists, NoNode
 from leadline_common.zk.ops import MultiResults, Op, Stat
+from leadline_common.zk.restriction import restrict_namespace
 from leadline_common.znodes import PartitionState
 from leadline_controller.adapters.outbox import ZkOutbox
 from leadline_controller.domain.cluster import BrokerUp, Change, ConfigsSet, StateSet, TopicSet
@@ -44,14 +46,18 @@ _ELECTION = ElectionNodes(znodes.CONTROLLER, znodes.CONTROLLER_EPOCH, _identity)
 class ControllerZkStore(ElectionStore):
     """Implements `runtime.ports.ControllerStore` on one session; call `start` first."""
 
-    def __init__(self) -> None:
-        super().__init__(_ELECTION)
+    def __init__(self, credentials: ZkCredentials | None = None) -> None:
+        super().__init__(_ELECTION, credentials)
         self.reads = 0
         self.writes = 0
         self._broker_watches: dict[int, _BrokerWatch] = {}
 
     async def prepare(self, cluster_id: str) -> str:
-        """Create what must exist before all else, and return the cluster's id."""
+        """Create what must exist before all else, and return the cluster's id.
+
+        With credentials, only their users may change nodes from then on.
+        """
+        await restrict_namespace(self._session)
         for path in znodes.PERSISTENT_PATHS:
             await self._session.ensure_path(path)
         await self.create_epoch_node()

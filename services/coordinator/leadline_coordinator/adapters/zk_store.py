@@ -13,6 +13,7 @@ from leadline_common import consumer_znodes as nodes
 from leadline_common import znodes
 from leadline_common.leader_election import ElectionNodes, ElectionStore
 from leadline_common.zk.client import Callback
+from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import NoNode
 from leadline_coordinator.adapters.group_nodes import GroupNodes
 from leadline_coordinator.adapters.group_values import decoded
@@ -32,8 +33,8 @@ _ELECTION = ElectionNodes(nodes.COORDINATOR, nodes.COORDINATOR_EPOCH, _identity)
 class ZkCoordinatorStore(ElectionStore):
     """ZooKeeper over one session; see `runtime.ports.CoordinatorStore`. `start` it first."""
 
-    def __init__(self) -> None:
-        super().__init__(_ELECTION)
+    def __init__(self, credentials: ZkCredentials | None = None) -> None:
+        super().__init__(_ELECTION, credentials)
         self.groups = GroupNodes(self._session)
 
     async def prepare(self) -> None:
