@@ -231,7 +231,7 @@ class DiskLogs:
 
         If nothing was ever written under its name, no file is opened.
         """
-        identity = PartitionIdentity(topic, topic_id, partition)
+        identity = PartitionIdentity.checked(topic, topic_id, partition)
         log: PartitionLog | LazyLog
         if identity.directory_name in self._occupied or identity.key in self._strays:
             log = self._directory.open(topic, topic_id, partition)

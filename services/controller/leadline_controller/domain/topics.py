@@ -5,7 +5,6 @@ A request is validated completely before anything is written.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 
 from leadline_client.errors import (
@@ -15,12 +14,9 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_client.wire import NewTopic
+from leadline_common.names import MAX_TOPIC_NAME, is_topic_name
 from leadline_controller.domain.cluster import ClusterImage, TopicImage
 from leadline_controller.domain.placement import assign_replicas
-
-MAX_NAME_LENGTH = 249
-_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_RESERVED = frozenset({".", "..", "-"})
 
 
 def check_topic_name(name: str) -> None:
@@ -31,9 +27,9 @@ def check_topic_name(name: str) -> None:
             other than ASCII letters, digits, '.', '_' and '-'.
 
     """
-    if not _NAME.fullmatch(name) or name in _RESERVED:
+    if not is_topic_name(name):
         raise PolicyViolation(
-            f"topic name {name[:MAX_NAME_LENGTH]!r} is not allowed: 1 to {MAX_NAME_LENGTH} "
+            f"topic name {name[:MAX_TOPIC_NAME]!r} is not allowed: 1 to {MAX_TOPIC_NAME} "
             "characters of a-z, A-Z, 0-9, '.', '_', '-', and not '.', '..' or '-' alone"
         )
 

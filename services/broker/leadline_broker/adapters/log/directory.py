@@ -176,8 +176,13 @@ class LogDirectory:
         ]
 
     def open(self, topic: str, topic_id: str, partition: int) -> PartitionLog:
-        """Return the log of a replica, empty if there is none yet."""
-        identity = PartitionIdentity(topic, topic_id, partition)
+        """Return the log of a replica, empty if there is none yet.
+
+        Raises:
+            InvalidRequest: the topic's name or id cannot be a part of a path.
+
+        """
+        identity = PartitionIdentity.checked(topic, topic_id, partition)
         name = identity.directory_name
         if self._names.get(name) == identity.key:
             return self._logs[identity.key]

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
 from leadline_broker.adapters.log.checked_files import read_checked, write_checked
 from leadline_broker.adapters.log.errors import CorruptFile
+from leadline_client.errors import InvalidRequest
+from leadline_common.names import is_topic_id, is_topic_name
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -58,6 +61,18 @@ class PartitionIdentity:
     topic: str
     topic_id: str
     partition: int
+
+    @classmethod
+    def checked(cls, topic: str, topic_id: str, partition: int) -> Self:
+        """Return the identity of a partition whose names may be parts of paths.
+
+        Raises:
+            InvalidRequest: one may not.
+
+        """
+        if not is_topic_name(topic) or not is_topic_id(topic_id) or partition < 0:
+            raise InvalidRequest(f"no topic is named {topic!r} with id {topic_id!r}")
+        return cls(topic, topic_id, partition)
 
     @property
     def directory_name(self) -> str:
