@@ -22,6 +22,7 @@ from typing import Final
 
 from leadline_cli.java_runtime import find_java, package_directory
 from leadline_client.file_lock import FileLock, FileLockHeld
+from leadline_common.private_files import keep_files_private
 from leadline_common.tcp_ports import LOOPBACK
 
 TICK_TIME_MS: Final = 500
@@ -183,6 +184,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--tick-time-ms", type=int, default=TICK_TIME_MS)
     parser.add_argument("--member", type=EnsembleMember.decode, help="ID;ID=QUORUM:ELECTION,…")
     arguments = parser.parse_args(argv)
+    keep_files_private()
     config = ServerConfig(
         arguments.data_dir.resolve(), arguments.port, arguments.tick_time_ms, arguments.member
     )

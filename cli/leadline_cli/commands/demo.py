@@ -21,6 +21,7 @@ from leadline_cli.java_runtime import package_directory
 from leadline_cli.output import EXIT_REFUSED, EXIT_USAGE, console, print_line, print_problem
 from leadline_cli.supervisor import ClusterProblem, Supervisor
 from leadline_client.errors import LeadlineError
+from leadline_common.private_files import keep_files_private
 
 EXIT_TERMINATED: Final = 128 + signal.SIGTERM
 _DEFAULT_PACKAGE: Final = "pyspark"
@@ -36,6 +37,7 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the data directory.")] = False,
 ) -> None:
     """Stream a file through a cluster, kill its leaders meanwhile, then check every line."""
+    keep_files_private()
     source, lines = _read_lines(file)
     if not lines:
         print_problem(f"{source} has no lines to stream")

@@ -78,6 +78,7 @@ class ControllerSettings(ServiceSettings):
         "`sqlite:////var/lib/leadline/history.db` or `postgresql+psycopg://…`. Empty: the file "
         "`history.db` among this controller's files. `sqlite://` keeps it in memory only, which "
         "does not count as a stored copy of an audit entry.",
+        sensitive=True,
     )
     audit_retention_ms: int = setting(
         90 * 24 * 3_600_000,

@@ -50,6 +50,7 @@ def load_settings(
         _from_environment(environment),
         dict(flags),
     )
+    _refuse_secrets(flags)
     values: dict[str, Any] = {}
     for layer in layers:
         values |= {attribute_of(name): value for name, value in _by_own_names(layer).items()}
@@ -102,9 +103,21 @@ def _by_own_names(layer: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+def _refuse_secrets(flags: Mapping[str, str]) -> None:
+    """Refuse a password in a flag: everybody on the machine can read a process's arguments."""
+    for name, value in _by_own_names(flags).items():
+        if known_settings(topics=False)[name].sensitive and "@" in value:
+            raise SettingsError(
+                f"{name} has a password: set it by {ENV_PREFIX}{attribute_of(name).upper()} or in "
+                "the file of --config, because everybody can read the arguments of a process"
+            )
+
+
 def _first_problem(problem: ValidationError) -> str:
     first = problem.errors(include_url=False)[0]
     name = dotted(str(first["loc"][0]))
     if first["type"] == "missing":
         return f"{name} is required"
+    if known_settings(topics=False)[name].sensitive:
+        return f"{name}: {first['msg']}"
     return f"{name}: {first['msg']}, not {first['input']!r}"
