@@ -47,6 +47,7 @@ from leadline_client.errors.replication import (
     StaleIncarnation,
     StorageFailed,
     TopicIdMismatch,
+    UnknownControllerEpoch,
     UnknownLeaderEpoch,
     UnknownStaged,
 )
@@ -153,6 +154,7 @@ __all__ = [
     "TopicDeletionPending",
     "TopicIdMismatch",
     "Unauthorized",
+    "UnknownControllerEpoch",
     "UnknownGroup",
     "UnknownLeaderEpoch",
     "UnknownMember",

@@ -33,6 +33,12 @@ class StaleControllerEpoch(Refused):
     code = 40953
 
 
+class UnknownControllerEpoch(Refused):
+    """The command names a controller epoch that ZooKeeper does not have."""
+
+    code = 40991
+
+
 class StaleIncarnation(Refused):
     """The request is meant for, or comes from, another incarnation of the broker."""
 

@@ -26,13 +26,13 @@ class UnsupportedFormat(Refused):
 class Unauthorized(Refused):
     """Credentials are missing or wrong."""
 
-    code = 40101
+    code = 40150
 
 
 class Forbidden(Refused):
     """The caller's role does not allow this."""
 
-    code = 40301
+    code = 40350
 
 
 class ClusterChanged(Refused):
