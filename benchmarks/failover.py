@@ -34,10 +34,14 @@ from typing import Any
 import msgspec
 import uvloop
 
+from leadline_cli.credentials import Credentials
 from leadline_client.wire import NewTopic
 from leadline_common import rpc, znodes
 from leadline_common.clock import SystemClock
-from leadline_common.http.server import bind, serve
+from leadline_common.http.internal_listener import InternalListener
+from leadline_common.http.listeners import bind
+from leadline_common.http.server import serve
+from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.settings import ControllerSettings
 from leadline_common.zk import codec
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, MultiResults, Op, SetOp
@@ -58,6 +62,7 @@ from leadline_controller.runtime.topics.elections import ElectLeaders
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.support.embedded_zookeeper import EmbeddedZooKeeper
+from tests.support.services.identities import load_tls, new_credentials, tls_of
 
 SESSION_TIMEOUT_MS = 10_000
 BATCH = 1000
@@ -107,9 +112,11 @@ class AckingBroker:
             await send({"type": f"lifespan.{kind}.complete"})
 
 
-async def be_broker(broker_id: int, hosts: str) -> None:
+async def be_broker(broker_id: int, hosts: str, credentials: Credentials) -> None:
     """Register and serve until SIGTERM; then the session ends, as if the broker had died."""
     listener = bind("127.0.0.1", 0)
+    tls = load_tls(credentials, ServiceIdentity("broker", broker_id))
+    internal = InternalListener(bind("127.0.0.1", 0), tls)
     session = ZkSession()
     await session.start(hosts, SESSION_TIMEOUT_MS)
     for path in znodes.PERSISTENT_PATHS:
@@ -118,7 +125,13 @@ async def be_broker(broker_id: int, hosts: str) -> None:
     await session.ensure_path(path)
     _, stat = await session.get(path)
     registration = BrokerRegistration(
-        broker_id, "127.0.0.1", listener.port, listener.url, None, stat.version + 1
+        broker_id,
+        "127.0.0.1",
+        listener.port,
+        listener.url,
+        None,
+        stat.version + 1,
+        internal_url=internal.url,
     )
     data = znodes.encode_value(registration)
     await session.multi(
@@ -128,7 +141,7 @@ async def be_broker(broker_id: int, hosts: str) -> None:
         ]
     )
     print(READY, flush=True)
-    serving = asyncio.create_task(serve(AckingBroker(), listener))
+    serving = asyncio.create_task(serve(AckingBroker(), listener, internal=internal))
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     await session.close()
     serving.cancel()
@@ -140,6 +153,7 @@ async def broker_process(broker_id: int, hosts: str) -> AsyncIterator[Callable[[
     """Run a broker; yield what ends its session. The controller's loop is never held up."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, __file__, "--broker", str(broker_id), "--hosts", hosts),
+        *("--credentials", str(new_credentials().directory)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -241,7 +255,7 @@ class CountingBrokers(BrokerRpcClient):
     """A gateway that counts role commands and notes when the last was acknowledged."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(tls_of("controller", 1).client)
         self.reset()
 
     def reset(self) -> None:
@@ -250,11 +264,11 @@ class CountingBrokers(BrokerRpcClient):
         self.bytes = 0
         self.last_ack = 0.0
 
-    async def post(self, url: str, path: str, body: bytes, timeout_ms: int) -> bytes:
+    async def post(self, to: InternalAddress, path: str, body: bytes, timeout_ms: int) -> bytes:
         """Send, and count LeaderAndISR."""
-        answer = await super().post(url, path, body, timeout_ms)
+        answer = await super().post(to, path, body, timeout_ms)
         if path == rpc.LEADER_AND_ISR_PATH:
-            self.requests[url] = self.requests.get(url, 0) + 1
+            self.requests[to.url] = self.requests.get(to.url, 0) + 1
             self.bytes += len(body)
             self.last_ack = time.perf_counter()
         return answer
@@ -496,9 +510,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--broker", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--hosts", help=argparse.SUPPRESS)
+    parser.add_argument("--credentials", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.broker is not None:
-        uvloop.run(be_broker(options.broker, options.hosts))
+        uvloop.run(be_broker(options.broker, options.hosts, Credentials(options.credentials)))
         return
     with tempfile.TemporaryDirectory() as folder, EmbeddedZooKeeper(Path(folder)) as server:
         hosts = f"{server.hosts}/bench"

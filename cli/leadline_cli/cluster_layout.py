@@ -15,7 +15,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from leadline_cli.cluster_file import ClusterFile, Service
+from leadline_cli.credentials import credentials_in
 from leadline_cli.embedded_zookeeper import EnsembleMember, ServerConfig
+from leadline_common.identity import Kind, ServiceIdentity
 from leadline_common.tcp_ports import LOOPBACK, ReservedPorts
 
 DEFAULT_BROKERS = 3
@@ -99,6 +101,14 @@ class ClusterLayout:
         return (*self.controllers, *self.brokers, *self.coordinators)
 
     @property
+    def identities(self) -> tuple[ServiceIdentity, ...]:
+        """The services that prove their identity to the others."""
+        return (
+            *(ServiceIdentity("controller", one.id) for one in self.controllers),
+            *(ServiceIdentity("broker", one.id) for one in self.brokers),
+        )
+
+    @property
     def logs(self) -> Path:
         """The directory of the services' logs."""
         return self.data_dir / "logs"
@@ -135,7 +145,7 @@ def lay_out_cluster(
             _broker(number, ports, shared, root, _rack(options.racks, number, racks))
             for number in brokers
         ),
-        tuple(_service("coordinator", number, ports, shared) for number in coordinators),
+        tuple(_service("coordinator", number, ports, shared, root) for number in coordinators),
     )
 
 
@@ -224,19 +234,22 @@ def _zookeepers(
 
 def _controller(number: int, ports: _Ports, shared: Mapping[str, str], root: Path) -> ServiceSpec:
     """Specify a controller, whose files are in the data directory."""
-    return _service("controller", number, ports, {"data.dir": str(root), **shared})
+    return _service("controller", number, ports, {"data.dir": str(root), **shared}, root)
 
 
 def _service(
-    kind: str,
+    kind: Kind,
     number: int,
     ports: _Ports,
     shared: Mapping[str, str],
+    root: Path,
     log_dir: str | None = None,
     rack: str | None = None,
 ) -> ServiceSpec:
     port = ports.of(kind, number)
-    argv = service_command(kind, {**shared, f"{kind}.id": str(number), "listen.port": str(port)})
+    identity = ServiceIdentity(kind, number)
+    own = {f"{kind}.id": str(number), "listen.port": str(port)}
+    argv = service_command(kind, {**shared, **credentials_in(root).settings_of(identity), **own})
     url = f"http://{LOOPBACK}:{port}"
     imports = (SERVICE_MODULE, f"leadline_{kind}.main")
     return ServiceSpec(f"{kind}-{number}", number, url, argv, log_dir, rack, imports)
@@ -247,7 +260,7 @@ def _broker(
 ) -> ServiceSpec:
     log_dir = str(root / f"broker-{number}")
     settings = {**shared, "log.dir": log_dir, **({"broker.rack": rack} if rack else {})}
-    return _service("broker", number, ports, settings, log_dir, rack)
+    return _service("broker", number, ports, settings, root, log_dir, rack)
 
 
 def service_command(kind: str, settings: Mapping[str, str]) -> tuple[str, ...]:

@@ -45,6 +45,9 @@ SUBCOMMANDS: Final = {
     "configs": _Subcommand(
         "configs:app", "Show and change settings of the cluster, a broker or a topic."
     ),
+    "credentials": _Subcommand(
+        "credentials:app", "Make the certificates and users by which services prove who they are."
+    ),
     "audit": _Subcommand(
         "audit:audit", "List audit entries, newest first; with --json one entry per line."
     ),

@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from leadline_common.identity import UnusableCredentials
 from leadline_common.settings import (
     BrokerSettings,
     ControllerSettings,
@@ -41,6 +42,7 @@ def run_service(kind: str, pairs: Sequence[str], config: Path | None) -> None:
     Raises:
         SettingsError: a setting is unknown, missing or invalid; the message names it.
         CannotListen: the address is in use, or is not safe to listen on.
+        UnusableCredentials: a file cannot be used; the message names it.
 
     """
     settings = load_settings(
@@ -72,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     try:
         run_service(arguments.kind, arguments.set, arguments.config)
-    except (SettingsError, CannotListen) as problem:
+    except (SettingsError, CannotListen, UnusableCredentials) as problem:
         sys.stderr.write(f"{problem}\n")
         raise SystemExit(EXIT_USAGE) from None
 

@@ -29,6 +29,7 @@ from leadline_cli.cluster_layout import (
     ServiceSpec,
     lay_out_cluster,
 )
+from leadline_cli.credentials import UnusableAuthority, credentials_in
 from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.forked_child import ForkedChild, import_ahead
 from leadline_cli.processes import Child
@@ -92,6 +93,7 @@ class Supervisor:
         self._layout = self._lock_and_lay_out(self._options.data_dir)
         give_up = time.monotonic() + deadline_s
         RestartRequests(self.layout.data_dir).clear()
+        self._create_credentials()
         if self.layout.zookeeper_servers:
             report(f"starting ZooKeeper at {self.layout.zookeeper}")
         self._launch(self.layout.zookeeper_servers)
@@ -182,7 +184,7 @@ class Supervisor:
 
         """
         try:
-            data_dir.mkdir(parents=True, exist_ok=True)
+            data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = data_dir / SUPERVISOR_LOCK
             self._lock = FileLock.acquire(lock, blocking=False, write_pid=True)
             before = read_cluster_file(data_dir)
@@ -200,6 +202,23 @@ class Supervisor:
             return lay_out_cluster(self._options, before, self._ports)
         except PortTaken as problem:
             raise ClusterProblem(str(problem)) from problem
+
+    def _create_credentials(self) -> None:
+        """Make what the services need to prove their identity, unless it is there.
+
+        Raises:
+            ClusterProblem: the directory or its authority cannot be used.
+
+        """
+        credentials = credentials_in(self.layout.data_dir)
+        try:
+            credentials.create(self.layout.identities)
+        except UnusableAuthority as problem:
+            raise ClusterProblem(str(problem)) from None
+        except OSError as problem:
+            raise ClusterProblem(
+                f"cannot write to {credentials.directory} ({problem.strerror})"
+            ) from problem
 
     def _launch(self, services: tuple[ServiceSpec, ...]) -> None:
         for service in services:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
 
 import httpx
 import pytest
 import pytest_asyncio
 
 from leadline_client.wire import NewTopic
-from leadline_common import rpc
+from leadline_common import rpc, staged_copies
+from leadline_common.identity import ServiceIdentity
 from tests.support.bad_input.requests import (
     ADMINISTRATION,
     FETCH,
@@ -30,6 +32,24 @@ from tests.support.faults.scenario import running_cluster
 from tests.support.services.cluster import CALM, Cluster, wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SPEAKERS: Final[Mapping[str, ServiceIdentity]] = {
+    **dict.fromkeys(
+        (rpc.LEADER_AND_ISR_PATH, rpc.STOP_REPLICA_PATH, rpc.UPDATE_METADATA_PATH),
+        ServiceIdentity("controller", 1),
+    ),
+    **dict.fromkeys(
+        (
+            rpc.REPLICA_FETCH_PATH,
+            rpc.HEARTBEAT_PATH,
+            staged_copies.KEEP_STAGED_PATH,
+            staged_copies.DROP_STAGED_PATH,
+            staged_copies.READ_STAGED_PATH,
+        ),
+        ServiceIdentity("broker", 1),
+    ),
+}
+"""Who sends the requests to the internal listeners."""
 
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Certificates are not needed here, and loading them takes longer than a request."""
@@ -78,8 +98,12 @@ async def nothing_changed(cluster: Cluster, seen: list[Everything]) -> None:
 
 async def check(cluster: Cluster, door: str, bad: Bad, seen: list[Everything]) -> None:
     """Send a bad request to a service and look at the answer and at what is left."""
-    async with httpx.AsyncClient(trust_env=False, verify=NO_TLS) as http:
-        answer = await send(http, cluster.url(door), bad)
+    if bad.path in SPEAKERS:
+        speaker, options = SPEAKERS[bad.path], {"content": bad.content, "headers": bad.headers}
+        answer = await cluster.post_internally(door, bad.path, caller=speaker, **options)
+    else:
+        async with httpx.AsyncClient(trust_env=False, verify=NO_TLS) as http:
+            answer = await send(http, cluster.url(door), bad)
     assert answer.headers["content-type"].startswith("application/json"), answer.text
     body = answer.json()
     assert (answer.status_code, body["error_code"]) == (bad.status, bad.code), answer.text
@@ -143,7 +167,9 @@ async def test_orders_about_single_replicas_that_do_not_hold(
 ) -> None:
     """Rows are refused one by one, within an answer that is a success (rule R1)."""
     view = seen[-1].zookeeper
+    controller = int((await cluster.active_controller()).rpartition("-")[2])
     identity = {
+        "controller_id": controller,
         "controller_epoch": view.controller_epoch,
         "incarnation": view.brokers[2].incarnation,
     }
@@ -168,7 +194,13 @@ async def test_orders_about_single_replicas_that_do_not_hold(
         ),
     ]
     for path, content, code in orders:
-        answer = await cluster.post("broker-2", path, content=content, headers=JSON)
+        answer = await cluster.post_internally(
+            "broker-2",
+            path,
+            caller=ServiceIdentity("controller", controller),
+            content=content,
+            headers=JSON,
+        )
         assert answer.status_code == 200, answer.text
         assert answer.json()["codes"] == [[code]]
     await nothing_changed(cluster, seen)

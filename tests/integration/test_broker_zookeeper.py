@@ -11,7 +11,7 @@ import pytest
 from leadline_broker.adapters.zookeeper import ZkBrokerStore
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrWriteResult
-from leadline_broker.domain.state import Directories, PublishedState
+from leadline_broker.domain.state import Addresses, Directories, PublishedState
 from leadline_common import znodes
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
@@ -20,6 +20,7 @@ from tests.support.manual_clock import ManualClock
 from tests.support.services.zookeeper import SESSION_TIMEOUT_MS, until
 
 NAME = ("t", "id-1", 0)
+URLS = Addresses("http://127.0.0.1:1", "https://127.0.0.1:2")
 DISK = Directories("disk", {})
 
 
@@ -71,10 +72,10 @@ def proposal(
 
 async def test_each_registration_is_a_new_incarnation(zk: ZkSession, zk_chroot: str) -> None:
     async with store_of(1, zk_chroot) as store:
-        first = await store.register("http://127.0.0.1:1", "rack", {}, DISK)
+        first = await store.register(URLS, "rack", {}, DISK)
     assert await zk.exists(znodes.broker_id_path(1)) is None
     async with store_of(1, zk_chroot) as store:
-        second = await store.register("http://127.0.0.1:1", None, {}, DISK)
+        second = await store.register(URLS, None, {}, DISK)
         data, _ = await zk.get(znodes.broker_id_path(1))
 
     assert second.incarnation == first.incarnation + 1
@@ -88,7 +89,7 @@ async def test_defect_01_a_directory_keeps_its_epoch_and_another_one_gets_the_ne
     for directory in ("disk", "disk", "new disk", "disk", "third"):
         async with store_of(1, zk_chroot) as store:
             known = Directories(directory, {})
-            epochs.append(await store.register("http://127.0.0.1:1", None, {}, known))
+            epochs.append(await store.register(URLS, None, {}, known))
 
     assert [one.directory_epoch for one in epochs] == [1, 1, 2, 1, 3]
     assert [one.incarnation for one in epochs] == [1, 2, 3, 4, 5]
@@ -99,7 +100,7 @@ async def test_defect_01_a_lost_log_is_registered_with_an_epoch_of_its_own(
 ) -> None:
     lost = Directories("disk", {("id-1", 0): "lost", ("id-2", 3): "lost"})
     async with store_of(1, zk_chroot) as store:
-        await store.register("http://127.0.0.1:1", None, {}, lost)
+        await store.register(URLS, None, {}, lost)
         data, _ = await zk.get(znodes.broker_id_path(1))
 
     broker = znodes.decode_broker(data)
@@ -109,7 +110,7 @@ async def test_defect_01_a_lost_log_is_registered_with_an_epoch_of_its_own(
 
 async def test_a_registration_shows_what_the_broker_was_told(zk: ZkSession, zk_chroot: str) -> None:
     async with store_of(1, zk_chroot) as store:
-        await store.register("http://127.0.0.1:1", None, {"log.dir": "/logs"}, DISK)
+        await store.register(URLS, None, {"log.dir": "/logs"}, DISK)
 
         data, _ = await zk.get(znodes.broker_id_path(1))
 
@@ -121,10 +122,10 @@ async def test_what_a_dead_process_left_behind_is_replaced_at_once(
 ) -> None:
     notified = Notifications()
     async with store_of(1, zk_chroot, notified) as left_behind:
-        first = await left_behind.register("http://127.0.0.1:1", None, {}, DISK)
+        first = await left_behind.register(Addresses("http://127.0.0.1:1"), None, {}, DISK)
         assert await left_behind.registration() == "ours"
         async with store_of(1, zk_chroot) as store:
-            second = await store.register("http://127.0.0.1:2", None, {}, DISK)
+            second = await store.register(Addresses("http://127.0.0.1:2"), None, {}, DISK)
 
             data, _ = await zk.get(znodes.broker_id_path(1))
             assert second.incarnation == first.incarnation + 1
@@ -138,7 +139,7 @@ async def test_a_shrink_keeps_all_else_and_leaves_an_audit_entry(
     zk: ZkSession, zk_chroot: str
 ) -> None:
     async with store_of(1, zk_chroot) as store:
-        await store.register("http://127.0.0.1:1", None, {}, DISK)
+        await store.register(URLS, None, {}, DISK)
 
         outcome = await store.write_isrs([(NAME, proposal(1, 2))])
 
@@ -161,7 +162,7 @@ async def test_a_write_from_an_old_view_changes_nothing(
     zk: ZkSession, zk_chroot: str, stale: IsrProposal
 ) -> None:
     async with store_of(1, zk_chroot) as store:
-        await store.register("http://127.0.0.1:1", None, {}, DISK)
+        await store.register(URLS, None, {}, DISK)
 
         assert await store.write_isrs([(NAME, stale)]) == [(IsrWriteResult.CONFLICT, -1)]
 
@@ -172,7 +173,7 @@ async def test_a_recreated_topic_is_not_written_for_the_old_one(
     zk: ZkSession, zk_chroot: str
 ) -> None:
     async with store_of(1, zk_chroot) as store:
-        await store.register("http://127.0.0.1:1", None, {}, DISK)
+        await store.register(URLS, None, {}, DISK)
         old = ("t", "another-id", 0)
 
         assert await store.write_isrs([(old, proposal(1))]) == [(IsrWriteResult.CONFLICT, -1)]
@@ -181,8 +182,8 @@ async def test_a_recreated_topic_is_not_written_for_the_old_one(
 
 async def test_a_succeeded_incarnation_writes_nothing(zk: ZkSession, zk_chroot: str) -> None:
     async with store_of(1, zk_chroot) as zombie, store_of(1, zk_chroot) as store:
-        await zombie.register("http://127.0.0.1:1", None, {}, DISK)
-        await store.register("http://127.0.0.1:1", None, {}, DISK)
+        await zombie.register(Addresses("http://127.0.0.1:1"), None, {}, DISK)
+        await store.register(URLS, None, {}, DISK)
 
         assert await zombie.write_isrs([(NAME, proposal(1))]) == [(IsrWriteResult.CONFLICT, -1)]
         assert await store.write_isrs([(NAME, proposal(1))]) == [(IsrWriteResult.COMMITTED, 1)]
@@ -193,15 +194,15 @@ async def test_a_joiner_must_be_live_in_the_counted_incarnation(
 ) -> None:
     refused = [(IsrWriteResult.JOINER_REFUSED, -1)]
     async with store_of(1, zk_chroot) as store:
-        await store.register("http://127.0.0.1:1", None, {}, DISK)
+        await store.register(URLS, None, {}, DISK)
         async with store_of(2, zk_chroot) as follower:
-            counted = (await follower.register("http://127.0.0.1:2", None, {}, DISK)).incarnation
+            counted = (await follower.register(URLS, None, {}, DISK)).incarnation
             grown = proposal(1, 2, joiners=((2, counted),))
             other = proposal(1, 2, joiners=((2, counted + 1),))
             assert await store.write_isrs([(NAME, other)]) == refused
         assert await store.write_isrs([(NAME, grown)]) == refused
         async with store_of(2, zk_chroot) as follower:
-            counted = (await follower.register("http://127.0.0.1:2", None, {}, DISK)).incarnation
+            counted = (await follower.register(URLS, None, {}, DISK)).incarnation
             assert await store.write_isrs([(NAME, grown)]) == refused
             grown = proposal(1, 2, joiners=((2, counted),))
             assert await store.write_isrs([(NAME, grown)]) == [(IsrWriteResult.COMMITTED, 1)]
@@ -210,8 +211,8 @@ async def test_a_joiner_must_be_live_in_the_counted_incarnation(
 async def test_a_joiner_must_be_assigned(zk: ZkSession, zk_chroot: str) -> None:
     """It was removed by a reassignment, which the leader has not heard of (rule R13)."""
     async with store_of(1, zk_chroot) as store, store_of(4, zk_chroot) as removed:
-        await store.register("http://127.0.0.1:1", None, {}, DISK)
-        counted = (await removed.register("http://127.0.0.1:4", None, {}, DISK)).incarnation
+        await store.register(URLS, None, {}, DISK)
+        counted = (await removed.register(URLS, None, {}, DISK)).incarnation
         grown = proposal(1, 2, 3, 4, joiners=((4, counted),))
 
         assert await store.write_isrs([(NAME, grown)]) == [(IsrWriteResult.CONFLICT, -1)]

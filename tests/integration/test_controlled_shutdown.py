@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import httpx
 import msgspec
+import pytest
 
+from leadline_client.errors import BrokerFenced, StaleIncarnation
 from leadline_common import rpc, znodes
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
@@ -14,27 +13,26 @@ from leadline_controller.runtime.channel.dispatcher import MISMATCHES_BEFORE_GRA
 from tests.integration.test_controller_spine import audit, beat
 from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import RecordingBroker, RunningController, read_state
+from tests.support.services.identities import call_as
 from tests.support.services.zookeeper import until
 
 
 async def ask_to_stop(
     controller: RunningController, broker: RecordingBroker, incarnation: int | None = None
-) -> httpx.Response:
+) -> rpc.ControlledShutdownResponse:
     known = broker.incarnation if incarnation is None else incarnation
     request = rpc.ControlledShutdownRequest(broker.id, known, "test")
-    return await controller.http.post(
-        rpc.CONTROLLED_SHUTDOWN_PATH,
-        content=msgspec.json.encode(request),
-        headers={"Content-Type": rpc.JSON},
+    answer = await call_as(
+        broker.identity, controller.internal_address, rpc.CONTROLLED_SHUTDOWN_PATH, request
     )
+    return msgspec.json.decode(answer, type=rpc.ControlledShutdownResponse)
 
 
-async def request_shutdown(controller: RunningController, broker: RecordingBroker) -> list[Any]:
+async def request_shutdown(
+    controller: RunningController, broker: RecordingBroker
+) -> list[tuple[str, int]]:
     """Request the controlled shutdown of a broker; return the partitions that it still leads."""
-    answer = await ask_to_stop(controller, broker)
-    assert answer.status_code == 200, answer.text
-    remaining: list[Any] = answer.json()["remaining"]
-    return remaining
+    return (await ask_to_stop(controller, broker)).remaining
 
 
 async def state_changes(session: ZkSession) -> int:
@@ -67,7 +65,7 @@ async def test_what_nobody_else_can_lead_is_answered_and_goes_on(
 ) -> None:
     controller = await rig.up(brokers=2)
     await create(controller, replica_assignment={"0": [1], "1": [2]})
-    assert await request_shutdown(controller, rig.brokers[1]) == [["orders", 0]]
+    assert await request_shutdown(controller, rig.brokers[1]) == [("orders", 0)]
     state = await read_state(zk_session, "orders", 0)
     assert (state.leader, state.leader_epoch) == (1, 0)
     assert ("orders", 0) in rig.brokers[1].roles
@@ -115,9 +113,10 @@ async def test_an_unknown_incarnation_is_refused(rig: Rig, zk_session: ZkSession
     controller = await rig.up(brokers=2)
     await create(controller, replica_assignment={"0": [1, 2]})
     broker = rig.brokers[1]
-    older = await ask_to_stop(controller, broker, broker.incarnation - 1)
-    newer = await ask_to_stop(controller, broker, broker.incarnation + 1)
-    assert [older.json()["error_code"], newer.json()["error_code"]] == [40954, 50353]
+    with pytest.raises(StaleIncarnation):
+        await ask_to_stop(controller, broker, broker.incarnation - 1)
+    with pytest.raises(BrokerFenced):
+        await ask_to_stop(controller, broker, broker.incarnation + 1)
     assert (await read_state(zk_session, "orders", 0)).leader == 1
 
 

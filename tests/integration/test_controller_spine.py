@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
-from leadline_common import rpc, znodes
+from leadline_common import znodes
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import AuditEntry, TopicAssignment
@@ -24,12 +22,7 @@ async def audit(session: ZkSession) -> list[AuditEntry]:
 
 async def beat(controller: RunningController, broker: RecordingBroker, **changes: Any) -> None:
     """Send what a broker says of itself."""
-    answer = await controller.http.post(
-        rpc.HEARTBEAT_PATH,
-        content=msgspec.json.encode(broker.heartbeat(**changes)),
-        headers={"Content-Type": rpc.JSON},
-    )
-    assert answer.status_code == 200, answer.text
+    await controller.heartbeat(broker.heartbeat(**changes))
 
 
 async def test_a_topic_is_created_and_every_broker_has_it(rig: Rig, zk_session: ZkSession) -> None:

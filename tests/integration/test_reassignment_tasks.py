@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -40,13 +39,7 @@ async def beat(
     controller: RunningController, broker: RecordingBroker, **changes: Any
 ) -> rpc.HeartbeatResponse:
     """Send what a broker says of itself, and return the answer."""
-    answer = await controller.http.post(
-        rpc.HEARTBEAT_PATH,
-        content=msgspec.json.encode(broker.heartbeat(**changes)),
-        headers={"Content-Type": rpc.JSON},
-    )
-    assert answer.status_code == 200, answer.text
-    return msgspec.json.decode(answer.content, type=rpc.HeartbeatResponse)
+    return await controller.heartbeat(broker.heartbeat(**changes))
 
 
 async def replicas(session: ZkSession, number: int = 0) -> tuple[int, ...]:

@@ -14,7 +14,8 @@ from typing import Any, Self
 
 import msgspec
 
-from leadline_common import rpc, znodes
+from leadline_client.errors import NoController
+from leadline_common import znodes
 from leadline_common.zk.errors import MultiFailed
 from leadline_common.zk.ops import SetOp
 from leadline_common.zk.session import ZkSession
@@ -81,12 +82,8 @@ async def catch_up(
         if not rig.brokers[leader].is_registered:
             continue
         beat = rig.brokers[leader].heartbeat(isr_changes=changed)
-        answer = await controller.http.post(
-            rpc.HEARTBEAT_PATH,
-            content=msgspec.json.encode(beat),
-            headers={"Content-Type": rpc.JSON},
-        )
-        assert answer.status_code in (200, 503), answer.text
+        with contextlib.suppress(NoController):
+            await controller.heartbeat(beat)
     return [name for changed in grown.values() for name in changed]
 
 

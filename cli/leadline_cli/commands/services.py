@@ -10,6 +10,7 @@ import typer
 from leadline_cli import embedded_zookeeper
 from leadline_cli.output import EXIT_USAGE, print_note, print_problem
 from leadline_cli.service import run_service
+from leadline_common.identity import UnusableCredentials
 from leadline_common.settings import SettingsError
 from leadline_common.tcp_ports import CannotListen, free_port
 
@@ -50,6 +51,6 @@ def coordinator(pairs: Pairs = None, config: Config = None) -> None:
 def _run(kind: str, pairs: list[str] | None, config: Path | None) -> None:
     try:
         run_service(kind, pairs or (), config)
-    except (SettingsError, CannotListen) as problem:
+    except (SettingsError, CannotListen, UnusableCredentials) as problem:
         print_problem(str(problem))
         raise typer.Exit(EXIT_USAGE) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Final
 
 import typer
@@ -24,6 +24,7 @@ from leadline_cli.output import (
 )
 from leadline_cli.service import split_pairs
 from leadline_cli.supervisor import ClusterProblem, Supervisor
+from leadline_common.private_files import keep_files_private
 from leadline_common.settings import (
     BrokerSettings,
     ControllerSettings,
@@ -35,6 +36,7 @@ from leadline_common.settings import (
 _ONE_EACH: Final = (
     "each service gets its own (see cluster.json); to choose it, run the service alone"
 )
+_MADE: Final = "`leadline up` makes it below --data-dir"
 _FIXED: Final = {
     "zookeeper.connect": "use --zookeeper",
     "listen.host": "`leadline up` listens on 127.0.0.1",
@@ -44,6 +46,11 @@ _FIXED: Final = {
     "controller.id": _ONE_EACH,
     "coordinator.id": _ONE_EACH,
     "advertised.url": _ONE_EACH,
+    "internal.listen.port": _ONE_EACH,
+    "internal.advertised.url": _ONE_EACH,
+    "internal.certificate.file": _MADE,
+    "internal.ca.file": _MADE,
+    "zookeeper.credentials.file": _MADE,
 }
 """Settings that `--set` cannot change, and why."""
 
@@ -87,12 +94,8 @@ def up(
     ] = False,
 ) -> None:
     """Run a cluster until Ctrl-C; the same directory resumes the same cluster."""
-    try:
-        settings = split_pairs(pairs or ())
-        _check_names(settings)
-    except SettingsError as problem:
-        print_problem(str(problem))
-        raise typer.Exit(EXIT_USAGE) from None
+    keep_files_private()
+    settings = _checked(pairs or ())
     options = ClusterOptions(
         data_dir,
         brokers,
@@ -108,6 +111,16 @@ def up(
     except ClusterProblem as problem:
         print_problem(str(problem))
         raise typer.Exit(EXIT_REFUSED) from None
+
+
+def _checked(pairs: Sequence[str]) -> dict[str, str]:
+    try:
+        settings = split_pairs(pairs)
+        _check_names(settings)
+    except SettingsError as problem:
+        print_problem(str(problem))
+        raise typer.Exit(EXIT_USAGE) from None
+    return settings
 
 
 def _check_names(settings: dict[str, str]) -> None:

@@ -63,20 +63,22 @@ class TopicRows(msgspec.Struct, array_like=True, frozen=True):
 
 
 class BrokerRow(msgspec.Struct, array_like=True, frozen=True):
-    """A live broker."""
+    """A live broker. Clients call it at `url`, other services at `internal_url`."""
 
     id: int
     url: str
     rack: str | None
     incarnation: int
+    internal_url: str = ""
 
 
 class ControllerRow(msgspec.Struct, array_like=True, frozen=True):
-    """The active controller."""
+    """The active controller. Clients call it at `url`, brokers at `internal_url`."""
 
     id: int
     url: str
     epoch: int
+    internal_url: str = ""
 
 
 class LeaderAndIsrRequest(msgspec.Struct, frozen=True):

@@ -168,7 +168,8 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
 
     `settings` are its explicit static settings, which other services show. `directory_id` and
     `directory_epoch` identify its log directory, and `replica_epochs` has the epochs of the
-    replicas whose logs were lost within it, by topic id and partition (rule R17).
+    replicas whose logs were lost within it, by topic id and partition (rule R17). Other services
+    call it at `internal_url`, clients at `url`.
     """
 
     id: int
@@ -182,6 +183,7 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     directory_id: str = ""
     directory_epoch: int = FIRST_DIRECTORY_EPOCH
     replica_epochs: Mapping[str, Mapping[int, int]] = {}
+    internal_url: str = ""
 
     def epoch_of(self, topic_id: str, partition: int) -> int:
         """Return the directory epoch of one of its replicas (rule R17)."""
@@ -201,12 +203,16 @@ class BrokerEpoch(msgspec.Struct, frozen=True):
 
 
 class ControllerRegistration(msgspec.Struct, frozen=True):
-    """The active controller, in `/controller`; `timestamp` is in Unix ms."""
+    """The active controller, in `/controller`; `timestamp` is in Unix ms.
+
+    Brokers call it at `internal_url`, clients at `url`.
+    """
 
     id: int
     url: str
     timestamp: int
     extra: Mapping[str, Any] | None = None
+    internal_url: str = ""
 
 
 class StateChange(msgspec.Struct, array_like=True, frozen=True, gc=False):

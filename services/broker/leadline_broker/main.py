@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import ssl
 from contextlib import suppress
 from random import Random
 from typing import Final
@@ -14,14 +15,19 @@ from leadline_broker.adapters.disk import DiskLogs
 from leadline_broker.adapters.peers import HttpPeers
 from leadline_broker.adapters.zookeeper import ZkBrokerStore
 from leadline_broker.api.app import build_app
+from leadline_broker.domain.state import Addresses
 from leadline_broker.runtime.broker import Broker
 from leadline_common.clock import Clock, SystemClock
 from leadline_common.http.app import ServiceApp
-from leadline_common.http.server import Listener, bind, serve
+from leadline_common.http.internal_listener import InternalListener, bind_internal
+from leadline_common.http.listeners import Listener, bind
 from leadline_common.http.server import run as run_on_loop
+from leadline_common.http.server import serve
 from leadline_common.logs import configure_logging
 from leadline_common.metrics import Metrics
+from leadline_common.private_files import keep_files_private
 from leadline_common.settings import BrokerSettings
+from leadline_common.zk.login import login_of
 
 logger = structlog.get_logger(__name__)
 
@@ -29,8 +35,16 @@ _COLLECT_AFTER: Final = 50_000
 """The first threshold of the garbage collector: passes over 10,000 replicas are slow."""
 
 
-def build_broker(settings: BrokerSettings, metrics: Metrics, clock: Clock) -> Broker:
-    """Return a broker that is not started; nothing is opened or contacted."""
+def build_broker(
+    settings: BrokerSettings,
+    metrics: Metrics,
+    clock: Clock,
+    tls: ssl.SSLContext | None = None,
+) -> Broker:
+    """Return a broker that is not started; nothing is opened or contacted.
+
+    `tls` has its certificate, without which it cannot call other services.
+    """
     return Broker(
         settings,
         store=ZkBrokerStore(
@@ -38,8 +52,9 @@ def build_broker(settings: BrokerSettings, metrics: Metrics, clock: Clock) -> Br
             settings.zookeeper_connect,
             settings.zookeeper_session_timeout_ms,
             clock,
+            login_of(settings),
         ),
-        peers=HttpPeers(),
+        peers=HttpPeers(tls),
         open_logs=lambda cluster_id: DiskLogs(settings, cluster_id),
         clock=clock,
         metrics=metrics,
@@ -62,29 +77,40 @@ def run(settings: BrokerSettings) -> None:
         SystemExit: with 1 if the broker failed.
 
     """
+    keep_files_private()
     configure_logging(
         "broker", settings.broker_id, level=settings.log_level, form=settings.log_format
     )
     listener = bind(settings.listen_host, settings.listen_port)
+    internal = bind_internal(settings)
     gc.set_threshold(_COLLECT_AFTER, 20, 50)
-    run_on_loop(_run(settings, listener))
+    run_on_loop(_run(settings, listener, internal))
 
 
-async def _run(settings: BrokerSettings, listener: Listener) -> None:
+async def _run(settings: BrokerSettings, listener: Listener, internal: InternalListener) -> None:
     """Serve, join the cluster, and shut down cleanly.
 
     The broker listens before it registers, because the controller sends its grant at once. On
     shutdown it serves until its leaders have moved to other brokers.
     """
     metrics, clock = Metrics(), SystemClock()
-    broker = build_broker(settings, metrics, clock)
+    broker = build_broker(settings, metrics, clock, internal.tls.client)
     app = build_app(
         broker, request_max_bytes=settings.request_max_bytes, metrics=metrics, clock=clock
     )
     serving = asyncio.create_task(
-        serve(app, listener, hand_over=broker.controlled_shutdown, stopping=broker.stop_serving)
+        serve(
+            app,
+            listener,
+            hand_over=broker.controlled_shutdown,
+            stopping=broker.stop_serving,
+            internal=internal,
+        )
     )
-    joining = asyncio.create_task(_join(broker, settings.advertised_url or listener.url))
+    addresses = Addresses(
+        settings.advertised_url or listener.url, settings.internal_advertised_url or internal.url
+    )
+    joining = asyncio.create_task(_join(broker, addresses))
     try:
         await asyncio.wait({serving, joining}, return_when=asyncio.FIRST_COMPLETED)
         failure = joining.exception() if joining.done() else None
@@ -100,9 +126,9 @@ async def _run(settings: BrokerSettings, listener: Listener) -> None:
         await broker.close()
 
 
-async def _join(broker: Broker, url: str) -> None:
+async def _join(broker: Broker, addresses: Addresses) -> None:
     """Start the broker, then wait until it fails."""
-    await broker.start(url)
+    await broker.start(addresses)
     gc.collect()
     gc.freeze()
     await broker.failed()

@@ -12,10 +12,15 @@ from pathlib import Path
 
 from leadline_common.clock import SystemClock
 from leadline_common.http.app import ServiceApp
-from leadline_common.http.server import bind, serve
+from leadline_common.http.internal_listener import bind_internal
+from leadline_common.http.listeners import bind
 from leadline_common.http.server import run as run_loop
+from leadline_common.http.server import serve
+from leadline_common.identity import InternalAddress
 from leadline_common.logs import configure_logging
+from leadline_common.private_files import keep_files_private
 from leadline_common.settings import ControllerSettings
+from leadline_common.zk.login import login_of
 from leadline_controller.adapters.brokers import BrokerRpcClient
 from leadline_controller.adapters.history.database import url_of
 from leadline_controller.adapters.history.store import SqlHistory
@@ -36,6 +41,7 @@ _GC_THRESHOLD = 50_000
 
 def run(settings: ControllerSettings) -> None:
     """Run a controller until SIGTERM or SIGINT; it resigns before it ends."""
+    keep_files_private()
     configure_logging(
         "controller", settings.controller_id, level=settings.log_level, form=settings.log_format
     )
@@ -45,14 +51,16 @@ def run(settings: ControllerSettings) -> None:
 
 async def _main(settings: ControllerSettings) -> None:
     listener = bind(settings.listen_host, settings.listen_port)
-    gateway = BrokerRpcClient()
+    internal = bind_internal(settings)
+    gateway = BrokerRpcClient(internal.tls.client)
     history = SqlHistory(_history_url(settings))
     url = settings.advertised_url or listener.url
     leadership, service = _build(settings, url, gateway, history)
+    leadership.internal_url = settings.internal_advertised_url or internal.url
     app = build_app(service, leadership.metrics, settings.request_max_bytes)
     election = asyncio.create_task(leadership.run(), name="leader-election")
     try:
-        await serve(app, listener, stopping=service.stopping)
+        await serve(app, listener, stopping=service.stopping, internal=internal)
     finally:
         election.cancel()
         await asyncio.gather(election, return_exceptions=True)
@@ -69,8 +77,10 @@ def _history_url(settings: ControllerSettings) -> str:
 def _build(
     settings: ControllerSettings, url: str, gateway: CommandGateway, history: AuditHistory
 ) -> tuple[ControllerLeadership, ControllerService]:
+    credentials = login_of(settings)
+
     async def open_store() -> ControllerStore:
-        store = ControllerZkStore()
+        store = ControllerZkStore(credentials)
         await store.start(settings.zookeeper_connect, settings.zookeeper_session_timeout_ms)
         return store
 
@@ -160,7 +170,7 @@ def _add_gauges(leadership: ControllerLeadership) -> None:
 class _NoBrokers:
     """The gateway of an application that only serves its documentation."""
 
-    async def post(self, url: str, path: str, body: bytes, timeout_ms: int) -> bytes:
+    async def post(self, to: InternalAddress, path: str, body: bytes, timeout_ms: int) -> bytes:
         """Refuse."""
         raise NotImplementedError
 

@@ -9,10 +9,13 @@ from typing import Any, Final
 
 from leadline_common.clock import SystemClock
 from leadline_common.http.app import ServiceApp
-from leadline_common.http.server import bind, serve
+from leadline_common.http.listeners import bind
 from leadline_common.http.server import run as run_loop
+from leadline_common.http.server import serve
 from leadline_common.logs import configure_logging
+from leadline_common.private_files import keep_files_private
 from leadline_common.settings import CoordinatorSettings
+from leadline_common.zk.login import login_of
 from leadline_coordinator.adapters.brokers import HttpBrokerClient
 from leadline_coordinator.adapters.zk_store import ZkCoordinatorStore
 from leadline_coordinator.api.app import VERSION, build_app
@@ -28,6 +31,7 @@ MAX_FRAME_BYTES: Final = 1024 * 1024
 
 def run(settings: CoordinatorSettings) -> None:
     """Run a coordinator until SIGTERM or SIGINT; it then resigns and ends."""
+    keep_files_private()
     configure_logging(
         "coordinator", settings.coordinator_id, level=settings.log_level, form=settings.log_format
     )
@@ -56,8 +60,10 @@ async def _main(settings: CoordinatorSettings) -> None:
 def _build(
     settings: CoordinatorSettings, url: str, brokers: BrokerClient
 ) -> tuple[CoordinatorElector, CoordinatorService]:
+    credentials = login_of(settings)
+
     async def open_store() -> CoordinatorStore:
-        store = ZkCoordinatorStore()
+        store = ZkCoordinatorStore(credentials)
         await store.start(settings.zookeeper_connect, settings.zookeeper_session_timeout_ms)
         return store
 

@@ -243,7 +243,7 @@ def update_metadata(epoch: int) -> bytes:
     """Return metadata that broker 2 must not serve."""
     return msgspec.json.encode(
         rpc.UpdateMetadataRequest(
-            "cluster", rpc.ControllerRow(9, "http://x", epoch), 2, 1, 10**9, 0, True, "test", [], []
+            "cluster", rpc.ControllerRow(1, "http://x", epoch), 2, 1, 10**9, 0, True, "test", [], []
         )
     )
 

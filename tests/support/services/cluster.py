@@ -16,18 +16,26 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import httpx
+import msgspec
 
 from leadline_cli.cluster_file import ClusterFile, Service, read_cluster_file
 from leadline_cli.cluster_layout import ClusterOptions, ServiceSpec
+from leadline_cli.credentials import Credentials, credentials_in
 from leadline_cli.processes import Child
 from leadline_cli.supervisor import Supervisor
 from leadline_client.client import AsyncClient
 from leadline_client.retry import RetryPolicy
+from leadline_common import znodes
+from leadline_common.identity import ServiceIdentity
+from leadline_common.zk.credentials import ZkCredentials
+from leadline_common.zk.session import ZkSession
+from tests.support.services.identities import load_tls
 
 T = TypeVar("T")
 DEADLINE_S = 60.0
@@ -177,6 +185,46 @@ class Cluster:
     async def request(self, method: str, name: str, path: str, **arguments: Any) -> httpx.Response:
         """Send any other request to a service."""
         return await self._http.request(method, self.url(name) + path, **arguments)
+
+    # -- what only services and operators may do --------------------------------
+
+    @property
+    def credentials(self) -> Credentials:
+        """The credentials that the cluster's services use."""
+        return credentials_in(self.data_dir)
+
+    @asynccontextmanager
+    async def zookeeper(self, *, as_operator: bool = True) -> AsyncIterator[ZkSession]:
+        """Open a session as the cluster's operator, or as nobody."""
+        login = self.credentials.zookeeper_operator.read_text().strip()
+        session = ZkSession(credentials=ZkCredentials.of(login) if as_operator else None)
+        await session.start(self.file.zookeeper, 10_000)
+        try:
+            yield session
+        finally:
+            await session.close()
+
+    async def internal_url(self, name: str) -> str:
+        """Return the URL of the internal listener of a broker, or of the active controller."""
+        kind, _, number = name.rpartition("-")
+        path = znodes.CONTROLLER if kind == "controller" else znodes.broker_id_path(int(number))
+        async with self.zookeeper(as_operator=False) as session:
+            data, _ = await session.get(path)
+        return str(msgspec.json.decode(data)["internal_url"])
+
+    async def post_internally(
+        self, name: str, path: str, *, caller: ServiceIdentity, **arguments: Any
+    ) -> httpx.Response:
+        """POST to the internal listener of a service with the certificate of `caller`."""
+        kind, _, number = name.rpartition("-")
+        service = ServiceIdentity("controller" if kind == "controller" else "broker", int(number))
+        tls = load_tls(self.credentials, caller).client
+        async with httpx.AsyncClient(trust_env=False, timeout=5, verify=tls) as http:
+            return await http.post(
+                await self.internal_url(name) + path,
+                extensions={"sni_hostname": service.host_name},
+                **arguments,
+            )
 
     async def leader_of(self, topic: str, partition: int, *, not_in: Sequence[str] = ()) -> str:
         """Return the name of a partition's leader, waiting for one outside `not_in`."""

@@ -18,7 +18,10 @@ from starlette.routing import Route
 
 from leadline_common import rpc, znodes
 from leadline_common.clock import SystemClock
-from leadline_common.http.server import Listener, bind
+from leadline_common.http.internal_listener import InternalListener
+from leadline_common.http.listeners import Listener, bind
+from leadline_common.http.tls import InternalProtocol, InternalTls
+from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.settings import ControllerSettings
 from leadline_common.zk.errors import NodeExists
 from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp
@@ -34,15 +37,28 @@ from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.leadership import ControllerDependencies, ControllerLeadership
 from leadline_controller.runtime.ports import ControllerStore
 from leadline_controller.runtime.service import ControllerService
+from tests.support.services.identities import call_as, tls_of
 from tests.support.services.zookeeper import until
 
 SESSION_TIMEOUT_MS = 4000
 
 
 @contextlib.asynccontextmanager
-async def served(app: Any, listener: Listener) -> AsyncIterator[None]:
-    """Serve an application in this loop for the length of the `with` statement."""
-    config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+async def served(
+    app: Any, listener: Listener, tls: InternalTls | None = None
+) -> AsyncIterator[None]:
+    """Serve an application in this loop for the length of the `with` statement.
+
+    With `tls`, the listener is an internal one.
+    """
+    config = uvicorn.Config(
+        app,
+        http=InternalProtocol if tls else "auto",
+        ssl_context_factory=(lambda *_: tls.server) if tls else None,
+        log_config=None,
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+    )
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # not ours to take
     task = asyncio.create_task(server.serve(sockets=[listener.socket]))
@@ -84,8 +100,16 @@ class RecordingBroker:
         self._stack = contextlib.AsyncExitStack()
 
     @property
+    def tls(self) -> InternalTls:
+        return tls_of("broker", self.id)
+
+    @property
+    def identity(self) -> ServiceIdentity:
+        return ServiceIdentity("broker", self.id)
+
+    @property
     def url(self) -> str:
-        return self._listener.url
+        return InternalListener(self._listener, self.tls).url
 
     @property
     def is_registered(self) -> bool:
@@ -97,7 +121,8 @@ class RecordingBroker:
             Route(rpc.STOP_REPLICA_PATH, self._on_stop, methods=["POST"]),
             Route(rpc.UPDATE_METADATA_PATH, self._on_metadata, methods=["POST"]),
         ]
-        await self._stack.enter_async_context(served(Starlette(routes=routes), self._listener))
+        app = Starlette(routes=routes)
+        await self._stack.enter_async_context(served(app, self._listener, self.tls))
         await self.register()
 
     async def register(self) -> None:
@@ -112,7 +137,13 @@ class RecordingBroker:
         _, stat = await session.get(epoch_path)
         self.incarnation = stat.version + 1
         registration = BrokerRegistration(
-            self.id, "127.0.0.1", self._listener.port, self.url, self.rack, self.incarnation
+            self.id,
+            "127.0.0.1",
+            self._listener.port,
+            self.url,
+            self.rack,
+            self.incarnation,
+            internal_url=self.url,
         )
         await session.multi(
             [
@@ -243,7 +274,9 @@ class RunningController:
         } | settings
         self.settings = ControllerSettings.model_validate(options)
         self.listener = bind("127.0.0.1", 0)
-        self.gateway = BrokerRpcClient()
+        tls = tls_of("controller", controller_id)
+        self._internal = InternalListener(bind("127.0.0.1", 0), tls)
+        self.gateway = BrokerRpcClient(tls.client)
         self.stores: list[ControllerZkStore] = []
         self._hosts = hosts
         self._store_type = store_type
@@ -262,6 +295,7 @@ class RunningController:
         self.leadership = ControllerLeadership(
             self.settings, url, dependencies, metrics, self.replicator
         )
+        self.leadership.internal_url = self._internal.url
         self.service = ControllerService(self.leadership)
         self.app = build_app(self.service, self.leadership.metrics, 16 * 1024 * 1024)
         self.http = httpx.AsyncClient(base_url=self.listener.url, timeout=60)
@@ -276,6 +310,8 @@ class RunningController:
 
     async def start(self) -> None:
         await self._stack.enter_async_context(served(self.app, self.listener))
+        internal = self._internal
+        await self._stack.enter_async_context(served(self.app, internal.listener, internal.tls))
         self.resume()
 
     def resume(self) -> None:
@@ -295,6 +331,23 @@ class RunningController:
         await self.app.forwarder.close()
         await self.gateway.close()
         await self.replicator.history.close()
+
+    @property
+    def internal_address(self) -> InternalAddress:
+        return InternalAddress(
+            ServiceIdentity("controller", self.settings.controller_id), self._internal.url
+        )
+
+    async def heartbeat(self, beat: rpc.HeartbeatRequest) -> rpc.HeartbeatResponse:
+        """Send a broker's heartbeat with the certificate of that broker.
+
+        Raises:
+            LeadlineError: the controller refused.
+
+        """
+        broker = ServiceIdentity("broker", beat.broker_id)
+        answer = await call_as(broker, self.internal_address, rpc.HEARTBEAT_PATH, beat)
+        return msgspec.json.decode(answer, type=rpc.HeartbeatResponse)
 
     @property
     def is_active(self) -> bool:

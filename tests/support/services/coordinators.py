@@ -18,7 +18,7 @@ from leadline_client.channel import Error, Hello, Ping, Pong, Start, Started, St
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
 from leadline_common.clock import SystemClock
-from leadline_common.http.server import Listener, bind
+from leadline_common.http.listeners import Listener, bind
 from leadline_common.settings import CoordinatorSettings
 from leadline_common.zk.errors import NodeExists
 from leadline_common.zk.ops import ANY_VERSION

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import uvicorn
 from starlette.types import ASGIApp
 
-from leadline_common.http.server import bind
+from leadline_common.http.listeners import bind
 
 
 @asynccontextmanager

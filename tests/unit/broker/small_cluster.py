@@ -17,7 +17,7 @@ import msgspec
 from leadline_broker.adapters.disk import DiskLogs
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
-from leadline_broker.domain.state import Directories, PublishedState, TopicIdPartition
+from leadline_broker.domain.state import Addresses, Directories, PublishedState, TopicIdPartition
 from leadline_broker.runtime.broker import Broker
 from leadline_broker.runtime.staging.staging import StagedCopyStore
 from leadline_client import batches
@@ -26,6 +26,7 @@ from leadline_client.wire import Acks, ControllerInfo, ProduceResult
 from leadline_common import rpc, znodes
 from leadline_common.bulk_offsets import BulkAnswer, BulkQuestion
 from leadline_common.clock import SystemClock
+from leadline_common.identity import InternalAddress
 from leadline_common.metrics import Metrics
 from leadline_common.settings import BrokerSettings
 from leadline_common.staged_copies import (
@@ -82,6 +83,7 @@ class StateNodes:
     incarnations: dict[int, int] = field(default_factory=dict)
     live: set[int] = field(default_factory=set)
     next_producer_id: int = 0
+    elected: tuple[int | None, int] = (0, 1)
     configs: dict[int, bytes] = field(default_factory=dict)
     config_hints: dict[int, Callable[[], None]] = field(default_factory=dict)
 
@@ -132,7 +134,11 @@ class NodeStore:
         return "cluster"
 
     async def register(
-        self, url: str, rack: str | None, settings: Mapping[str, str], directories: Directories
+        self,
+        addresses: Addresses,
+        rack: str | None,
+        settings: Mapping[str, str],
+        directories: Directories,
     ) -> BrokerRegistration:
         self.registered_directories = directories
         self.registered_settings = settings
@@ -140,7 +146,9 @@ class NodeStore:
         incarnation = self.nodes.incarnations.get(self.broker_id, 0) + 1
         self.nodes.incarnations[self.broker_id] = incarnation
         self.nodes.live.add(self.broker_id)
-        return BrokerRegistration(self.broker_id, "b", 1, url, rack, incarnation, settings)
+        return BrokerRegistration(
+            self.broker_id, "b", 1, addresses.url, rack, incarnation, settings
+        )
 
     async def registration(self) -> str:
         return self.registered_as
@@ -153,8 +161,11 @@ class NodeStore:
         del on_hint
         return None
 
-    async def controller(self) -> ControllerInfo | None:
-        return ControllerInfo(9, "http://c/9", 0)
+    async def elected_controller(self) -> tuple[int | None, int]:
+        return self.nodes.elected
+
+    async def controller(self) -> rpc.ControllerRow | None:
+        return rpc.ControllerRow(9, "http://c/9", 0, "https://c/9")
 
     async def write_isrs(
         self, changes: Sequence[tuple[TopicIdPartition, IsrProposal]]
@@ -217,13 +228,13 @@ class Wire:
         self.damage: Callable[[bytes], bytes] = bytes
 
     async def fetch(
-        self, url: str, request: rpc.ReplicaFetchRequest, timeout_ms: int
+        self, to: InternalAddress, request: rpc.ReplicaFetchRequest, timeout_ms: int
     ) -> rpc.ReplicaFetchResponse:
         del timeout_ms
-        leader = self._cluster.reachable(url, request.broker_id)
+        leader = self._cluster.reachable(to.url, request.broker_id)
         sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=rpc.ReplicaFetchRequest)
         answer = await leader.engine.sessions.fetch(sent)
-        self._cluster.reachable(url, request.broker_id)
+        self._cluster.reachable(to.url, request.broker_id)
         topics = [
             msgspec.structs.replace(
                 topic,
@@ -238,16 +249,16 @@ class Wire:
         return msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=rpc.ReplicaFetchResponse)
 
     async def heartbeat(
-        self, url: str, request: rpc.HeartbeatRequest, timeout_ms: int
+        self, to: InternalAddress, request: rpc.HeartbeatRequest, timeout_ms: int
     ) -> rpc.HeartbeatResponse:
-        del url, timeout_ms
+        del to, timeout_ms
         self.heartbeats.append(request)
         return rpc.HeartbeatResponse(0, self._cluster.controller_epoch, self._cluster.moving)
 
     async def controlled_shutdown(
-        self, url: str, request: rpc.ControlledShutdownRequest, timeout_ms: int
+        self, to: InternalAddress, request: rpc.ControlledShutdownRequest, timeout_ms: int
     ) -> rpc.ControlledShutdownResponse:
-        del url, timeout_ms
+        del to, timeout_ms
         return await self._cluster.on_controlled_shutdown(request)
 
     async def offsets(self, url: str, question: BulkQuestion, timeout_ms: int) -> BulkAnswer:
@@ -259,25 +270,25 @@ class Wire:
         return msgspec.json.decode(msgspec.json.encode(answer), type=BulkAnswer)
 
     async def keep_staged(
-        self, url: str, request: KeepStagedRequest, timeout_ms: int
+        self, to: InternalAddress, request: KeepStagedRequest, timeout_ms: int
     ) -> StagedDone:
         del timeout_ms
         sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=KeepStagedRequest)
-        return await self._copies(url).keep(sent)
+        return await self._copies(to.url).keep(sent)
 
     async def drop_staged(
-        self, url: str, request: DropStagedRequest, timeout_ms: int
+        self, to: InternalAddress, request: DropStagedRequest, timeout_ms: int
     ) -> StagedDone:
         del timeout_ms
         sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=DropStagedRequest)
-        return await self._copies(url).drop(sent)
+        return await self._copies(to.url).drop(sent)
 
     async def read_staged(
-        self, url: str, request: ReadStagedRequest, timeout_ms: int
+        self, to: InternalAddress, request: ReadStagedRequest, timeout_ms: int
     ) -> StagedRecords:
         del timeout_ms
         sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=ReadStagedRequest)
-        return await self._copies(url).read(sent)
+        return await self._copies(to.url).read(sent)
 
     def _copies(self, url: str) -> StagedCopyStore:
         return self._cluster.reachable(url, self._broker_id).engine.copy_store
@@ -338,7 +349,7 @@ class SmallCluster:
                 metrics=Metrics(process=False),
                 random=Random(number),
             )
-            await broker.start(f"http://b/{number}")
+            await broker.start(Addresses(f"http://b/{number}", f"https://b/{number}"))
             self.brokers[number] = broker
 
     async def stop(self, number: int) -> None:
@@ -389,7 +400,11 @@ class SmallCluster:
         topics = [rpc.TopicRows(topic, topic_id, configs, rows)] if rows else []
         addresses = [
             rpc.BrokerRow(
-                number, f"http://b/{number}", None, self.brokers[number].state.incarnation
+                number,
+                f"http://b/{number}",
+                None,
+                self.brokers[number].state.incarnation,
+                f"https://b/{number}",
             )
             for number in self.brokers
         ]

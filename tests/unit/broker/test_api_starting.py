@@ -11,6 +11,8 @@ import pytest
 from leadline_broker.main import openapi_app
 from leadline_client.errors import BrokerFenced
 from leadline_common import rpc, staged_copies
+from leadline_common.identity import ServiceIdentity
+from tests.support.services.identities import served_to
 
 PARTITION = "/v1/topics/t/partitions/0"
 JSON_BODIES: dict[str, object] = {
@@ -23,9 +25,14 @@ JSON_BODIES: dict[str, object] = {
 }
 
 
+OF_BROKERS = (rpc.REPLICA_FETCH_PATH, staged_copies.READ_STAGED_PATH)
+
+
 @pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(openapi_app())
+    commands = served_to(ServiceIdentity("controller", 0), openapi_app(), [rpc.LEADER_AND_ISR_PATH])
+    app = served_to(ServiceIdentity("broker", 2), commands, OF_BROKERS)
+    transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://broker") as client:
         yield client
 

@@ -32,7 +32,7 @@ def tell(cluster: SmallCluster, broker: int, isr: Sequence[int], epoch: int = 0)
             base_version=-1,
             full=True,
             cause="test",
-            brokers=[rpc.BrokerRow(1, "http://b/1", None, 1)],
+            brokers=[rpc.BrokerRow(1, "http://b/1", None, 1, "https://b/1")],
             topics=[
                 rpc.TopicRows(
                     TOPIC,

@@ -50,7 +50,7 @@ def metadata(
         base_version=base,
         full=base < 0,
         cause="test",
-        brokers=[rpc.BrokerRow(1, "http://b/1", "r", 1)],
+        brokers=[rpc.BrokerRow(1, "http://b/1", "r", 1, "https://b/1")],
         topics=[rpc.TopicRows(TOPIC, TOPIC_ID, {}, rows)],
     )
 

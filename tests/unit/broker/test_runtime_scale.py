@@ -30,7 +30,10 @@ def grant(broker: int, incarnation: int) -> rpc.LeaderAndIsrRequest:
         rpc.TopicRows(f"t{number}", topic_id(number), {}, rows)
         for number in range(PARTITIONS // PER_TOPIC)
     ]
-    addresses = [rpc.BrokerRow(number, f"http://b/{number}", None, 1) for number in (1, 2, 3)]
+    addresses = [
+        rpc.BrokerRow(number, f"http://b/{number}", None, 1, f"https://b/{number}")
+        for number in (1, 2, 3)
+    ]
     return rpc.LeaderAndIsrRequest(
         controller_id=0,
         controller_epoch=1,

@@ -39,7 +39,10 @@ def tell(cluster: SmallCluster, to: int, live: tuple[int, ...] = (1, 2, 3)) -> N
             base_version=-1,
             full=True,
             cause="test",
-            brokers=[rpc.BrokerRow(each, f"http://b/{each}", None, 1) for each in live],
+            brokers=[
+                rpc.BrokerRow(each, f"http://b/{each}", None, 1, f"https://b/{each}")
+                for each in live
+            ],
             topics=[rpc.TopicRows(TOPIC, TOPIC_ID, {}, [row])],
         )
     )

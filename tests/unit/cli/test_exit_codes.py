@@ -13,7 +13,17 @@ from leadline_client.retry import RetryPolicy
 from tests.unit.client.standin import StandInCluster
 
 NOBODY = "http://127.0.0.1:1"
-LOCAL = {"up", "demo", "doctor", "zookeeper", "controller", "broker", "coordinator", "spark"}
+LOCAL = {
+    "up",
+    "demo",
+    "doctor",
+    "zookeeper",
+    "controller",
+    "broker",
+    "coordinator",
+    "credentials",
+    "spark",
+}
 ARGUMENTS = {
     "audit": [],
     "brokers": [],

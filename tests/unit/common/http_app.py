@@ -27,6 +27,11 @@ from leadline_common.http.app import ServiceApp, create_app
 from leadline_common.http.bulk import bulk_route
 from leadline_common.http.errors import error_responses, read_only
 from leadline_common.http.health import Problem
+from leadline_common.identity import ServiceIdentity
+from tests.support.services.identities import served_to
+
+CALLER = ServiceIdentity("broker", 2)
+"""The service that sends the requests to the internal routes."""
 
 ERRORS = {
     "not-leader": NotLeader("led elsewhere", leader=LeaderHint(2, "http://127.0.0.1:9", 7)),
@@ -191,9 +196,11 @@ def _add_bulk(app: ServiceApp, seen: Seen, encoding: Any, name: str) -> None:
         max_body_bytes=100_000,
         request_example=BulkRequest([BulkRow(1, 2)]),
         response_example=BulkResponse(1, "c"),
+        speaker=lambda _: CALLER,
     )
 
 
 def client_of(app: ServiceApp) -> httpx.AsyncClient:
     """Return a client that calls the application in this process."""
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://service")
+    served = served_to(CALLER, app, app.internal_paths)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=served), base_url="http://service")

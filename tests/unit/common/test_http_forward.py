@@ -9,7 +9,7 @@ import pytest
 from fastapi import Request, Response
 
 from leadline_common.http.app import ServiceApp, create_app
-from leadline_common.http.server import bind
+from leadline_common.http.listeners import bind
 from tests.support.services.http_service import running
 from tests.unit.common.http_app import Seen, build
 

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from leadline_common.http.server import bind
+from leadline_common.http.listeners import bind
 from leadline_common.tcp_ports import UnsafeListener
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[3]
 SERVICE = """
 import asyncio
 import sys
-from leadline_common.http.server import bind, run, serve
+from leadline_common.http.listeners import bind
+from leadline_common.http.server import run, serve
 from leadline_common.logs import configure_logging
 from tests.unit.common.http_app import Seen, build
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from leadline_common import tcp_ports
-from leadline_common.http.server import bind
+from leadline_common.http.listeners import bind
 from leadline_common.tcp_ports import LOOPBACK, ReservedPorts
 
 

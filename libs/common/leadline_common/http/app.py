@@ -22,6 +22,7 @@ from leadline_common.http.docs import PAGES, add_docs
 from leadline_common.http.document import apply_error_format, share_error_responses, split_by_tag
 from leadline_common.http.forward import Forwarder
 from leadline_common.http.health import OPERATIONS, Check, health_routes
+from leadline_common.http.internal import ListenerGate
 from leadline_common.http.middleware import RequestMiddleware
 from leadline_common.http.operation import INTERNAL, Operation, add_operation
 from leadline_common.metrics import Metrics
@@ -37,6 +38,7 @@ class ServiceApp(FastAPI):
 
     `metrics` are the service's own; `forwarder` forwards requests to another service.
     `page_links` are the links at the top of the documentation pages: paths by name.
+    `internal_paths` are the paths of the routes between services.
     """
 
     metrics: Metrics
@@ -50,6 +52,7 @@ class ServiceApp(FastAPI):
         self._public: dict[str, Any] = {}
         self._internal: dict[str, Any] = {}
         self._templates: dict[Any, str] = {}
+        self.internal_paths: set[str] = set()
 
     def add_asgi_route(self, operation: Operation, endpoint: ASGIApp) -> None:
         """Serve `operation` by a plain ASGI endpoint, and document it.
@@ -66,6 +69,8 @@ class ServiceApp(FastAPI):
     def document(self, operation: Operation) -> None:
         """Document a route that was added elsewhere."""
         self._operations.append(operation)
+        if INTERNAL in operation.tags:
+            self.internal_paths.add(operation.path)
         self._parsed = None
 
     def openapi(self) -> dict[str, Any]:
@@ -149,6 +154,7 @@ def create_app(
     app.metrics = metrics or Metrics()
     app.forwarder = Forwarder()
     app.page_links = dict(PAGES)
+    app.add_middleware(ListenerGate, internal_paths=lambda: app.internal_paths)
     app.add_middleware(
         RequestMiddleware,
         metrics=app.metrics,

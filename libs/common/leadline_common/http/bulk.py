@@ -13,11 +13,19 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from leadline_client.errors import BodyTooLarge, InvalidRequest, LeadlineError, UnsupportedFormat
+from leadline_client.errors import (
+    BodyTooLarge,
+    Forbidden,
+    InvalidRequest,
+    LeadlineError,
+    UnsupportedFormat,
+)
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.errors import read_only
+from leadline_common.http.internal import caller_of
 from leadline_common.http.middleware import limit_body
 from leadline_common.http.operation import INTERNAL, Body, Operation, Parameter
+from leadline_common.identity import ServiceIdentity
 from leadline_common.rpc import JSON, MSGPACK
 
 Encoding = Literal["json", "msgpack"]
@@ -47,13 +55,19 @@ def bulk_route(
     request_example: RequestT | None = None,
     response_example: ResponseT | None = None,
     changes_nothing: bool = False,
+    speaker: Callable[[RequestT], ServiceIdentity] | None = None,
 ) -> None:
     """Serve POST `path`: decode a `request_type`, await `handler`, encode its result.
 
     A body that does not decode is answered with 400 / 40050 and does not reach the handler.
     `name` is the operation id in OpenAPI. With `changes_nothing`, an internal error has the
     outcome `refused` instead of `unknown`.
+
+    `speaker` returns the service that a request says it comes from. Every internal route has one,
+    and refuses requests of any other service.
     """
+    if (tag == INTERNAL) is not (speaker is not None):
+        raise ValueError(f"{path}: an internal route, and no other, names who may call it")
     media_type = JSON if encoding == "json" else MSGPACK
     operation = Operation(
         method="POST",
@@ -65,9 +79,9 @@ def bulk_route(
         parameters=parameters,
         requests=[Body(media_type, "", request_type, request_example)],
         responses=[Body(media_type, "The outcome", response_type, response_example)],
-        errors=[BodyTooLarge, UnsupportedFormat, *errors],
+        errors=[BodyTooLarge, UnsupportedFormat, *([Forbidden] if speaker else []), *errors],
     )
-    endpoint = bulk_endpoint(handler, request_type, encoding, max_body_bytes)
+    endpoint = bulk_endpoint(handler, request_type, encoding, max_body_bytes, speaker)
     if changes_nothing:
         read_only(endpoint)
     app.add_asgi_route(operation, endpoint)
@@ -78,12 +92,13 @@ def bulk_endpoint(
     request_type: type[RequestT],
     encoding: Encoding = "json",
     max_body_bytes: int = DEFAULT_MAX_BULK_BYTES,
+    speaker: Callable[[RequestT], ServiceIdentity] | None = None,
 ) -> ASGIApp:
     """Return the endpoint of a bulk route, for `ServiceApp.add_asgi_route`."""
     codec: Any = msgspec.json if encoding == "json" else msgspec.msgpack
     media_type = JSON if encoding == "json" else MSGPACK
     decode, encode = codec.Decoder(request_type).decode, codec.Encoder().encode
-    return _BulkEndpoint(handler, decode, encode, media_type.encode(), max_body_bytes)
+    return _BulkEndpoint(handler, decode, encode, media_type.encode(), max_body_bytes, speaker)
 
 
 @dataclass(eq=False)
@@ -95,11 +110,14 @@ class _BulkEndpoint(Generic[RequestT, ResponseT]):
     encode: Callable[[Any], bytes]
     media_type: bytes
     max_body_bytes: int
+    speaker: Callable[[RequestT], ServiceIdentity] | None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         limit_body(scope, self.max_body_bytes)
         self._check_media_type(scope)
         request = self._decoded(await read_body(receive))
+        if self.speaker is not None:
+            caller_of(scope).require(self.speaker(request))
         response = await self.handler(request, **scope["path_params"])
         body = response if isinstance(response, bytes) else self.encode(response)
         await send_body(send, body, self.media_type)

@@ -8,12 +8,10 @@ requests; a second signal cuts that short. Then long polls may take two more sec
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
@@ -21,70 +19,18 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from leadline_common.tcp_ports import CannotListen, UnsafeListener
+from leadline_common.http.internal_listener import HANDSHAKE_TIMEOUT_S, InternalListener
+from leadline_common.http.listeners import BACKLOG, Listener
+from leadline_common.http.tls import InternalProtocol
 
 GRACE_S: Final = 2
 """How long a stopping server waits for requests in progress."""
 
-_BACKLOG: Final = 2048
 # Longer than our clients keep idle connections. So the client closes them, and never sends a
 # request on a connection that the server is closing.
 _KEEP_ALIVE_S: Final = 75
 
 logger = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """A bound socket with its URL."""
-
-    socket: socket.socket
-    host: str
-    port: int
-
-    @property
-    def url(self) -> str:
-        """`http://host:port`, with the actual port."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
-
-
-def bind(host: str, port: int) -> Listener:
-    """Bind a socket and listen on it; port 0 takes a free one.
-
-    Raises UnsafeListener for anything but a loopback address, because requests
-    are not authenticated yet, and CannotListen when the address is taken.
-    """
-    if not _is_loopback(host):
-        raise UnsafeListener(
-            f"listen.host is {host}, which is not a loopback address: without authentication "
-            "anyone who can reach it could read and delete everything; use 127.0.0.1"
-        )
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # Accepted sockets inherit it.
-        bound.bind((host, port))
-        # Listening at once reveals a port in use, and lets early clients wait for the server
-        # instead of refusing them.
-        bound.listen(_BACKLOG)
-    except OSError as problem:
-        bound.close()
-        raise CannotListen(
-            f"cannot listen on {host}:{port} ({problem.strerror}): is another service running "
-            "there? listen.port chooses another port, and 0 a free one"
-        ) from problem
-    return Listener(bound, host, bound.getsockname()[1])
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 async def serve(
@@ -94,8 +40,11 @@ async def serve(
     hand_over: Callable[[], Coroutine[Any, Any, None]] | None = None,
     stopping: Callable[[], None] | None = None,
     max_message_bytes: int = 0,
+    internal: InternalListener | None = None,
 ) -> None:
     """Serve `app` until SIGTERM or SIGINT, then finish within about `GRACE_S` seconds.
+
+    With `internal`, other services are served on that listener.
 
     A `max_message_bytes` above 0 enables WebSockets, without compression. The application
     itself must check whether their other end is alive.
@@ -116,12 +65,14 @@ async def serve(
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        backlog=_BACKLOG,
+        backlog=BACKLOG,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
     )
-    server = _Server(config, hand_over, stopping or (lambda: None))
-    logger.info("listening", url=listener.url)
+    server = _Server(config, hand_over, stopping or (lambda: None), internal)
+    logger.info(
+        "listening", url=listener.url, internal_url=internal.url if internal is not None else None
+    )
     await server.serve(sockets=[listener.socket])
     logger.info("stopped", url=listener.url)
 
@@ -138,11 +89,32 @@ class _Server(uvicorn.Server):
         config: uvicorn.Config,
         hand_over: Callable[[], Coroutine[Any, Any, None]] | None,
         stopping: Callable[[], None],
+        internal: InternalListener | None,
     ) -> None:
         super().__init__(config)
+        self._internal = internal
         self._hand_over = hand_over
         self._stopping = stopping
         self._handing_over: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._internal is not None and not self.should_exit:
+            self.servers.append(await self._listen_internally(self._internal))
+
+    async def _listen_internally(self, internal: InternalListener) -> asyncio.Server:
+        """Serve the same application to other services, with state and connections in common."""
+
+        def create_protocol() -> InternalProtocol:
+            return InternalProtocol(self.config, self.server_state, self.lifespan.state)
+
+        return await asyncio.get_running_loop().create_server(
+            create_protocol,
+            sock=internal.socket,
+            ssl=internal.tls.server,
+            ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+            backlog=BACKLOG,
+        )
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

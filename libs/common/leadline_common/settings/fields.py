@@ -81,6 +81,32 @@ class ServiceSettings(BaseModel):
         "",
         "URL of this service as published in ZooKeeper. Empty: the address it listens on.",
     )
+    internal_listen_port: int = setting(
+        0,
+        "Port for the requests of other services, which prove their identity by a certificate; 0 "
+        "selects a free one. Coordinators have none.",
+        ge=0,
+        le=65_535,
+    )
+    internal_advertised_url: str = setting(
+        "",
+        "URL of the internal listener as published in ZooKeeper. Empty: the address it listens on.",
+    )
+    internal_certificate_file: str = setting(
+        "",
+        "PEM file with this service's certificate and its key. Controllers and brokers need one; "
+        "`leadline credentials create` makes it.",
+    )
+    internal_ca_file: str = setting(
+        "",
+        "PEM file with the certificate of the authority that signed the certificates of this "
+        "cluster's services, and of nobody else.",
+    )
+    zookeeper_credentials_file: str = setting(
+        "",
+        "File with this service's ZooKeeper user as `user:password`, and a line `user:digest` for "
+        "each other user that may change the nodes. Empty: everybody may change them.",
+    )
     min_insync_replicas: int = setting(
         2,
         "In-sync replicas below which acks=all is refused and the high watermark does not advance; "

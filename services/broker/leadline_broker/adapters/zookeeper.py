@@ -20,11 +20,14 @@ from leadline_broker.adapters.isr_transaction import (
 )
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
-from leadline_broker.domain.state import Directories, PublishedState, TopicIdPartition
+from leadline_broker.domain.state import Addresses, Directories, PublishedState, TopicIdPartition
 from leadline_client.wire import ControllerInfo
 from leadline_common import consumer_znodes, znodes
 from leadline_common.clock import Clock
 from leadline_common.directories import next_directories
+from leadline_common.leader_election import decode_epoch
+from leadline_common.rpc import ControllerRow
+from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import (
     BadVersion,
     ConnectionLoss,
@@ -52,6 +55,7 @@ class ZkBrokerStore:
     hosts: str
     session_timeout_ms: int
     clock: Clock
+    credentials: ZkCredentials | None = None
     _session: ZkSession | None = field(default=None, init=False)
     _incarnation: int = field(default=-1, init=False)
 
@@ -88,7 +92,9 @@ class ZkBrokerStore:
             if state is SessionState.LOST and self._session is session:
                 on_lost()
 
-        session = ZkSession(on_state=state_changed, on_reconnected=on_hint)
+        session = ZkSession(
+            on_state=state_changed, on_reconnected=on_hint, credentials=self.credentials
+        )
         await session.start(self.hosts, self.session_timeout_ms)
         self._session, self._hint = session, on_hint
 
@@ -117,7 +123,11 @@ class ZkBrokerStore:
     # -- registration ----------------------------------------------------------
 
     async def register(
-        self, url: str, rack: str | None, settings: Mapping[str, str], directories: Directories
+        self,
+        addresses: Addresses,
+        rack: str | None,
+        settings: Mapping[str, str],
+        directories: Directories,
     ) -> BrokerRegistration:
         """Register this broker in a new incarnation (rule R9); return what is registered.
 
@@ -142,7 +152,9 @@ class ZkBrokerStore:
             # If an attempt of unknown outcome has succeeded, it is registered with this version.
             succeeded = owner is not None and owner.ephemeral_owner == session.session_id
             incarnation = epoch_stat.version if succeeded else epoch_stat.version + 1
-            registration = self._registering(url, rack, settings, incarnation, directories, epoch)
+            registration = self._registering(
+                addresses, rack, settings, incarnation, directories, epoch
+            )
             if not succeeded:
                 try:
                     await session.multi(self._replacing(owner, registration, epoch))
@@ -164,14 +176,14 @@ class ZkBrokerStore:
 
     def _registering(
         self,
-        url: str,
+        addresses: Addresses,
         rack: str | None,
         settings: Mapping[str, str],
         incarnation: int,
         directories: Directories,
         epoch: BrokerEpoch,
     ) -> BrokerRegistration:
-        address = urlsplit(url)
+        address = urlsplit(addresses.url)
         replica_epochs: dict[str, dict[int, int]] = {}
         for (topic_id, partition), directory in directories.of_replicas.items():
             replica_epochs.setdefault(topic_id, {})[partition] = epoch.directories[directory]
@@ -179,13 +191,14 @@ class ZkBrokerStore:
             id=self.broker_id,
             host=address.hostname or "",
             port=address.port or 0,
-            url=url,
+            url=addresses.url,
             rack=rack,
             incarnation=incarnation,
             settings=settings,
             directory_id=directories.directory_id,
             directory_epoch=epoch.directories[directories.directory_id],
             replica_epochs=replica_epochs,
+            internal_url=addresses.internal_url,
         )
 
     def _replacing(
@@ -216,7 +229,20 @@ class ZkBrokerStore:
         broker = await _watched(session, znodes.broker_config_path(self.broker_id), on_hint)
         return broker, await _watched(session, znodes.CONFIG_CLUSTER, on_hint)
 
-    async def controller(self) -> ControllerInfo | None:
+    async def elected_controller(self) -> tuple[int | None, int]:
+        """Return the id of the active controller and its epoch; see `ClusterStore`."""
+        session = self._open()
+        await session.sync()
+        holder, epoch = await session.get_many([znodes.CONTROLLER, znodes.CONTROLLER_EPOCH])
+        number = 0 if epoch is None else decode_epoch(znodes.CONTROLLER_EPOCH, *epoch)
+        if holder is None:
+            return -1, number
+        try:
+            return znodes.decode_controller(holder[0]).id, number
+        except (msgspec.MsgspecError, KeyError, ValueError):
+            return None, number
+
+    async def controller(self) -> ControllerRow | None:
         """Return the holder of `/controller` and watch it; the epoch, which it lacks, is 0."""
         session = self._open()
         if await session.exists(znodes.CONTROLLER, watch=self._hint) is None:
@@ -226,7 +252,7 @@ class ZkBrokerStore:
             holder = znodes.decode_controller(data)
         except (NoNode, msgspec.MsgspecError, KeyError):
             return None
-        return ControllerInfo(holder.id, holder.url, 0)
+        return ControllerRow(holder.id, holder.url, 0, holder.internal_url)
 
     async def coordinator(self, on_hint: Callable[[], None]) -> ControllerInfo | None:
         """Return the holder of `/consumers/coordinator` with its epoch, and watch it."""

@@ -76,7 +76,7 @@ def build_app(
     app.include_router(cluster.cluster_routes(broker))
     forwarding.add_administration(app, broker.metadata, app.forwarder)
     forwarding.add_groups(app, broker.coordinator_finder, to_coordinator)
-    internal.add_commands(app, lambda: broker.engine.commands)
+    internal.add_commands(app, lambda: broker.engine.commands, broker.controller_check)
     internal.add_replica_fetch(app, lambda: broker.engine.sessions)
     internal.add_staged_copies(app, lambda: broker.engine.copy_store, request_max_bytes)
     link_services(app, app.page_links, partial(_find_service, broker))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from leadline_broker.runtime.cluster.controller_check import ControllerCheck
 from leadline_broker.runtime.replication.commands import ControllerCommands
 from leadline_broker.runtime.replication.fetch_sessions import FetchSessions
 from leadline_broker.runtime.staging.staging import StagedCopyStore
@@ -16,6 +17,7 @@ from leadline_client.errors import (
     StaleControllerEpoch,
     StaleIncarnation,
     StorageFailed,
+    UnknownControllerEpoch,
     UnknownLeaderEpoch,
     UnknownPartition,
     UnknownStaged,
@@ -24,25 +26,37 @@ from leadline_common import rpc
 from leadline_common import staged_copies as copies
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.bulk import bulk_route
+from leadline_common.identity import ServiceIdentity
 
 _ENVELOPE_BYTES: Final = 64 * 1024
 """The size of a request without the upload in it."""
 _COPY_ERRORS: Final = (StaleIncarnation, UnknownPartition, FencedLeaderEpoch, UnknownLeaderEpoch)
 
 
-def add_commands(app: ServiceApp, commands: Callable[[], ControllerCommands]) -> None:
-    """Add the routes for the controller."""
+_COMMAND_ERRORS: Final = (
+    StaleControllerEpoch,
+    UnknownControllerEpoch,
+    StaleIncarnation,
+    BrokerFenced,
+    StorageFailed,
+)
+
+
+def add_commands(
+    app: ServiceApp, commands: Callable[[], ControllerCommands], check: ControllerCheck
+) -> None:
+    """Add the routes for the controller; `check` finds out whether it is the active one."""
 
     async def leader_and_isr(request: rpc.LeaderAndIsrRequest) -> rpc.CommandResponse:
-        return commands().leader_and_isr(request)
+        orders = commands()
+        await check.admit(request)
+        return orders.leader_and_isr(request)
 
     async def stop_replica(request: rpc.StopReplicaRequest) -> rpc.CommandResponse:
-        return commands().stop_replica(request)
+        orders = commands()
+        await check.admit(request)
+        return orders.stop_replica(request)
 
-    async def update_metadata(request: rpc.UpdateMetadataRequest) -> rpc.UpdateMetadataResponse:
-        return commands().update_metadata(request)
-
-    refusals = (StaleControllerEpoch, StaleIncarnation, StorageFailed)
     bulk_route(
         app,
         rpc.LEADER_AND_ISR_PATH,
@@ -55,7 +69,8 @@ def add_commands(app: ServiceApp, commands: Callable[[], ControllerCommands]) ->
             "Sent by the controller (Replication V3, section C). With `is_init` the request is the "
             "broker's full grant. The response has an error code per partition, 0 for success."
         ),
-        errors=refusals,
+        errors=_COMMAND_ERRORS,
+        speaker=lambda request: ServiceIdentity("controller", request.controller_id),
     )
     bulk_route(
         app,
@@ -69,8 +84,20 @@ def add_commands(app: ServiceApp, commands: Callable[[], ControllerCommands]) ->
             "Sent by the controller (Replication V3, section C) after a topic deletion or a "
             "finished reassignment."
         ),
-        errors=refusals,
+        errors=_COMMAND_ERRORS,
+        speaker=lambda request: ServiceIdentity("controller", request.controller_id),
     )
+    _add_metadata(app, commands, check)
+
+
+def _add_metadata(
+    app: ServiceApp, commands: Callable[[], ControllerCommands], check: ControllerCheck
+) -> None:
+    async def update_metadata(request: rpc.UpdateMetadataRequest) -> rpc.UpdateMetadataResponse:
+        orders = commands()
+        await check.admit(request)
+        return orders.update_metadata(request)
+
     bulk_route(
         app,
         rpc.UPDATE_METADATA_PATH,
@@ -84,7 +111,8 @@ def add_commands(app: ServiceApp, commands: Callable[[], ControllerCommands]) ->
             "a delta does not apply, it is the old one, and the controller sends the full "
             "metadata."
         ),
-        errors=refusals,
+        errors=_COMMAND_ERRORS,
+        speaker=lambda request: ServiceIdentity("controller", request.controller.id),
     )
 
 
@@ -109,6 +137,7 @@ def add_replica_fetch(app: ServiceApp, sessions: Callable[[], FetchSessions]) ->
         ),
         encoding="msgpack",
         errors=(FetchSessionUnknown, StaleIncarnation, BrokerFenced),
+        speaker=lambda request: ServiceIdentity("broker", request.broker_id),
     )
 
 
@@ -141,6 +170,7 @@ def add_staged_copies(
         encoding="msgpack",
         errors=[*_COPY_ERRORS, StagingFull, StorageFailed],
         max_body_bytes=max_body_bytes + _ENVELOPE_BYTES,
+        speaker=_leader,
     )
     bulk_route(
         app,
@@ -155,6 +185,7 @@ def add_staged_copies(
         ),
         encoding="msgpack",
         errors=_COPY_ERRORS,
+        speaker=_leader,
     )
     bulk_route(
         app,
@@ -168,4 +199,9 @@ def add_staged_copies(
         encoding="msgpack",
         errors=[*_COPY_ERRORS, UnknownStaged, StorageFailed],
         changes_nothing=True,
+        speaker=_leader,
     )
+
+
+def _leader(request: copies.StagedRequest) -> ServiceIdentity:
+    return ServiceIdentity("broker", request.leader)

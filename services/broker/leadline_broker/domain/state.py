@@ -34,6 +34,13 @@ class Directories(NamedTuple):
     of_replicas: Mapping[ReplicaKey, str]
 
 
+class Addresses(NamedTuple):
+    """The URLs of a broker's listeners: for clients, and for other services."""
+
+    url: str = ""
+    internal_url: str = ""
+
+
 TopicIdPartition = tuple[str, str, int]
 """Topic, topic id, partition."""
 

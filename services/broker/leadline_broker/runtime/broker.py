@@ -14,9 +14,10 @@ from typing import Any
 
 import structlog
 
-from leadline_broker.domain.state import Directories
+from leadline_broker.domain.state import Addresses, Directories
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.configuration import Configuration
+from leadline_broker.runtime.cluster.controller_check import ControllerCheck
 from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.cluster.registrar import BrokerRegistrar
@@ -25,6 +26,7 @@ from leadline_broker.runtime.metrics import BrokerMetrics
 from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers
 from leadline_client.errors import BrokerFenced, StorageFailed
 from leadline_common.clock import Clock
+from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.metrics import Metrics
 from leadline_common.settings import BrokerSettings, stated
 
@@ -59,6 +61,7 @@ class Broker:
         self.state = BrokerState(settings.broker_id, store.lease_valid)
         self.metadata = ClusterMetadataCache()
         self.coordinator_finder = CoordinatorFinder(store)
+        self.controller_check = ControllerCheck(store, self.state)
         self._store = store
         self._peers = peers
         self._open_logs = open_logs
@@ -81,7 +84,7 @@ class Broker:
             peers=peers,
             metadata=self.metadata,
             metrics=BrokerMetrics(metrics),
-            controller_url=self._controller_url,
+            controller=self._controller,
             clock=clock,
             random=random,
         )
@@ -106,8 +109,8 @@ class Broker:
             raise BrokerFenced("the broker is starting")
         return self._engine
 
-    async def start(self, url: str) -> None:
-        """Join the cluster as the broker at `url`.
+    async def start(self, addresses: Addresses) -> None:
+        """Join the cluster as the broker at these addresses.
 
         Replication V3, section E (on_broker_startup), with rule R9. Waits for ZooKeeper and for
         the cluster's first controller without a time limit.
@@ -118,7 +121,7 @@ class Broker:
 
         """
         self._failed = asyncio.get_running_loop().create_future()
-        self.state.url = url
+        self.state.addresses = addresses
         cluster_id = await self._registrar.connect()
         await self._configuration.refresh()
         logs = await asyncio.to_thread(self._open_logs, cluster_id)
@@ -235,6 +238,8 @@ class Broker:
     def _registered(self) -> None:
         self.engine.heartbeats.trigger()
 
-    def _controller_url(self) -> str:
-        controller = self._registrar.controller or self.metadata.controller
-        return controller.url if controller else ""
+    def _controller(self) -> InternalAddress | None:
+        found = self._registrar.controller or self.metadata.active_controller
+        if found is None or not found.internal_url:
+            return None
+        return InternalAddress(ServiceIdentity("controller", found.id), found.internal_url)

@@ -40,6 +40,7 @@ from leadline_broker.runtime.staging.staging import StagedCopyStore, Staging
 from leadline_client.backoff import Backoff
 from leadline_client.errors import StorageFailed
 from leadline_common.clock import Clock
+from leadline_common.identity import InternalAddress
 from leadline_common.rpc import HeartbeatRequest, HeartbeatResponse, LateRow
 from leadline_common.settings import BrokerSettings
 
@@ -52,8 +53,8 @@ _MAX_LATE_ROWS: Final = 1_000
 class BrokerDependencies:
     """What a broker needs before it has opened its logs.
 
-    `settings` are those at start, `configuration` has those in force. `controller_url()`
-    returns "" while no controller is known.
+    `settings` are those at start, `configuration` has those in force. `controller()`
+    returns None while no controller is known.
     """
 
     settings: BrokerSettings
@@ -63,7 +64,7 @@ class BrokerDependencies:
     peers: Peers
     metadata: ClusterMetadataCache
     metrics: BrokerMetrics
-    controller_url: Callable[[], str]
+    controller: Callable[[], InternalAddress | None]
     clock: Clock
     random: Random
 
@@ -174,7 +175,7 @@ class Engine:
             self._dependencies.peers,
             self._dependencies.broker_state,
             interval_ms=self._dependencies.settings.heartbeat_interval_ms,
-            controller_url=self._dependencies.controller_url,
+            controller=self._dependencies.controller,
             build_request=self._heartbeat_request,
             on_response=self.on_heartbeat_response,
         )
@@ -251,7 +252,7 @@ class Engine:
             broker_state=self._dependencies.broker_state,
             replicas=self.replicas,
             metadata=self._dependencies.metadata,
-            controller_url=self._dependencies.controller_url,
+            controller=self._dependencies.controller,
             backoff=Backoff(self._dependencies.random.random, first_ms=100, longest_ms=1_000),
         )
 

@@ -14,6 +14,7 @@ from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrOutcome
 from leadline_broker.domain.producers import ProducerStates
 from leadline_broker.domain.state import (
+    Addresses,
     Directories,
     LogView,
     PublishedState,
@@ -23,9 +24,11 @@ from leadline_broker.domain.state import (
 from leadline_client.batches import Buffer
 from leadline_client.wire import ControllerInfo
 from leadline_common.bulk_offsets import BulkAnswer, BulkQuestion
+from leadline_common.identity import InternalAddress
 from leadline_common.rpc import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
+    ControllerRow,
     HeartbeatRequest,
     HeartbeatResponse,
     ReplicaFetchRequest,
@@ -222,7 +225,11 @@ class ClusterStore(Protocol):
         """Return the cluster's id; wait until the first controller has written it."""
 
     async def register(
-        self, url: str, rack: str | None, settings: Mapping[str, str], directories: Directories
+        self,
+        addresses: Addresses,
+        rack: str | None,
+        settings: Mapping[str, str],
+        directories: Directories,
     ) -> BrokerRegistration:
         """Register this broker in a new incarnation (rule R9); return what is registered.
 
@@ -238,7 +245,13 @@ class ClusterStore(Protocol):
         `on_hint()` is called when they may have changed.
         """
 
-    async def controller(self) -> ControllerInfo | None:
+    async def elected_controller(self) -> tuple[int | None, int]:
+        """Return the id of the active controller and its epoch, as ZooKeeper's leader has them.
+
+        The id is -1 if there is none, None if it is unreadable.
+        """
+
+    async def controller(self) -> ControllerRow | None:
         """Return the holder of `/controller` and watch it; the epoch, which it lacks, is 0."""
 
     async def coordinator(self, on_hint: Callable[[], None]) -> ControllerInfo | None:
@@ -275,17 +288,17 @@ class Peers(Protocol):
     """
 
     async def fetch(
-        self, url: str, request: ReplicaFetchRequest, timeout_ms: int
+        self, to: InternalAddress, request: ReplicaFetchRequest, timeout_ms: int
     ) -> ReplicaFetchResponse:
         """Fetch records from a leader."""
 
     async def heartbeat(
-        self, url: str, request: HeartbeatRequest, timeout_ms: int
+        self, to: InternalAddress, request: HeartbeatRequest, timeout_ms: int
     ) -> HeartbeatResponse:
         """Send a heartbeat to the controller."""
 
     async def controlled_shutdown(
-        self, url: str, request: ControlledShutdownRequest, timeout_ms: int
+        self, to: InternalAddress, request: ControlledShutdownRequest, timeout_ms: int
     ) -> ControlledShutdownResponse:
         """Ask the controller to move the leaders off this broker."""
 
@@ -293,17 +306,17 @@ class Peers(Protocol):
         """Ask a leader for the offsets of partitions."""
 
     async def keep_staged(
-        self, url: str, request: KeepStagedRequest, timeout_ms: int
+        self, to: InternalAddress, request: KeepStagedRequest, timeout_ms: int
     ) -> StagedDone:
         """Store a copy of a staged upload on a follower."""
 
     async def drop_staged(
-        self, url: str, request: DropStagedRequest, timeout_ms: int
+        self, to: InternalAddress, request: DropStagedRequest, timeout_ms: int
     ) -> StagedDone:
         """Delete copies of staged uploads on a follower."""
 
     async def read_staged(
-        self, url: str, request: ReadStagedRequest, timeout_ms: int
+        self, to: InternalAddress, request: ReadStagedRequest, timeout_ms: int
     ) -> StagedRecords:
         """Read the copy of a staged upload from another replica."""
 

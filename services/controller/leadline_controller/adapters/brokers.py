@@ -1,30 +1,21 @@
-"""Requests to brokers: JSON RPC over one aiohttp session."""
+"""Requests to brokers: JSON RPC over mutual TLS."""
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any
+import ssl
 
-import aiohttp
-import msgspec
-
-from leadline_client.errors import ConnectionLost, error_from_body
+from leadline_common.http.service_calls import ServiceCalls
+from leadline_common.identity import InternalAddress
 from leadline_common.rpc import JSON
-
-_CONNECT_TIMEOUT_S = 2.0
 
 
 class BrokerRpcClient:
-    """Implements `runtime.ports.CommandGateway`; connections are kept alive and reused."""
+    """Implements `runtime.ports.CommandGateway`; `tls` has this controller's certificate."""
 
-    def __init__(self) -> None:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"Content-Type": JSON},
-        )
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._calls = ServiceCalls(tls)
 
-    async def post(self, url: str, path: str, body: bytes, timeout_ms: int) -> bytes:
+    async def post(self, to: InternalAddress, path: str, body: bytes, timeout_ms: int) -> bytes:
         """Send a JSON body and return the body of the response.
 
         Raises:
@@ -32,24 +23,8 @@ class BrokerRpcClient:
             LeadlineError: the broker responded with this error.
 
         """
-        timeout = aiohttp.ClientTimeout(
-            total=timeout_ms / 1000, sock_connect=min(_CONNECT_TIMEOUT_S, timeout_ms / 1000)
-        )
-        try:
-            async with self._session.post(url + path, data=body, timeout=timeout) as response:
-                content = await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as problem:
-            raise ConnectionLost(f"no response from {url}{path}: {problem!r}") from problem
-        if response.status != 200:
-            raise error_from_body(response.status, _json(content))
-        return content
+        return await self._calls.post_internal(to, path, body, JSON, timeout_ms)
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._session.close()
-
-
-def _json(content: bytes) -> Any:
-    with contextlib.suppress(msgspec.DecodeError):
-        return msgspec.json.decode(content)
-    return None
+        await self._calls.close()

@@ -28,6 +28,7 @@ from leadline_common.http.caching import Document
 from leadline_common.http.docs import Service, link_services
 from leadline_common.http.forward import LocalPaths, StandbyGate
 from leadline_common.http.health import Problem
+from leadline_common.identity import ServiceIdentity
 from leadline_common.metrics import Metrics
 from leadline_common.rpc import (
     CONTROLLED_SHUTDOWN_PATH,
@@ -130,6 +131,7 @@ def _add_internal_routes(app: ServiceApp, controller: ControllerService) -> None
             "the active controller in ZooKeeper."
         ),
         errors=[NoController],
+        speaker=lambda beat: ServiceIdentity("broker", beat.broker_id),
         request_example=HeartbeatRequest(1, 4, 3, True, 1042, 240, 8301034833169298228),
         response_example=HeartbeatResponse(1, 3),
     )
@@ -149,6 +151,7 @@ def _add_internal_routes(app: ServiceApp, controller: ControllerService) -> None
             "after a change of the active controller."
         ),
         errors=[NoController, StaleIncarnation, BrokerFenced, StoreOutcomeUnknown],
+        speaker=lambda stopping: ServiceIdentity("broker", stopping.broker_id),
         request_example=ControlledShutdownRequest(1, 4, "broker-1-stops"),
         response_example=ControlledShutdownResponse(3, [("orders", 0)]),
     )

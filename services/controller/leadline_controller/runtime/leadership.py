@@ -51,6 +51,7 @@ class ControllerLeadership:
 
     `active_controller` is set while this process is the active controller.
     `audit_replicator` keeps the history, on a standby as well; without one this process has none.
+    Brokers call it at `internal_url`, clients at `url`.
     """
 
     settings: ControllerSettings
@@ -58,6 +59,7 @@ class ControllerLeadership:
     dependencies: ControllerDependencies
     metrics: ControllerMetrics
     audit_replicator: AuditReplicator | None = None
+    internal_url: str = ""
     active_controller: ActiveController | None = field(default=None, init=False)
     cluster_id: str = field(default="", init=False)
 
@@ -158,5 +160,8 @@ class ControllerLeadership:
 
     def _registration(self) -> ControllerRegistration:
         return ControllerRegistration(
-            self.settings.controller_id, self.url, self.dependencies.clock.wall_ms()
+            self.settings.controller_id,
+            self.url,
+            self.dependencies.clock.wall_ms(),
+            internal_url=self.internal_url,
         )

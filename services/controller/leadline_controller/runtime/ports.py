@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from typing import Protocol
 
 from leadline_client.wire import TopicPartition
+from leadline_common.identity import InternalAddress
 from leadline_common.leader_election import ElectionSession
 from leadline_common.zk.ops import MultiResults, Op
 from leadline_controller.domain.cluster import Change, StateSet
@@ -175,7 +176,7 @@ class PeerAuditClient(Protocol):
 class CommandGateway(Protocol):
     """Sends requests to brokers over HTTP."""
 
-    async def post(self, url: str, path: str, body: bytes, timeout_ms: int) -> bytes:
+    async def post(self, to: InternalAddress, path: str, body: bytes, timeout_ms: int) -> bytes:
         """Send a JSON body, and return the body of the answer.
 
         Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from leadline_broker.domain.state import ReplicaKey
+from leadline_broker.domain.state import Addresses, ReplicaKey
 from leadline_client.errors import (
     BrokerFenced,
     InvalidRequest,
@@ -13,6 +13,7 @@ from leadline_client.errors import (
     StaleIncarnation,
 )
 from leadline_common.directories import FIRST_DIRECTORY_EPOCH
+from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.rpc import BrokerRow
 from leadline_common.znodes import BrokerRegistration
 
@@ -31,7 +32,7 @@ class BrokerState:
 
     broker_id: int
     lease_valid: Callable[[], bool]
-    url: str = field(default="", init=False)
+    addresses: Addresses = field(default=Addresses(), init=False)
     incarnation: int = field(default=NO_INCARNATION, init=False)
     last_incarnation: int = field(default=NO_INCARNATION, init=False)
     granted: bool = field(default=False, init=False)
@@ -87,12 +88,19 @@ class BrokerState:
             if known is None or row.incarnation >= known.incarnation:
                 self._addresses[row.id] = row
 
-    def address_of(self, broker_id: int) -> tuple[str, int] | None:
-        """Return URL and incarnation of a broker, or None if they are unknown."""
+    @property
+    def url(self) -> str:
+        """The URL at which clients call this broker, "" before it is known."""
+        return self.addresses.url
+
+    def internal_address_of(self, broker_id: int) -> tuple[InternalAddress, int] | None:
+        """Return the internal address and the incarnation of a broker, None if unknown."""
         row = self._addresses.get(broker_id)
-        return None if row is None else (row.url, row.incarnation)
+        if row is None:
+            return None
+        return InternalAddress(ServiceIdentity("broker", row.id), row.internal_url), row.incarnation
 
     def leader_hint(self, leader: int, leader_epoch: int) -> LeaderHint:
         """Return a hint for a client; the URL is empty if it is unknown."""
-        address = self.address_of(leader)
-        return LeaderHint(leader, address[0] if address else "", leader_epoch)
+        row = self._addresses.get(leader)
+        return LeaderHint(leader, row.url if row else "", leader_epoch)

@@ -18,6 +18,7 @@ from leadline_broker.runtime.cluster.broker_state import NO_INCARNATION, BrokerS
 from leadline_broker.runtime.ports import Peers
 from leadline_client.errors import LeadlineError
 from leadline_client.wire import TopicPartition
+from leadline_common.identity import InternalAddress
 from leadline_common.rpc import HeartbeatRequest, HeartbeatResponse
 
 logger = structlog.get_logger(__name__)
@@ -29,15 +30,15 @@ _SHORTEST_TIMEOUT_MS: Final = 1_000
 class Heartbeats:
     """Sends heartbeats periodically, and at once after an ISR change.
 
-    `build_request(isr_changes)` returns the next request; `controller_url()` returns the
-    controller's URL, "" while it is unknown; `on_response(response)` is called with each
+    `build_request(isr_changes)` returns the next request; `controller()` returns the
+    controller's address, None while it is unknown; `on_response(response)` is called with each
     response.
     """
 
     peers: Peers
     broker_state: BrokerState
     interval_ms: int
-    controller_url: Callable[[], str]
+    controller: Callable[[], InternalAddress | None]
     build_request: Callable[[list[tuple[str, int]]], HeartbeatRequest]
     on_response: Callable[[HeartbeatResponse], None]
     _isr_changes: dict[TopicPartition, None] = field(default_factory=dict, init=False)
@@ -60,20 +61,20 @@ class Heartbeats:
                 async with asyncio.timeout(self.interval_ms / 1000):
                     await self._due.wait()
             self._due.clear()
-            url = self.controller_url()
-            if url and self.broker_state.incarnation != NO_INCARNATION:
-                await self._send(url)
+            controller = self.controller()
+            if controller is not None and self.broker_state.incarnation != NO_INCARNATION:
+                await self._send(controller)
 
-    async def _send(self, url: str) -> None:
+    async def _send(self, to: InternalAddress) -> None:
         changes, self._isr_changes = self._isr_changes, {}
         timeout_ms = max(_SHORTEST_TIMEOUT_MS, self.interval_ms)
         try:
             request = self.build_request(list(changes))
-            response = await self.peers.heartbeat(url, request, timeout_ms)
+            response = await self.peers.heartbeat(to, request, timeout_ms)
         except LeadlineError as error:
             self._isr_changes = changes | self._isr_changes
             if not self._failing:
-                logger.warning("heartbeat failed", controller=url, reason=error.message)
+                logger.warning("heartbeat failed", controller=to.url, reason=error.message)
             self._failing = True
         else:
             self._failing = False

@@ -15,7 +15,7 @@ import msgspec
 
 from leadline_client.errors import StaleVersion
 from leadline_client.wire import BrokerInfo, ControllerInfo
-from leadline_common.rpc import PartitionRow, TopicRows, UpdateMetadataRequest
+from leadline_common.rpc import ControllerRow, PartitionRow, TopicRows, UpdateMetadataRequest
 
 _json = msgspec.json.encode
 
@@ -45,6 +45,8 @@ class _Topic:
 class ClusterMetadataCache:
     """The latest metadata from the controller; version 0 means none yet.
 
+    `controller` is what clients are told, `active_controller` has its internal address, too.
+
     Owned by the event loop.
     """
 
@@ -52,6 +54,7 @@ class ClusterMetadataCache:
         self.version = 0
         self.cluster_id = ""
         self.controller: ControllerInfo | None = None
+        self.active_controller: ControllerRow | None = None
         self.brokers: dict[int, BrokerInfo] = {}
         self._topics: dict[str, _Topic] = {}
         self._document: bytes | None = None
@@ -83,6 +86,7 @@ class ClusterMetadataCache:
         for topic in request.topics:
             self._topics[topic.topic] = _Topic(topic)
         self.cluster_id = request.cluster_id
+        self.active_controller = request.controller
         self.controller = ControllerInfo(
             request.controller.id, request.controller.url, request.controller.epoch
         )

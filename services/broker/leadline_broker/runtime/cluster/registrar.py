@@ -17,7 +17,7 @@ from leadline_broker.domain.state import Directories
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.ports import ClusterStore, Registration
 from leadline_client.backoff import Backoff
-from leadline_client.wire import ControllerInfo
+from leadline_common.rpc import ControllerRow
 from leadline_common.zk.errors import ZkError
 
 logger = structlog.get_logger(__name__)
@@ -52,7 +52,7 @@ class BrokerRegistrar:
     cluster_id: str = field(default="", init=False)
     _lost: bool = field(default=False, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    controller: ControllerInfo | None = field(default=None, init=False)
+    controller: ControllerRow | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._backoff = Backoff(self.random.random, first_ms=100, longest_ms=2_000)
@@ -85,7 +85,7 @@ class BrokerRegistrar:
                     await self.store.connect(self._session_lost, self._wake.set)
                     self._check_cluster(await self.store.cluster_id())
                 registration = await self.store.register(
-                    self.broker_state.url, self.rack, self.settings, self.directories()
+                    self.broker_state.addresses, self.rack, self.settings, self.directories()
                 )
             except ZkError as error:
                 self._lost = True

@@ -20,7 +20,8 @@ from leadline_broker.runtime.ports import Peers
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_client.backoff import Backoff
-from leadline_client.errors import LeadlineError
+from leadline_client.errors import LeadlineError, NoController
+from leadline_common.identity import InternalAddress
 from leadline_common.rpc import ControlledShutdownRequest
 
 logger = structlog.get_logger(__name__)
@@ -44,7 +45,7 @@ class ControlledShutdown:
     broker_state: BrokerState
     replicas: ReplicaManager
     metadata: ClusterMetadataCache
-    controller_url: Callable[[], str]
+    controller: Callable[[], InternalAddress | None]
     backoff: Backoff
 
     async def run(self, timeout_ms: int) -> None:
@@ -102,9 +103,10 @@ class ControlledShutdown:
         broker_id, incarnation = self.broker_state.broker_id, self.broker_state.incarnation
         cause = f"shutdown-{broker_id}-{incarnation}"
         request = ControlledShutdownRequest(broker_id, incarnation, cause)
-        answer = await self.peers.controlled_shutdown(
-            self.controller_url(), request, _ANSWER_TIMEOUT_MS
-        )
+        controller = self.controller()
+        if controller is None:
+            raise NoController("no controller is known")
+        answer = await self.peers.controlled_shutdown(controller, request, _ANSWER_TIMEOUT_MS)
         return set(answer.remaining)
 
     def _another_may_lead(self, partition: Partition) -> bool:

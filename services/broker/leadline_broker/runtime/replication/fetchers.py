@@ -298,12 +298,12 @@ class ReplicaFetcher:
             LeadlineError: there is no valid response.
 
         """
-        address = self.context.broker_state.address_of(self.leader)
+        address = self.context.broker_state.internal_address_of(self.leader)
         if address is None:
             raise ConnectionLost("the leader's address is unknown")
-        url, incarnation = address
+        leader, incarnation = address
         call = self._in_flight = asyncio.create_task(
-            self.context.peers.fetch(url, request, request.wait_ms + _ANSWER_MARGIN_MS)
+            self.context.peers.fetch(leader, request, request.wait_ms + _ANSWER_MARGIN_MS)
         )
         try:
             await asyncio.wait([call])

@@ -28,6 +28,7 @@ from leadline_client.errors import (
     NotEnoughReplicas,
     StagingFull,
 )
+from leadline_common.identity import InternalAddress
 from leadline_common.staged_copies import (
     DropStagedRequest,
     KeepStagedRequest,
@@ -112,9 +113,9 @@ class StagedCopies:
 
         async def keep(broker: int) -> LeadlineError | None:
             try:
-                url, identity = self._addressed(broker, partition)
+                to, identity = self._addressed(broker, partition)
                 request = KeepStagedRequest(**identity, staged_id=staged_id, records=bytes(data))
-                await self.peers.keep_staged(url, request, _REQUEST_TIMEOUT_MS)
+                await self.peers.keep_staged(to, request, _REQUEST_TIMEOUT_MS)
             except LeadlineError as error:
                 return error
             return None
@@ -136,9 +137,9 @@ class StagedCopies:
 
     async def _drop(self, broker: int, partition: Partition, staged_ids: list[str]) -> None:
         try:
-            url, identity = self._addressed(broker, partition)
+            to, identity = self._addressed(broker, partition)
             request = DropStagedRequest(**identity, staged_ids=staged_ids)
-            await self.peers.drop_staged(url, request, _REQUEST_TIMEOUT_MS)
+            await self.peers.drop_staged(to, request, _REQUEST_TIMEOUT_MS)
         except LeadlineError as error:
             logger.info(
                 "staged copies not deleted before they expire", broker=broker, reason=error.message
@@ -165,9 +166,9 @@ class StagedCopies:
             if broker in unreachable:
                 continue
             try:
-                url, identity = self._addressed(broker, partition)
+                to, identity = self._addressed(broker, partition)
                 request = ReadStagedRequest(**identity, staged_id=staged_id)
-                records = (await self.peers.read_staged(url, request, _REQUEST_TIMEOUT_MS)).records
+                records = (await self.peers.read_staged(to, request, _REQUEST_TIMEOUT_MS)).records
                 await asyncio.to_thread(validate, records)
             except ConnectionLost:
                 unreachable.add(broker)
@@ -178,19 +179,21 @@ class StagedCopies:
                 return records
         return None
 
-    def _addressed(self, broker: int, partition: Partition) -> tuple[str, dict[str, Any]]:
-        """Return a broker's URL, and the identity fields of a request to it (rule R1).
+    def _addressed(
+        self, broker: int, partition: Partition
+    ) -> tuple[InternalAddress, dict[str, Any]]:
+        """Return a broker's address, and the identity fields of a request to it (rule R1).
 
         Raises:
             ConnectionLost: its address is unknown.
 
         """
-        address = self.broker_state.address_of(broker)
+        address = self.broker_state.internal_address_of(broker)
         if address is None:
             raise ConnectionLost(f"the address of broker {broker} is unknown")
-        url, incarnation = address
+        to, incarnation = address
         topic_id, number = partition.key
-        return url, {
+        return to, {
             "broker_id": broker,
             "incarnation": incarnation,
             "leader": self.broker_state.broker_id,

@@ -32,6 +32,7 @@ from leadline_client.errors import (
 )
 from leadline_client.wire import TopicPartition
 from leadline_common import rpc
+from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.runtime.channel.requests import BrokerRequest, RequestBuilder
@@ -92,6 +93,10 @@ class BrokerRequestQueue:
     _refused: set[TopicPartition] = field(default_factory=set, init=False)
     _answers: bool = field(default=True, init=False)
     _acked_version: int | None = field(default=None, init=False)
+
+    @property
+    def _address(self) -> InternalAddress:
+        return InternalAddress(ServiceIdentity("broker", self.broker.id), self.broker.internal_url)
 
     # -- what is pending -------------------------------------------------------
 
@@ -323,7 +328,7 @@ class BrokerRequestQueue:
         self._in_flight = (command, partitions)
         answer = None
         try:
-            answer = await self.gateway.post(self.broker.url, path, body, self.ack_timeout_ms)
+            answer = await self.gateway.post(self._address, path, body, self.ack_timeout_ms)
         except StaleControllerEpoch as refusal:
             self.listener.controller_changed(refusal.message)
         except LeadlineError as error:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 from leadline_client.wire import NO_LEADER
-from leadline_common.rpc import ControllerRow
+from leadline_common.rpc import BrokerRow, ControllerRow
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage, TopicImage
 from leadline_controller.runtime.channel.requests import broker_rows
 
@@ -52,8 +53,8 @@ class MetadataView:
         head = {
             "cluster_id": self.cluster_id,
             "version": self.version,
-            "controller": msgspec.structs.asdict(self.controller),
-            "brokers": list(map(msgspec.structs.asdict, broker_rows(self.image))),
+            "controller": _for_clients(self.controller),
+            "brokers": [_for_clients(row) for row in broker_rows(self.image)],
         }
         rows = b",".join(map(self._fragment, topics))
         return msgspec.json.encode(head)[:-1] + b',"topics":{' + rows + b"}}"
@@ -80,3 +81,10 @@ def partition_row(
     if state is None:
         return (number, NO_LEADER, -1, (), partition.replicas)
     return (number, state.leader, state.leader_epoch, state.isr, partition.replicas)
+
+
+def _for_clients(row: ControllerRow | BrokerRow) -> dict[str, Any]:
+    """Return a row without the address that only services use."""
+    members = msgspec.structs.asdict(row)
+    del members["internal_url"]
+    return members

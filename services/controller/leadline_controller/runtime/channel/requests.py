@@ -199,7 +199,7 @@ class RequestBuilder:
 def broker_rows(image: ClusterImage) -> list[BrokerRow]:
     """Return the live brokers in order of their ids."""
     return [
-        BrokerRow(broker.id, broker.url, broker.rack, broker.incarnation)
+        BrokerRow(broker.id, broker.url, broker.rack, broker.incarnation, broker.internal_url)
         for _, broker in sorted(image.brokers.items())
     ]
 

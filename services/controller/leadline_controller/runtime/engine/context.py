@@ -39,4 +39,5 @@ class ControllerContext:
     @property
     def controller(self) -> ControllerRow:
         """This controller, as brokers and clients know it."""
-        return ControllerRow(self.registration.id, self.registration.url, self.term.epoch)
+        me = self.registration
+        return ControllerRow(me.id, me.url, self.term.epoch, me.internal_url)

@@ -1,0 +1,123 @@
+"""X.509 certificates that prove a service's identity to the others of its cluster."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Final, NamedTuple, Self
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from leadline_common.identity import ServiceIdentity
+
+_LIFETIME: Final = dt.timedelta(days=3_650)
+_SKEW: Final = dt.timedelta(days=1)
+"""How far the clocks of the machines may be apart when a certificate is new."""
+
+
+class Authority(NamedTuple):
+    """The authority that signs the certificates of one cluster, and of nothing else."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @classmethod
+    def new(cls) -> Self:
+        """Make an authority."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _name("Leadline internal CA")
+        builder = _certificate(name, name, key.public_key())
+        builder = builder.add_extension(
+            x509.BasicConstraints(ca=True, path_length=0), critical=True
+        )
+        builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
+        return cls(builder.sign(key, hashes.SHA256()), key)
+
+    @classmethod
+    def load(cls, certificate: bytes, key: bytes) -> Self:
+        """Return the authority with this certificate and key, both PEM.
+
+        Raises:
+            ValueError: they are damaged, or do not belong together.
+
+        """
+        found = x509.load_pem_x509_certificate(certificate)
+        secret = serialization.load_pem_private_key(key, None)
+        if isinstance(secret, ec.EllipticCurvePrivateKey) and (
+            secret.public_key() == found.public_key()
+        ):
+            return cls(found, secret)
+        raise ValueError("the key is not that of the certificate")
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """The certificate as PEM."""
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def key_pem(self) -> bytes:
+        """The key as PEM: whoever has it can be any service."""
+        return _key_bytes(self.key)
+
+    def issue(self, service: ServiceIdentity) -> bytes:
+        """Return a new certificate of a service with its key, as PEM."""
+        own = ec.generate_private_key(ec.SECP256R1())
+        names = [x509.UniformResourceIdentifier(service.uri), x509.DNSName(service.host_name)]
+        uses = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        extensions: list[tuple[x509.ExtensionType, bool]] = [
+            (x509.BasicConstraints(ca=False, path_length=None), True),
+            (_key_usage(signs_certificates=False), True),
+            (x509.ExtendedKeyUsage(uses), False),
+            (x509.SubjectAlternativeName(names), False),
+            (issuer, False),
+        ]
+        builder = _certificate(_name(str(service)), self.certificate.subject, own.public_key())
+        for extension, critical in extensions:
+            builder = builder.add_extension(extension, critical=critical)
+        signed = builder.sign(self.key, hashes.SHA256())
+        return signed.public_bytes(serialization.Encoding.PEM) + _key_bytes(own)
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
+    now = dt.datetime.now(dt.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + _LIFETIME)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )

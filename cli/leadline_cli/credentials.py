@@ -1,0 +1,144 @@
+"""The credentials by which the services of one cluster know each other, in files of one directory.
+
+    internal-ca.pem, internal-ca.key   the authority that signs certificates of this cluster only
+    broker-1.pem, controller-2.pem …   a service's certificate with its key
+    zookeeper-services                 the ZooKeeper user of the services
+    zookeeper-operator                 the ZooKeeper user of a person, as `user:password`
+
+Only their owner can read them (0600). Files that exist are kept.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from leadline_cli.certificates import Authority
+from leadline_common.identity import ServiceIdentity
+from leadline_common.zk.credentials import digest_of
+
+DIRECTORY: Final = "credentials"
+"""Where `leadline up` keeps them, below the data directory."""
+
+_PRIVATE_DIRECTORY: Final = 0o700
+_PRIVATE_FILE: Final = 0o600
+_PASSWORD_BYTES: Final = 32
+
+
+class UnusableAuthority(OSError):
+    """The directory has a certificate or a key of the authority that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The files in one directory."""
+
+    directory: Path
+
+    @property
+    def authority(self) -> Path:
+        """The certificate of the authority."""
+        return self.directory / "internal-ca.pem"
+
+    @property
+    def authority_key(self) -> Path:
+        """The key of the authority: whoever has it can be any service."""
+        return self.directory / "internal-ca.key"
+
+    @property
+    def zookeeper_services(self) -> Path:
+        """The ZooKeeper user of the services, and the digest of the operator's."""
+        return self.directory / "zookeeper-services"
+
+    @property
+    def zookeeper_operator(self) -> Path:
+        """The ZooKeeper user of a person who edits nodes by hand."""
+        return self.directory / "zookeeper-operator"
+
+    def certificate_of(self, service: ServiceIdentity) -> Path:
+        """Return the file with the certificate and key of a service."""
+        return self.directory / f"{service.kind}-{service.id}.pem"
+
+    def settings_of(self, service: ServiceIdentity) -> dict[str, str]:
+        """Return the settings that make a service use these files."""
+        settings = {"zookeeper.credentials.file": str(self.zookeeper_services)}
+        if service.kind != "coordinator":
+            settings["internal.certificate.file"] = str(self.certificate_of(service))
+            settings["internal.ca.file"] = str(self.authority)
+        return settings
+
+    def create(self, services: Iterable[ServiceIdentity]) -> list[Path]:
+        """Make what is missing for these services; return the new files of services and users.
+
+        Raises:
+            UnusableAuthority: the authority's files are incomplete or damaged.
+            OSError: the directory cannot be written to.
+
+        """
+        self.directory.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        self.directory.chmod(_PRIVATE_DIRECTORY)
+        return [*self._create_zookeeper_users(), *self._create_certificates(services)]
+
+    def _create_zookeeper_users(self) -> list[Path]:
+        made = []
+        if not self.zookeeper_operator.exists():
+            _write(self.zookeeper_operator, f"{_new_login('operator')}\n".encode())
+            made.append(self.zookeeper_operator)
+        if not self.zookeeper_services.exists():
+            operator = digest_of(self.zookeeper_operator.read_text().strip())
+            _write(self.zookeeper_services, f"{_new_login('services')}\n{operator}\n".encode())
+            made.append(self.zookeeper_services)
+        return made
+
+    def _create_certificates(self, services: Iterable[ServiceIdentity]) -> list[Path]:
+        missing = [
+            service
+            for service in services
+            if service.kind != "coordinator" and not self.certificate_of(service).exists()
+        ]
+        if not missing:
+            return []
+        authority = self._authority()
+        for service in missing:
+            _write(self.certificate_of(service), authority.issue(service))
+        return [self.certificate_of(service) for service in missing]
+
+    def _authority(self) -> Authority:
+        """Return the authority; make it if there is none."""
+        if not self.authority.exists() and not self.authority_key.exists():
+            authority = Authority.new()
+            _write(self.authority_key, authority.key_pem)
+            _write(self.authority, authority.certificate_pem)
+            return authority
+        try:
+            return Authority.load(self.authority.read_bytes(), self.authority_key.read_bytes())
+        except (OSError, ValueError) as problem:
+            raise UnusableAuthority(
+                f"{self.authority} and {self.authority_key} cannot be used: {problem}; restore "
+                "them, or remove both and every certificate, so that new ones are made"
+            ) from None
+
+
+def credentials_in(data_dir: Path) -> Credentials:
+    """Return the credentials of the cluster that `leadline up` runs in a data directory."""
+    return Credentials(data_dir / DIRECTORY)
+
+
+def _new_login(user: str) -> str:
+    return f"{user}:{secrets.token_urlsafe(_PASSWORD_BYTES)}"
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file that only its owner can read; it appears whole or not at all."""
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE_FILE)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

@@ -1,0 +1,65 @@
+"""Sockets that are bound before a server starts: a service publishes its address first."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+from leadline_common.tcp_ports import CannotListen, UnsafeListener
+
+BACKLOG: Final = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A bound socket with its URL."""
+
+    socket: socket.socket
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """`http://host:port`, with the actual port."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+
+def bind(host: str, port: int) -> Listener:
+    """Bind a socket and listen on it; port 0 takes a free one.
+
+    Raises UnsafeListener for anything but a loopback address, because requests
+    are not authenticated yet, and CannotListen when the address is taken.
+    """
+    if not _is_loopback(host):
+        raise UnsafeListener(
+            f"listen.host is {host}, which is not a loopback address: without authentication "
+            "anyone who can reach it could read and delete everything; use 127.0.0.1"
+        )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # Accepted sockets inherit it.
+        bound.bind((host, port))
+        # Listening at once reveals a port in use, and lets early clients wait for the server
+        # instead of refusing them.
+        bound.listen(BACKLOG)
+    except OSError as problem:
+        bound.close()
+        raise CannotListen(
+            f"cannot listen on {host}:{port} ({problem.strerror}): is another service running "
+            "there? listen.port chooses another port, and 0 a free one"
+        ) from problem
+    return Listener(bound, host, bound.getsockname()[1])
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,81 @@
+"""Mutual TLS between services: each side proves its identity by a certificate of the cluster's CA.
+
+The contexts are made once, at the start. TLS 1.3 only: all peers are Leadline's own.
+"""
+
+from __future__ import annotations
+
+import ssl
+from asyncio import BaseTransport
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from leadline_common.http.internal import PEER_KEY
+from leadline_common.identity import ServiceIdentity, UnusableCredentials
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTls:
+    """The TLS contexts of one service: for its internal listener, and for its calls to others."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+    @classmethod
+    def load(cls, certificate: Path, authority: Path) -> Self:
+        """Load the service's certificate with its key (one PEM file), and the CA's certificate.
+
+        Raises:
+            UnusableCredentials: a file is missing or not what it should be.
+
+        """
+        try:
+            contexts = [
+                ssl.SSLContext(protocol)
+                for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
+            ]
+            for context in contexts:
+                context.minimum_version = ssl.TLSVersion.TLSv1_3
+                context.verify_mode = ssl.CERT_REQUIRED
+                context.load_cert_chain(certificate)
+                context.load_verify_locations(authority)
+        except (OSError, ValueError) as problem:  # SSLError is an OSError
+            reason = problem.strerror if isinstance(problem, OSError) else str(problem)
+            raise UnusableCredentials(
+                f"{certificate} (certificate and key) and {authority} (CA) cannot be used: "
+                f"{reason}; `leadline credentials create` makes both"
+            ) from None
+        return cls(*contexts)
+
+
+def peer_of(transport: BaseTransport) -> ServiceIdentity | None:
+    """Return the service at the other end of a TLS connection, None if it has no identity."""
+    session: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+    certificate: Mapping[str, Any] | None = session.getpeercert() if session is not None else None
+    return ServiceIdentity.of_certificate(certificate or {})
+
+
+class InternalProtocol(HttpToolsProtocol):
+    """uvicorn's connection on the internal listener: each request has the identity of its sender.
+
+    A connection without one is closed at once.
+    """
+
+    def connection_made(self, transport: Any) -> None:
+        """Read the identity from the certificate that the handshake has verified."""
+        super().connection_made(transport)
+        self._peer = peer_of(transport)
+        if self._peer is None:
+            transport.abort()
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        if self._peer is None:
+            raise httptools.HttpParserError("no identity")
+        self.scope[PEER_KEY] = self._peer  # type: ignore[typeddict-unknown-key]  # an extension of ours

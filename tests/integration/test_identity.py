@@ -1,0 +1,226 @@
+"""What strangers, and services that lie about who they are, get from a real cluster: nothing."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+import pytest_asyncio
+
+from leadline_cli.credentials import Credentials
+from leadline_client.wire import NewTopic
+from leadline_common import rpc, staged_copies, znodes
+from leadline_common.identity import ServiceIdentity
+from leadline_common.zk.errors import NotPermitted
+from leadline_common.zk.ops import ANY_VERSION
+from leadline_common.zk.session import ZkSession
+from tests.support.bad_input.requests import batch, leader_and_isr, stop_replica
+from tests.support.bad_input.table import JSON, MSGPACK
+from tests.support.checks.zk_history import read_cluster
+from tests.support.faults.scenario import running_cluster
+from tests.support.services.cluster import CALM, Cluster, wait_until
+from tests.support.services.identities import load_tls
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+OF_BROKERS = (
+    rpc.LEADER_AND_ISR_PATH,
+    rpc.STOP_REPLICA_PATH,
+    rpc.UPDATE_METADATA_PATH,
+    rpc.REPLICA_FETCH_PATH,
+    staged_copies.KEEP_STAGED_PATH,
+    staged_copies.DROP_STAGED_PATH,
+    staged_copies.READ_STAGED_PATH,
+)
+OF_CONTROLLERS = (rpc.HEARTBEAT_PATH, rpc.CONTROLLED_SHUTDOWN_PATH)
+HUGE_EPOCH = 2**31
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def cluster() -> AsyncIterator[Cluster]:
+    async with running_cluster(controllers=2, settings=CALM) as running:
+        topic = NewTopic("t", replica_assignment={0: (1, 2, 3)})
+        await running.client.create_topic(topic)
+        await running.in_sync("t", 3)
+        yield running
+
+
+async def active_identity(cluster: Cluster) -> ServiceIdentity:
+    return ServiceIdentity("controller", int((await cluster.active_controller())[-1]))
+
+
+async def still_works(cluster: Cluster) -> None:
+    """Check that the same controller leads, all replicas are in sync, and acks=all works."""
+    view = await read_cluster(cluster.file.zookeeper)
+    assert view.controller_epoch == 1
+    await cluster.in_sync("t", 3)
+    await cluster.client.produce_batches("t", 0, batch(), idempotent=False)
+
+
+async def everything_below(session: ZkSession, path: str) -> list[str]:
+    """Return a path and all below it, without ZooKeeper's own nodes and those of others."""
+    below = [f"{path.rstrip('/')}/{name}" for name in await session.get_children(path)]
+    found = [await everything_below(session, child) for child in below if child != "/zookeeper"]
+    return [path, *(one for paths in found for one in paths)]
+
+
+@pytest.mark.parametrize(
+    ("service", "path"),
+    [("broker-2", path) for path in OF_BROKERS] + [("controller-1", p) for p in OF_CONTROLLERS],
+)
+async def test_the_public_listener_has_no_route_of_services(
+    cluster: Cluster, service: str, path: str
+) -> None:
+    kind = MSGPACK if path == rpc.REPLICA_FETCH_PATH or "staged" in path else JSON
+    answer = await cluster.post(service, path, content=b"{}", headers=kind)
+    assert (answer.status_code, answer.json()["outcome"]) == (404, "refused")
+
+
+async def test_the_internal_listener_has_no_route_of_clients(cluster: Cluster) -> None:
+    broker = ServiceIdentity("broker", 1)
+    url = await cluster.internal_url("broker-2")
+    extensions = {"sni_hostname": ServiceIdentity("broker", 2).host_name}
+    tls = load_tls(cluster.credentials, broker).client
+    async with httpx.AsyncClient(trust_env=False, verify=tls) as http:
+        metadata = await http.get(f"{url}/v1/metadata", extensions=extensions)
+        document = await http.get(f"{url}/openapi.json", extensions=extensions)
+        health = await http.get(f"{url}/healthz", extensions=extensions)
+    assert [metadata.status_code, document.status_code, health.status_code] == [404, 404, 200]
+
+
+@pytest.mark.parametrize("service", ["broker-2", "controller"])
+async def test_nobody_without_the_clusters_certificate_is_served(
+    cluster: Cluster, tmp_path: Path, service: str
+) -> None:
+    name = await cluster.active_controller() if service == "controller" else service
+    url = await cluster.internal_url(name)
+    nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    nobody.check_hostname = False
+    nobody.verify_mode = ssl.CERT_NONE
+    # Another cluster's authority has signed for the same name.
+    stranger = load_tls(Credentials(tmp_path), ServiceIdentity("controller", 1)).client
+    stranger.check_hostname = False
+    stranger.verify_mode = ssl.CERT_NONE
+    for tls in (nobody, stranger):
+        async with httpx.AsyncClient(trust_env=False, verify=tls) as http:
+            with pytest.raises(httpx.HTTPError):
+                await http.get(f"{url}/healthz")
+    async with httpx.AsyncClient(trust_env=False) as http:
+        with pytest.raises(httpx.HTTPError):
+            await http.get(url.replace("https", "http") + "/healthz")
+
+
+async def test_no_service_speaks_as_another(cluster: Cluster) -> None:
+    """Broker 2 forges a fetch, a heartbeat and a shutdown of broker 3, and a grant."""
+    second = ServiceIdentity("broker", 2)
+    controller = str(await active_identity(cluster)).replace(" ", "-")
+    view = await read_cluster(cluster.file.zookeeper)
+    incarnation = view.brokers[3].incarnation
+    fetch = rpc.ReplicaFetchRequest(3, incarnation, 1, 1, 0, 1, 1, [], [])
+    beat = rpc.HeartbeatRequest(3, incarnation, 1, True, 0, 0, 0)
+    stopping = rpc.ControlledShutdownRequest(3, incarnation, "forged")
+    forged = [
+        ("broker-1", rpc.REPLICA_FETCH_PATH, msgspec.msgpack.encode(fetch), MSGPACK),
+        (controller, rpc.HEARTBEAT_PATH, msgspec.json.encode(beat), JSON),
+        (controller, rpc.CONTROLLED_SHUTDOWN_PATH, msgspec.json.encode(stopping), JSON),
+        ("broker-3", rpc.LEADER_AND_ISR_PATH, leader_and_isr(broker_id=3), JSON),
+        ("broker-3", rpc.STOP_REPLICA_PATH, stop_replica(broker_id=3), JSON),
+    ]
+    for service, path, content, headers in forged:
+        answer = await cluster.post_internally(
+            service, path, caller=second, content=content, headers=headers
+        )
+        assert (answer.status_code, answer.json()["error_code"]) == (403, 40350), answer.text
+    await still_works(cluster)
+
+
+async def test_a_broker_obeys_only_the_controller_and_epoch_of_zookeeper(cluster: Cluster) -> None:
+    active = await active_identity(cluster)
+    standby = ServiceIdentity("controller", 3 - active.id)
+    incarnation = (await read_cluster(cluster.file.zookeeper)).brokers[2].incarnation
+    commands = [
+        (active, HUGE_EPOCH, 40991),
+        (active, 2, 40991),
+        (standby, 1, 40953),
+        (standby, HUGE_EPOCH, 40991),
+        (active, 0, 40953),
+    ]
+    for caller, epoch, code in commands:
+        identity = {
+            "controller_id": caller.id,
+            "controller_epoch": epoch,
+            "incarnation": incarnation,
+        }
+        for path, content in (
+            (rpc.STOP_REPLICA_PATH, stop_replica(**identity)),
+            (rpc.LEADER_AND_ISR_PATH, leader_and_isr(**identity, is_init=False)),
+        ):
+            answer = await cluster.post_internally(
+                "broker-2", path, caller=caller, content=content, headers=JSON
+            )
+            assert answer.json()["error_code"] == code, answer.text
+    await still_works(cluster)
+
+
+@pytest.mark.parametrize(
+    ("topic", "topic_id"),
+    [("../../escaped", "f" * 32), ("escaped", "../../escaped"), ("", "f" * 32), ("a/b", "f" * 32)],
+)
+async def test_a_grant_names_no_path(cluster: Cluster, topic: str, topic_id: str) -> None:
+    active = await active_identity(cluster)
+    view = await read_cluster(cluster.file.zookeeper)
+    content = leader_and_isr(
+        controller_id=active.id,
+        controller_epoch=view.controller_epoch,
+        incarnation=view.brokers[2].incarnation,
+        is_init=False,
+        topics=[[topic, topic_id, {}, [[0, 2, 0, [2], [2], 0]]]],
+        sequence=1_000_000,
+    )
+    answer = await cluster.post_internally(
+        "broker-2", rpc.LEADER_AND_ISR_PATH, caller=active, content=content, headers=JSON
+    )
+    assert answer.json()["codes"] == [[40050]], answer.text
+    assert not [path for path in cluster.data_dir.rglob("*escaped*") if path.is_dir()]
+    assert not list(cluster.data_dir.parent.glob("escaped*"))
+
+
+async def test_an_anonymous_client_of_zookeeper_changes_nothing(cluster: Cluster) -> None:
+    stranger = znodes.BrokerRegistration(78, "127.0.0.1", 1, "http://127.0.0.1:1", None, 1)
+    state = znodes.state_path("t", 0)
+    async with cluster.zookeeper(as_operator=False) as nobody:
+        for write in (
+            nobody.create(znodes.broker_id_path(78), znodes.encode_value(stranger), ephemeral=True),
+            nobody.create("/controller_epoch2"),
+            nobody.create(f"{znodes.TOPICS}/stranger"),
+            nobody.set(znodes.CONTROLLER_EPOCH, b"2147483648", ANY_VERSION),
+            nobody.set(state, b"{}", ANY_VERSION),
+            nobody.delete(znodes.CONTROLLER, ANY_VERSION),
+            nobody.delete(znodes.broker_id_path(1), ANY_VERSION),
+        ):
+            with pytest.raises(NotPermitted):
+                await write
+        everywhere = await everything_below(nobody, "/")
+        for path in everywhere:
+            users = await nobody.acl_users(path)
+            assert users.pop("world:anyone") == 1, path
+            assert sorted(user.split(":")[1] for user in users) == ["operator", "services"], path
+    assert {state, znodes.CONTROLLER, znodes.broker_id_path(1)} < set(everywhere)
+    await still_works(cluster)
+
+
+async def test_the_operator_may_edit_nodes(cluster: Cluster) -> None:
+    path = znodes.topic_config_path("t")
+    async with cluster.zookeeper() as operator:
+        await operator.create(path, znodes.encode_configs({"retention.ms": "86400000"}))
+
+        async def is_applied() -> bool:
+            answer = await cluster.get("controller-1", "/v1/topics/t/configs")
+            return "86400000" in answer.text
+
+        await wait_until(is_applied, "the controller has applied the edit")
+        await operator.delete(path, ANY_VERSION)

@@ -1,0 +1,104 @@
+"""The files by which services know each other: private, kept, and good for TLS."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from leadline_cli.credentials import Credentials, UnusableAuthority
+from leadline_cli.main import app
+from leadline_common.http.tls import InternalTls
+from leadline_common.identity import ServiceIdentity, UnusableCredentials
+from leadline_common.zk.credentials import digest_of, read_credentials
+
+BROKER = ServiceIdentity("broker", 1)
+CONTROLLER = ServiceIdentity("controller", 2)
+
+
+def test_only_the_owner_can_read_them(tmp_path: Path) -> None:
+    credentials = Credentials(tmp_path / "deep" / "credentials")
+    made = credentials.create([BROKER, CONTROLLER])
+    assert {credentials.certificate_of(BROKER), credentials.zookeeper_operator} < set(made)
+    files = list(credentials.directory.iterdir())
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    assert stat.S_IMODE(credentials.directory.stat().st_mode) == 0o700
+
+
+def test_what_exists_is_kept_and_what_is_missing_is_made(tmp_path: Path) -> None:
+    credentials = Credentials(tmp_path)
+    credentials.create([BROKER])
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert credentials.create([BROKER]) == []
+    assert credentials.create([BROKER, CONTROLLER]) == [credentials.certificate_of(CONTROLLER)]
+    assert {path: path.read_bytes() for path in before} == before
+    for service in (BROKER, CONTROLLER):
+        InternalTls.load(credentials.certificate_of(service), credentials.authority)
+
+
+def test_services_and_operator_may_change_each_others_nodes(tmp_path: Path) -> None:
+    credentials = Credentials(tmp_path)
+    credentials.create([BROKER])
+    operator = credentials.zookeeper_operator.read_text().strip()
+    services = read_credentials(credentials.zookeeper_services)
+    assert services.writers == (digest_of(services.login), digest_of(operator))
+    assert services.login.split(":")[1] not in repr(services)
+
+
+def test_the_digest_is_that_of_zookeeper() -> None:
+    # From the documentation of ZooKeeper's DigestAuthenticationProvider.
+    assert digest_of("super:admin") == "super:xQJmxLMiHGwaqBvst5y6rkB6HQs="
+
+
+@pytest.mark.parametrize("lost", ["internal-ca.key", "internal-ca.pem"])
+def test_half_an_authority_is_no_reason_to_make_another(tmp_path: Path, lost: str) -> None:
+    credentials = Credentials(tmp_path)
+    credentials.create([BROKER])
+    (tmp_path / lost).unlink()
+    with pytest.raises(UnusableAuthority, match=r"internal-ca\.pem"):
+        credentials.create([CONTROLLER])
+    assert not credentials.certificate_of(CONTROLLER).exists()
+
+
+def test_the_key_of_another_authority_is_refused(tmp_path: Path) -> None:
+    ours, theirs = Credentials(tmp_path / "ours"), Credentials(tmp_path / "theirs")
+    ours.create([BROKER])
+    theirs.create([BROKER])
+    ours.authority_key.write_bytes(theirs.authority_key.read_bytes())
+    with pytest.raises(UnusableAuthority, match="not that of the certificate"):
+        ours.create([CONTROLLER])
+
+
+@pytest.mark.parametrize("content", [b"", b"-----BEGIN CERTIFICATE-----\n", b"\xff\xfe"])
+def test_a_damaged_certificate_is_named(tmp_path: Path, content: bytes) -> None:
+    credentials = Credentials(tmp_path)
+    credentials.create([BROKER])
+    credentials.certificate_of(BROKER).write_bytes(content)
+    with pytest.raises(UnusableCredentials, match=r"broker-1\.pem"):
+        InternalTls.load(credentials.certificate_of(BROKER), credentials.authority)
+
+
+@pytest.mark.parametrize("content", [b"", b"services", b"services:secret\nnobody", b"\xff\xfe"])
+def test_a_damaged_file_of_users_is_named_and_not_quoted(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "zookeeper-services"
+    path.write_bytes(content)
+    with pytest.raises(UnusableCredentials, match="zookeeper-services") as refused:
+        read_credentials(path)
+    assert "secret" not in str(refused.value)
+
+
+def test_the_command_makes_them_once(tmp_path: Path) -> None:
+    arguments = ["credentials", "create", "--dir", str(tmp_path), "broker/1", "controller/2"]
+    first, second = (CliRunner().invoke(app, arguments) for _ in range(2))
+    assert (first.exit_code, second.exit_code) == (0, 0)
+    assert "broker-1.pem" in first.stdout
+    assert second.stdout == ""
+
+
+@pytest.mark.parametrize("service", ["broker", "broker/x", "operator/1", "broker/1/2", "broker/٣"])
+def test_the_command_refuses_what_is_no_service(tmp_path: Path, service: str) -> None:
+    done = CliRunner().invoke(app, ["credentials", "create", "--dir", str(tmp_path), service])
+    assert done.exit_code == 2
+    assert not list(tmp_path.iterdir())
