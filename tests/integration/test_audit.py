@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from leadline_common import znodes
+from leadline_common.identity import ServiceIdentity
 from leadline_common.tcp_ports import free_port
 from leadline_common.zk.session import ZkSession
 from leadline_controller.domain.history import AuditQuery
@@ -20,6 +21,7 @@ from tests.support.checks.audit_records import broken_chains
 from tests.support.services.cluster import wait_until
 from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import RunningController, active
+from tests.support.services.identities import credentials_for
 from tests.support.services.up import command_line
 from tests.support.services.zookeeper import until
 
@@ -207,6 +209,7 @@ async def lone(zk_chroot: str, tmp_path: Path) -> AsyncIterator[Callable[[], Awa
             "zookeeper.session.timeout.ms": 2_000,
             "audit.outbox.keep.entries": 0,
             "reconcile.interval.ms": 100,
+            **credentials_for(ServiceIdentity("controller", 7)),
         }
         words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
         command = command_line("controller", *words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -224,3 +225,50 @@ async def test_the_operator_may_edit_nodes(cluster: Cluster) -> None:
 
         await wait_until(is_applied, "the controller has applied the edit")
         await operator.delete(path, ANY_VERSION)
+
+
+async def test_what_services_write_is_private(cluster: Cluster) -> None:
+    await still_works(cluster)
+    written = [
+        path
+        for pattern in ("broker-*", "controller-*", "credentials")
+        for directory in cluster.data_dir.glob(pattern)
+        for path in (directory, *directory.rglob("*"))
+    ]
+    assert {"history.db", "meta.json", "internal-ca.key"} <= {path.name for path in written}
+    assert not [path for path in written if stat.S_IMODE(path.lstat().st_mode) & 0o077]
+
+
+def kept_by(cluster: Cluster) -> dict[str, bytes]:
+    """Return all files of a cluster but its credentials, and how its processes started."""
+    directory = cluster.credentials.directory
+    files = [path for path in cluster.data_dir.rglob("*") if path.parent != directory]
+    files += [
+        Path(f"/proc/{child.pid}/{name}")
+        for child in cluster.supervisor.children.values()
+        for name in ("cmdline", "environ")
+    ]
+    return {str(path): path.read_bytes() for path in files if path.is_file()}
+
+
+async def test_secrets_are_in_their_files_only(cluster: Cluster) -> None:
+    """Not in a command line, cluster.json, a log, a history, a record, the audit or a setting."""
+    credentials = cluster.credentials
+    logins = [credentials.zookeeper_services, credentials.zookeeper_operator]
+    secrets = [path.read_text().split()[0].partition(":")[2].encode() for path in logins]
+    keys = [credentials.authority_key, credentials.certificate_of(ServiceIdentity("broker", 2))]
+    secrets += [path.read_bytes().split(b"PRIVATE KEY-----\n")[1][:40] for path in keys]
+    assert min(map(len, secrets)) >= 40
+    shown = kept_by(cluster)
+    for service in ("broker-2", "controller-1"):
+        for path in (
+            "/v1/audit",
+            "/v1/configs",
+            "/v1/brokers/2/configs",
+            "/metrics",
+            "/v1/brokers",
+        ):
+            answer = await cluster.get(service, path)
+            shown[service + path] = answer.content
+    assert len(shown) > 20
+    assert not [path for path, content in shown.items() for secret in secrets if secret in content]

@@ -34,6 +34,13 @@ def tls_of(kind: Kind, service_id: int) -> InternalTls:
     return load_tls(new_credentials(), ServiceIdentity(kind, service_id))
 
 
+def credentials_for(identity: ServiceIdentity) -> dict[str, str]:
+    """Return the settings of a service that a test starts by itself."""
+    credentials = new_credentials()
+    credentials.create([identity])
+    return credentials.settings_of(identity)
+
+
 def load_tls(credentials: Credentials, identity: ServiceIdentity) -> InternalTls:
     """Return the certificate of a service; make it if it is not there."""
     credentials.create([identity])
