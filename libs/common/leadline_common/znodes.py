@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from leadline_common.directories import FIRST_DIRECTORY_EPOCH, DirectoryEpochs
+from leadline_common.plain_json import encodable
 
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
@@ -374,8 +375,11 @@ def decode_configs(data: bytes) -> dict[str, str]:
 
 
 def encode_audit(entry: AuditEntry) -> bytes:
-    """Encode an audit entry."""
-    return msgspec.json.encode(entry)
+    """Encode an audit entry; never raises, because an entry may quote anything from a request."""
+    try:
+        return msgspec.json.encode(entry)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return msgspec.json.encode(encodable(entry))
 
 
 def decode_audit(data: bytes) -> AuditEntry:

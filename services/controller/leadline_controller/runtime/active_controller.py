@@ -11,13 +11,11 @@ raises when the term ends, for whatever reason.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 
 import structlog
 
-from leadline_client.errors import LeadlineError, NoController, Refused, StoreOutcomeUnknown
+from leadline_client.errors import NoController
 from leadline_client.wire import TopicPartition
 from leadline_common.cause import cause_scope, new_cause
 from leadline_common.leader_election import TermEnded
@@ -43,16 +41,13 @@ from leadline_controller.runtime.engine.event_queue import EventHandler, EventQu
 from leadline_controller.runtime.engine.events import (
     BrokersChanged,
     ControllerChanged,
-    ControllerRequest,
-    DryRunRequest,
-    QueuedEvent,
     Reconcile,
-    Trigger,
 )
+from leadline_controller.runtime.engine.executor import EventExecutor, isolated
 from leadline_controller.runtime.engine.external_changes import ExternalChanges
-from leadline_controller.runtime.engine.guard import Guard
 from leadline_controller.runtime.engine.publishing import AuditLog, StatePublisher
-from leadline_controller.runtime.engine.state_writer import StaleImage, StateWriter
+from leadline_controller.runtime.engine.refusals import RefusalAudit
+from leadline_controller.runtime.engine.state_writer import StateWriter
 from leadline_controller.runtime.etags import ETags
 from leadline_controller.runtime.idempotency import IdempotencyManager
 from leadline_controller.runtime.ports import CommandGateway
@@ -116,6 +111,7 @@ class ActiveController:
             context.store, image, context.term, context.clock, max_ops, on_written
         )
         self._audit = AuditLog(self._writer, context.clock, context.actor)
+        self._refusals = RefusalAudit(self._audit, self.queue, context.clock)
         self._external = ExternalChanges(context.store.outbox, image, self._writer, self._audit)
         self._writer.on_found = self._external.record_states
         self._publisher = StatePublisher(
@@ -124,7 +120,12 @@ class ActiveController:
         reassignment_handlers = self._build_reassignments()
         self.etags = ETags(image, self.configs, self.metadata, self.tasks.store)
         comparison = HistoryComparison(context.store, image, self.queue, self._external, replicator)
-        self._handlers = (*self._build_topics(), *reassignment_handlers, comparison)
+        self._handlers = (
+            *self._build_topics(),
+            *reassignment_handlers,
+            comparison,
+            self._refusals,
+        )
         self._reconciler = Reconciler(
             context.store,
             image,
@@ -137,12 +138,21 @@ class ActiveController:
             self._topics,
             self._external,
             self._handlers,
+            context.metrics,
         )
-        self._registered = {
-            kind: handle
-            for handler in (self._reconciler, *self._handlers)
-            for kind, handle in handler.registered().items()
-        }
+        self._executor = EventExecutor(
+            {
+                kind: handle
+                for handler in (self._reconciler, *self._handlers)
+                for kind, handle in handler.registered().items()
+            },
+            self.queue,
+            self._writer,
+            self._refusals,
+            context.clock,
+            context.metrics,
+            self.etags.check,
+        )
 
     def _build_topics(self) -> tuple[EventHandler, ...]:
         context, store, clock = self.context, self.context.store, self.context.clock
@@ -211,7 +221,9 @@ class ActiveController:
         )
         tasks = self.tasks
         self.throttles = MovingThrottles(image, reassignments, tasks.store, configs)
-        self.plans = PlanManager(image, queue, audit, clock, context.new_id, tasks, reassignments)
+        self.plans = PlanManager(
+            image, queue, self._refusals, clock, context.new_id, tasks, reassignments
+        )
         records = FailureRecords(store, image, writer, audit, clock)
         self.healing = HealingManager(
             records, image, queue, configs, audit, clock, tasks, reassignments
@@ -304,96 +316,15 @@ class ActiveController:
         try:
             self.context.store.on_reconnected(partial(self.queue.trigger, Reconcile))
             with cause_scope(f"term-{self.context.term.epoch}-{new_cause()}"):
-                await self._config_manager.load()
+                await isolated(
+                    self._config_manager.load(),
+                    "settings not loaded",
+                    self._config_manager,
+                    self.context.metrics,
+                )
                 await self._reconciler.begin()
             self.ready.set()
             while True:
-                await self._handle(await self.queue.next_event())
-                self.queue.run_after_event()
+                await self._executor.handle(await self.queue.next_event())
         except (SessionExpired, ConnectionLoss) as end:
             raise TermEnded(f"ZooKeeper was lost: {end}") from end
-
-    async def _handle(self, queued: QueuedEvent) -> None:
-        clock, metrics = self.context.clock, self.context.metrics
-        begun_ms = clock.monotonic_ms()
-        event, name = queued.event, type(queued.event).__name__
-        metrics.queue_seconds.labels(name).observe((begun_ms - queued.at_ms) / 1000)
-        with cause_scope(queued.cause):
-            try:
-                with self._guarded(queued):
-                    await self._call_handler(queued)
-                if isinstance(event, DryRunRequest) and event.dry_run:
-                    await self._audit.record_request(event, "dry_run")
-            except (TermEnded, SessionExpired, asyncio.CancelledError):
-                queued.refuse(StoreOutcomeUnknown("this controller lost its leadership meanwhile"))
-                raise
-            except LeadlineError as refusal:
-                queued.refuse(refusal)
-                if not isinstance(event, ControllerRequest):
-                    logger.error("event not handled", type=name, error=refusal.message)
-                elif isinstance(refusal, Refused):
-                    await self._audit.record_request(event, "refused", str(refusal))
-            except Exception as error:
-                self._on_failure(queued, error)
-        metrics.event_seconds.labels(name).observe((clock.monotonic_ms() - begun_ms) / 1000)
-
-    async def _call_handler(self, queued: QueuedEvent) -> None:
-        handle = self._registered[type(queued.event)]
-        if queued.reply is not None:
-            await handle(queued.event, queued.reply)
-        elif isinstance(queued.event, Trigger):
-            await handle()
-        else:
-            await handle(queued.event)
-
-    @contextmanager
-    def _guarded(self, queued: QueuedEvent) -> Iterator[None]:
-        """Check the guard of a request, and let every write of its handler carry the mark.
-
-        The condition is checked once for each guard: the request's own first change may
-        invalidate it.
-
-        Raises:
-            NoController, StoreOutcomeUnknown: the request was begun in an earlier term.
-            StaleVersion: the condition does not hold.
-
-        """
-        guard = queued.guard
-        if guard is not None:
-            self._check_guard(guard)
-        self._writer.guard = guard
-        try:
-            yield
-        finally:
-            self._writer.guard = None
-
-    def _check_guard(self, guard: Guard) -> None:
-        if guard.mark is not None and guard.mark.epoch != self.context.term.epoch:
-            refusal = StoreOutcomeUnknown if guard.marked else NoController
-            raise refusal("this controller lost its leadership, and was elected again")
-        if guard.condition is not None and not guard.checked:
-            self.etags.check(guard.condition)
-            guard.checked = True
-
-    def _on_failure(self, queued: QueuedEvent, error: Exception) -> None:
-        """Leave the rest to the reconciliation: the outcome is unknown (rule R7).
-
-        A bug in one handler does not end the term: the next controller would have it too.
-        """
-        name = type(queued.event).__name__
-        queued.refuse(
-            StoreOutcomeUnknown(
-                "the request was interrupted: check its outcome before repeating it"
-            )
-        )
-        match error:
-            case ConnectionLoss():
-                logger.warning("event interrupted: no connection to ZooKeeper", type=name)
-                if self.context.store.is_connected():  # Else the reconnection triggers it.
-                    self.queue.trigger(Reconcile)
-            case StaleImage():
-                logger.info("broker has changed; reading again", type=name, path=str(error))
-                self.queue.trigger(BrokersChanged)
-                self.queue.trigger(Reconcile)
-            case _:
-                logger.error("event handler failed", type=name, exc_info=error)

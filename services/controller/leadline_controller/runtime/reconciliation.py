@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -20,7 +20,9 @@ from leadline_controller.runtime.engine.events import (
     ControllerChanged,
     Reconcile,
 )
+from leadline_controller.runtime.engine.executor import isolated
 from leadline_controller.runtime.engine.external_changes import ExternalChanges
+from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.engine.publishing import StatePublisher
 from leadline_controller.runtime.engine.state_writer import StaleImage
 from leadline_controller.runtime.ports import ControllerStore
@@ -48,6 +50,7 @@ class Reconciler(EventHandler):
     topics: TopicManager
     external: ExternalChanges
     handlers: Sequence[EventHandler]
+    metrics: ControllerMetrics
     _last_ms: int = field(default=0, init=False)
 
     async def begin(self) -> None:
@@ -64,7 +67,7 @@ class Reconciler(EventHandler):
             self.queue.trigger(Reconcile, cause)
         self.dispatcher.follow_image(self.image.brokers)
         for handler in self.handlers:
-            await handler.on_elected()
+            await self._isolated(handler.on_elected(), handler)
         await self.check_leadership()
         # Find what changed between loading the image and setting the watches.
         self.queue.trigger(BrokersChanged, cause)
@@ -75,16 +78,23 @@ class Reconciler(EventHandler):
         """Read everything, apply the changes, and decide again."""
         begun_ms = self.clock.monotonic_ms()
         await self.check_leadership()
-        await self.brokers.read_brokers()
-        await self.topics.read_topics(everything=True)
+        await self._isolated(self.brokers.read_brokers(), self.brokers)
+        await self._isolated(self.topics.read_topics(everything=True), self.topics)
+        await self._isolated(self._read_states(), self)
+        await self._isolated(self._repair("reconciliation"), self)
+        for handler in self.handlers:
+            await self._isolated(handler.reconcile(), handler)
+        self._last_ms = self.clock.monotonic_ms() - begun_ms
+
+    async def _read_states(self) -> None:
         known = {one: partition.version for one, partition in self.image.partitions()}
         states = await self.store.read_states(list(known), list(known.values()))
         await self.external.record_states(states, everything=True)
         self.publisher.apply_read(states)
-        await self._repair("reconciliation")
-        for handler in self.handlers:
-            await handler.reconcile()
-        self._last_ms = self.clock.monotonic_ms() - begun_ms
+
+    async def _isolated(self, work: Awaitable[None], owner: object) -> None:
+        """Do one part; a fault in it is logged and counted, and the others are done."""
+        await isolated(work, "part of the reconciliation failed", owner, self.metrics)
 
     @ControllerChanged.handler
     async def check_leadership(self) -> None:

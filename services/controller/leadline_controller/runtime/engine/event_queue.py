@@ -108,12 +108,17 @@ class EventQueue:
 
         return request
 
-    def run_after_event(self) -> None:
-        """Call the requested callbacks."""
+    def run_after_event(self) -> list[Exception]:
+        """Call the requested callbacks, and return the exceptions that they raised."""
+        faults = []
         for callback, is_requested in self._after.items():
             if is_requested:
                 self._after[callback] = False
-                callback()
+                try:
+                    callback()
+                except Exception as fault:  # the others are due all the same
+                    faults.append(fault)
+        return faults
 
     def close(self, problem: LeadlineError) -> None:
         """End the timers, and refuse every request in the queue with `problem`."""

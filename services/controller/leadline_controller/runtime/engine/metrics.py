@@ -29,6 +29,11 @@ class ControllerMetrics(Metrics):
         self.event_seconds = self.histogram(
             "controller_event_seconds", "Time spent handling an event.", ("event",)
         )
+        self.event_faults = self.counter(
+            "controller_event_faults",
+            "Events, or parts of a reconciliation, that failed unexpectedly; the log has each.",
+            ("event",),
+        )
         self.failover_seconds = self.histogram(
             "controller_failover_seconds",
             "From a broker change to the last acknowledgement of new roles.",

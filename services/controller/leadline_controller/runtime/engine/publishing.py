@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
-
 from leadline_client.wire import TopicPartition
 from leadline_common.cause import current_cause
 from leadline_common.clock import Clock
-from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry
 from leadline_controller.domain.cluster import ClusterImage, StateSet
 from leadline_controller.domain.failover import StateDecision, decide_all, stale_finder
 from leadline_controller.domain.history import NOTICED_AT
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.event_queue import EventQueue
-from leadline_controller.runtime.engine.events import ControllerRequest
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.engine.state_writer import Decide, StateWriter
-
-logger = structlog.get_logger(__name__)
-_WORD_STARTS = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 @dataclass(eq=False)
@@ -68,17 +60,6 @@ class AuditLog:
     async def record(self, entry: AuditEntry) -> None:
         """Write an audit entry alone."""
         await self.writer.commit([], entry)
-
-    async def record_request(
-        self, request: ControllerRequest[Any], outcome: str, reason: str = ""
-    ) -> None:
-        """Record a request that has changed nothing; a failure to do so is only logged."""
-        kind = _WORD_STARTS.sub("_", type(request).__name__).lower()
-        entry = self.entry(kind, request.resource, actor="operator", outcome=outcome, reason=reason)
-        try:
-            await self.record(entry)
-        except ZkError as error:
-            logger.info("audit entry not written", kind=kind, outcome=outcome, error=str(error))
 
 
 @dataclass(eq=False)

@@ -64,7 +64,7 @@ class StateWriter:
 
     `on_written` gets the states of each multi as soon as it succeeds and the image has
     applied them. `on_found` gets states that were read, before the image applies them.
-    `guard` is the guard of the request being handled.
+    `guard` is the guard of the request being handled. `sent` counts the multis of the term.
     """
 
     store: ControllerStore
@@ -77,6 +77,7 @@ class StateWriter:
         default=None, init=False
     )
     guard: Guard | None = field(default=None, init=False)
+    sent: int = field(default=0, init=False)
     _with_parent: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
@@ -164,6 +165,7 @@ class StateWriter:
     def _send(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:
         """Submit a multi; its last operation is the mark of the request being handled."""
         guard = self.guard
+        self.sent += 1
         if guard is None or guard.mark is None:
             return self.store.submit(ops)
         answer = self.store.submit([*ops, guard.mark.op])

@@ -44,7 +44,7 @@ from leadline_controller.runtime.engine.events import (
     ControllerRequest,
     Reply,
 )
-from leadline_controller.runtime.engine.publishing import AuditLog
+from leadline_controller.runtime.engine.refusals import RefusalAudit
 from leadline_controller.runtime.reassignment.tasks import TaskManager
 
 logger = structlog.get_logger(__name__)
@@ -108,7 +108,7 @@ class PlanManager(EventHandler):
 
     image: ClusterImage
     queue: EventQueue
-    audit: AuditLog
+    refusals: RefusalAudit
     clock: Clock
     new_id: Callable[[], str]
     tasks: TaskManager
@@ -187,7 +187,7 @@ class PlanManager(EventHandler):
         self._computing.discard(event.reply)
         if isinstance(outcome, LeadlineError):
             event.reply.refuse(outcome)
-            await self.audit.record_request(event.request, "refused", outcome.message)
+            await self.refusals.record(event.request, "refused", outcome.message, outcome.code)
             return
         plan_id, now_ms = self.new_id(), self.clock.wall_ms()
         wanted = event.request.wanted
@@ -196,7 +196,7 @@ class PlanManager(EventHandler):
         while len(self._plans) > PLANS_KEPT:
             del self._plans[next(iter(self._plans))]
         event.reply.settle(known)
-        await self.audit.record_request(event.request, "dry_run")
+        await self.refusals.record(event.request, "dry_run")
 
     # -- applying --------------------------------------------------------------
 
