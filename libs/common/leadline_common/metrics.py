@@ -19,6 +19,8 @@ from prometheus_client import (
     generate_latest,
 )
 
+from leadline_common.loop_watchdog import LAG
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 SECONDS_BUCKETS = (
@@ -54,6 +56,16 @@ class Metrics:
             ProcessCollector(registry=self.registry)
             PlatformCollector(registry=self.registry)
             GCCollector(registry=self.registry)
+            self.gauge_from(
+                "event_loop_lag_seconds",
+                "The latest delay of the event loop.",
+                lambda: LAG.latest_s,
+            )
+            self.gauge_from(
+                "event_loop_lag_max_seconds",
+                "The longest delay of the event loop since the process began.",
+                lambda: LAG.longest_s,
+            )
 
     def counter(self, name: str, meaning: str, labels: Sequence[str] = ()) -> Counter:
         """Register a value that only grows."""

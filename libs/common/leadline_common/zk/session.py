@@ -9,7 +9,8 @@ Rules for callers:
   missed around a reconnect. In `on_reconnected`, read everything again and set the watches again.
 - A process that is cut off may never see LOST. The `lease`, not the state, limits how long it may
   act (R10).
-- Callbacks run on the loop and must neither block nor raise.
+- Callbacks run on the loop and must neither block nor raise. If the loop is blocked for the length
+  of the session timeout, another thread closes the session (`leadline_common.loop_watchdog`).
 
 Call all methods on the loop that ran `start`.
 """
@@ -21,6 +22,7 @@ import contextlib
 import time
 from collections.abc import Callable
 
+from leadline_common.loop_watchdog import LoopWatchdog
 from leadline_common.zk import codec
 from leadline_common.zk.client import Callback, ZkClient, no_body
 from leadline_common.zk.credentials import ZkCredentials
@@ -95,6 +97,7 @@ class ZkSession(ZkClient):
         self.lease = SessionLease(0)
         self._transport: KazooTransport | None = None
         self._heartbeat: asyncio.Task[None] | None = None
+        self._watchdog: LoopWatchdog | None = None
 
     # -- life cycle ------------------------------------------------------------
 
@@ -132,11 +135,15 @@ class ZkSession(ZkClient):
             await self.close()
             raise
         self._heartbeat = asyncio.create_task(self._send_heartbeats(), name="zookeeper-heartbeat")
+        self._watchdog = LoopWatchdog(self.session_timeout_ms / 1000, self._transport.abandon)
+        self._watchdog.start()
 
     async def close(self) -> None:
         """Close the session; its ephemeral nodes are deleted when this returns. Idempotent."""
         self._closing = True
         self.lease.revoke()
+        if self._watchdog is not None:
+            self._watchdog.stop()
         if self._heartbeat is not None:
             self._heartbeat.cancel()
             await asyncio.gather(self._heartbeat, return_exceptions=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -110,6 +111,7 @@ class _Client(KazooClient):
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0),
         )
         self._connection: _Connection = _Connection(self, self._conn_retry.copy())
+        self._closing = threading.Lock()
 
     @property
     def granted_timeout_ms(self) -> int:
@@ -127,15 +129,16 @@ class _Client(KazooClient):
         self._call(request, completion)
 
     def close_session(self) -> None:
-        """Close the session and free threads and sockets. Blocks."""
-        try:
-            if self._stopped.is_set():
-                self._safe_close()
-            else:
-                self.stop()
-            self.close()
-        except WriterNotClosedException:
-            logger.warning("the connection thread did not end in time")
+        """Close the session and free threads and sockets. Blocks; may be repeated."""
+        with self._closing:  # kazoo does not expect two threads to stop it at once
+            try:
+                if self._stopped.is_set():
+                    self._safe_close()
+                else:
+                    self.stop()
+                self.close()
+            except WriterNotClosedException:
+                logger.warning("the connection thread did not end in time")
 
 
 @dataclass(eq=False, slots=True)
@@ -224,6 +227,14 @@ class KazooTransport:
     async def finish(self) -> None:
         """Close the session and free its resources; states and replies still arrive meanwhile."""
         await asyncio.to_thread(self._client.close_session)
+
+    def abandon(self) -> None:
+        """Close the session without the loop, which learns that it is lost when it runs again.
+
+        For a thread that finds the loop blocked. Blocks until the session is closed.
+        """
+        self.post(partial(self._on_state, SessionState.LOST))
+        self._client.close_session()
 
     def submit(
         self,

@@ -126,9 +126,13 @@ class ActiveController:
             comparison,
             self._refusals,
         )
+        self._build_engine()
+
+    def _build_engine(self) -> None:
+        context = self.context
         self._reconciler = Reconciler(
             context.store,
-            image,
+            self.image,
             self.queue,
             self.configs,
             self._publisher,

@@ -1,0 +1,71 @@
+"""The watchdog of the event loop: what counts as a standstill, and what follows from it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leadline_common.loop_watchdog import LoopLag, LoopWatchdog, Standstill
+from tests.support.services.zookeeper import until
+
+
+def test_a_loop_that_does_not_run_stands_still_until_it_does() -> None:
+    standstill = Standstill(poll_s=0.5)
+    looks = [standstill.look(now, has_run=False) for now in (100.0, 100.5, 101.0, 101.5)]
+    assert looks == [0.0, 0.5, 1.0, 1.5]
+    assert standstill.look(102.0, has_run=True) == 0.0
+    assert standstill.look(102.5, has_run=False) == 0.5
+
+
+def test_the_time_of_a_suspended_process_is_not_counted() -> None:
+    standstill = Standstill(poll_s=0.5)
+    standstill.look(100.0, has_run=False)
+    assert standstill.look(100.0 + 3600, has_run=False) == 1.0
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.booleans())))
+def test_no_standstill_is_longer_than_the_looks_since_the_loop_ran(
+    looks: list[tuple[float, bool]],
+) -> None:
+    standstill, now_s, since = Standstill(poll_s=1.0), 0.0, 0
+    for pause_s, has_run in looks:
+        now_s += pause_s
+        since = 0 if has_run else since + 1
+        assert 0 <= standstill.look(now_s, has_run=has_run) <= 2.0 * since
+
+
+def test_the_longest_delay_is_kept() -> None:
+    lag = LoopLag()
+    for seconds in (0.1, 3.0, 0.2):
+        lag.observe(seconds)
+    assert (lag.latest_s, lag.longest_s) == (0.2, 3.0)
+
+
+async def test_a_blocked_loop_is_noticed_from_outside() -> None:
+    given_up = threading.Event()
+    watchdog = LoopWatchdog(0.2, given_up.set)
+    watchdog.start()
+    assert given_up.wait(20), "the loop runs no callback meanwhile"
+
+
+async def test_a_loop_that_runs_is_left_alone_and_so_is_a_stopped_watchdog() -> None:
+    called = threading.Event()
+    watchdog = LoopWatchdog(60, called.set)
+    watchdog.start()
+    watchdog.stop()
+    await until(lambda: not watchdog._thread.is_alive(), "its thread ends")
+    assert not called.is_set()
+
+
+def test_a_watchdog_ends_with_its_loop() -> None:
+    async def begin() -> LoopWatchdog:
+        watchdog = LoopWatchdog(1, lambda: None)
+        watchdog.start()
+        return watchdog
+
+    watchdog = asyncio.run(begin())
+    watchdog._thread.join(20)
+    assert not watchdog._thread.is_alive()
