@@ -163,3 +163,48 @@ async def test_every_example_is_what_its_operation_takes(http: httpx.AsyncClient
         schema = operation["requestBody"]["content"]["application/json"]["schema"]
         name = schema["$ref"].rpartition("/")[2]
         await what_if(http, question, **document["components"]["schemas"][name]["example"])
+
+
+def _batch(partitions: int, replicas: int) -> dict[str, Any]:
+    start, target = list(range(replicas)), list(range(100, 100 + replicas))
+    rows = [
+        {"topic": "t", "partition": number, "start": start, "target": target}
+        for number in range(partitions)
+    ]
+    return {"batch": rows, "limits": {"replica_movements": 1}}
+
+
+def _placement(brokers: int, partitions: int, factor: int, racks: int = 0) -> dict[str, Any]:
+    rows = [{"id": n} | ({"rack": f"r{n % racks}"} if racks else {}) for n in range(brokers)]
+    return {"brokers": rows, "partitions": partitions, "replication_factor": factor}
+
+
+@pytest.mark.parametrize(
+    ("question", "body", "says"),
+    [
+        ("placement", _placement(2_000, 1_000, 1_000), "at most 100000"),
+        ("placement", _placement(5, 50_000, 3), "partitions x replication_factor"),
+        ("placement", _placement(2_000, 2_001, 3, racks=2), "partitions x brokers"),
+        ("placement", _placement(2_001, 1, 1), "body.brokers"),
+        ("reassignment", _batch(500, 50), "at most 20000"),
+        ("reassignment", _batch(1, 3) | {"online": [1] * 2_001}, "body.online"),
+        (
+            "election",
+            {"kind": "offline", "assignment": [1], "live": list(range(2_001))},
+            "body.live",
+        ),
+    ],
+)
+async def test_a_question_that_is_too_large_is_refused_and_the_limit_is_named(
+    http: httpx.AsyncClient, question: str, body: dict[str, Any], says: str
+) -> None:
+    answer = await http.post(f"/v1/what-if/{question}", json=body)
+    assert (answer.status_code, answer.json()["outcome"]) == (400, "refused")
+    assert says in answer.text
+
+
+async def test_a_large_question_is_answered_beside_the_event_loop(http: httpx.AsyncClient) -> None:
+    brokers = [{"id": n, "rack": "a" if n else "b"} for n in range(2_000)]
+    body = {"brokers": brokers, "partitions": 1_000, "replication_factor": 3}
+    answer = await what_if(http, "placement", **body)
+    assert all(0 in replicas for replicas in answer["assignment"].values()), "the other rack"

@@ -18,6 +18,7 @@ from leadline_controller.domain.cluster import BrokerUp, ClusterImage, DeletionP
 from leadline_controller.domain.topics import (
     check_may_create,
     check_topic_name,
+    check_topic_size,
     find_topic,
     plan_assignment,
 )
@@ -118,3 +119,9 @@ def test_refusals(given: dict[str, Any], problem: type[LeadlineError], words: st
 def test_without_brokers_nothing_can_be_placed() -> None:
     with pytest.raises(PolicyViolation, match="no broker is live"):
         plan(cluster((), {}))
+
+
+def test_a_topic_that_cannot_fit_into_its_node_is_refused_before_it_is_placed() -> None:
+    check_topic_size(150_000, 3)
+    with pytest.raises(PolicyViolation, match="450000"):
+        check_topic_size(150_001, 3)

@@ -64,6 +64,9 @@ async def test_static_members_and_generations_are_heard() -> None:
         ({"previous": {"a": [["t"]]}}, "body.previous.a.0.1"),
         ({"unknown": 1}, "body.unknown"),
         ({"subscriptions": {"a": [str(n) for n in range(100_001)]}}, "body"),
+        ({"threads": {f"m{n}": 1_000 for n in range(101)}}, "body"),
+        ({"topic_threads": {f"m{n}": {"t": 1_000} for n in range(101)}}, "body"),
+        ({"previous": {"a": [["t", 0]] * 100_001}}, "body"),
     ],
 )
 async def test_a_bad_question_is_refused(change: dict[str, Any], field: str) -> None:

@@ -161,3 +161,10 @@ class HistoryUnavailable(Refused):
 
     code = 50357
     retriable = True
+
+
+class ComputationsBusy(Refused):
+    """Too many what-if requests or plans are being computed."""
+
+    code = 50365
+    retriable = True

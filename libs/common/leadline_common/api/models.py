@@ -278,7 +278,7 @@ class ElectionBody(BaseModel):
     )
 
     type: Literal["preferred", "unclean"]
-    partitions: list[TopicPartitionBody] | None = None
+    partitions: Annotated[list[TopicPartitionBody], Field(max_length=200_000)] | None = None
     dry_run: bool = Field(default=False, description="Return the elections, but change nothing")
 
 

@@ -8,6 +8,7 @@ from fastapi import Path
 from pydantic import BaseModel, Field
 
 from leadline_client.errors import (
+    ComputationsBusy,
     ConnectionLost,
     NotFound,
     PolicyViolation,
@@ -55,6 +56,9 @@ _PLAN: dict[str, Any] = {
     "partitions": [_ROW],
 }
 
+MAX_BROKERS = 10_000
+MAX_TOPICS = 100_000
+
 PlanId = Annotated[
     str, Path(description="The plan's id", examples=[_ID], min_length=1, max_length=64)
 ]
@@ -72,15 +76,21 @@ class PlanBody(BaseModel):
     brokers: list[BrokerId] | None = Field(
         default=None,
         min_length=1,
+        max_length=MAX_BROKERS,
         description="Brokers to balance over, to expand to, or to drain. Default: all live "
         "brokers; for `expand` the live brokers without replicas. `drain` requires them; they may "
         "be down",
     )
     exclude: list[BrokerId] = Field(
-        default_factory=list, description="Brokers that receive no replicas"
+        default_factory=list,
+        max_length=MAX_BROKERS,
+        description="Brokers that receive no replicas",
     )
     topics: list[str] | None = Field(
-        default=None, min_length=1, description="Consider only these topics"
+        default=None,
+        min_length=1,
+        max_length=MAX_TOPICS,
+        description="Consider only these topics",
     )
 
 
@@ -160,6 +170,7 @@ class PlanAdministration(Protocol):
         UnknownTopic,
         ReassignmentInProgress,
         ConnectionLost,
+        ComputationsBusy,
         status_code=201,
         response_description="The plan; the cluster is not changed",
     )

@@ -6,7 +6,7 @@ from typing import Annotated, Protocol
 
 from pydantic import BaseModel, Field
 
-from leadline_client.errors import ConnectionLost, PolicyViolation
+from leadline_client.errors import ComputationsBusy, ConnectionLost, PolicyViolation
 from leadline_common.api.models import BrokerId, PartitionItem, Replicas, example
 from leadline_common.api.routes import route
 from leadline_common.elections import ElectionKind, ElectionReason
@@ -15,12 +15,20 @@ from leadline_common.reassignments import ReassignmentAlgorithm
 
 TAG = "what-if"
 MAX_BATCH = 500
-"""Maximum partitions of one request, because it is answered within the event loop."""
+"""Maximum partitions of one request."""
 MAX_REPLICAS = 50
+MAX_BROKERS = 2_000
+MAX_PLACED = 100_000
+"""Maximum replicas of an answer: partitions times the replication factor."""
+MAX_SEARCHED = 4_000_000
+"""Maximum partitions times brokers, where racks are given: each partition may try each broker."""
+MAX_SIMULATED = 20_000
+"""Maximum sum, over the partitions of a batch, of the squared number of replicas."""
 
 Movements = Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)]
 Leader = Annotated[int, Field(ge=-1, strict=True)]
 ReplicaList = Annotated[Replicas, Field(min_length=1, max_length=MAX_REPLICAS)]
+BrokerList = Annotated[Replicas, Field(max_length=MAX_BROKERS)]
 
 
 class WhatIfElection(BaseModel):
@@ -38,16 +46,16 @@ class WhatIfElection(BaseModel):
     )
 
     kind: ElectionKind
-    assignment: Replicas = Field(min_length=1, description="In order of preference")
-    isr: Replicas = Field(default_factory=list)
-    live: Replicas
+    assignment: BrokerList = Field(min_length=1, description="In order of preference")
+    isr: BrokerList = Field(default_factory=list)
+    live: BrokerList
     unclean: bool = Field(default=False, description="Allow a leader from outside the ISR")
-    shutting_down: Replicas = Field(default_factory=list)
-    eligible: Replicas = Field(
+    shutting_down: BrokerList = Field(default_factory=list)
+    eligible: BrokerList = Field(
         default_factory=list,
         description="Replicas that an unclean election prefers among those outside the ISR",
     )
-    misplaced: Replicas = Field(
+    misplaced: BrokerList = Field(
         default_factory=list,
         description="Live brokers that have another log directory than when they became members: "
         "no candidates of a clean election, and the last of an unclean one",
@@ -87,7 +95,7 @@ class WhatIfPlacement(BaseModel):
         }
     )
 
-    brokers: list[WhatIfBroker]
+    brokers: Annotated[list[WhatIfBroker], Field(max_length=MAX_BROKERS)]
     partitions: Annotated[int, Field(ge=1, le=200_000)]
     replication_factor: Annotated[int, Field(ge=1, le=32_767)]
     start_index: Annotated[int, Field(ge=0)] = 0
@@ -125,13 +133,15 @@ class PartitionCircumstances(BaseModel, extra="forbid"):
     min_insync_replicas: Annotated[int, Field(ge=1, strict=True)] | None = Field(
         default=None, description="1 by default"
     )
-    online: Replicas | None = Field(
+    online: BrokerList | None = Field(
         default=None, description="The live brokers; all brokers by default"
     )
     algorithm: ReassignmentAlgorithm | None = Field(
         default=None, description="`incremental` by default"
     )
-    isr: Replicas | None = Field(default=None, description="The live members of `start` by default")
+    isr: BrokerList | None = Field(
+        default=None, description="The live members of `start` by default"
+    )
     leader: Leader | None = Field(
         default=None, description="The first live in-sync replica by default"
     )
@@ -229,19 +239,26 @@ class WhatIfAdministration(Protocol):
     def what_if_election(self, question: WhatIfElection) -> WhatIfElected:
         """Simulate an election from the request alone, without reading or changing anything."""
 
-    @route("POST /what-if/placement", "Simulate a placement", PolicyViolation, ConnectionLost)
+    @route(
+        "POST /what-if/placement",
+        "Simulate a placement",
+        PolicyViolation,
+        ConnectionLost,
+        ComputationsBusy,
+    )
     @read_only
-    def what_if_placement(self, question: WhatIfPlacement) -> WhatIfPlaced:
+    async def what_if_placement(self, question: WhatIfPlacement) -> WhatIfPlaced:
         """Simulate Kafka's rack-aware round robin placement, from the request alone."""
 
     @route(
         "POST /what-if/reassignment",
         "Simulate a reassignment",
         ConnectionLost,
+        ComputationsBusy,
         response_model_exclude_none=True,
     )
     @read_only
-    def what_if_reassignment(self, question: WhatIfReassignment) -> WhatIfReassigned:
+    async def what_if_reassignment(self, question: WhatIfReassignment) -> WhatIfReassigned:
         """Simulate the steps of one partition, or the batches of several.
 
         Added replicas join the ISR if their brokers are online. If a target cannot be

@@ -12,6 +12,7 @@ from leadline_common.api.partitions import (
     RemovalBody,
     RemovedPartitions,
 )
+from leadline_common.computing import Computer
 from leadline_common.settings.table import text_of
 from leadline_controller.api import views
 from leadline_controller.api.audit import AuditEndpoints
@@ -46,6 +47,7 @@ class ControllerAdministration(
 
     def __init__(self, controller: ControllerService) -> None:
         self._controller = controller
+        self._computer = Computer()
 
     def this_controller(self) -> models.ThisController:
         """Return this controller and the active one."""

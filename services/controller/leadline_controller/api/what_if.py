@@ -9,6 +9,7 @@ import msgspec
 from leadline_client.errors import InvalidRequest
 from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_common.api import what_if
+from leadline_common.computing import Computer, check_work
 from leadline_common.reassignments import ReassignmentAlgorithm
 from leadline_controller.domain.election import elect
 from leadline_controller.domain.placement import assign_replicas
@@ -19,11 +20,18 @@ from leadline_controller.domain.reassignment.simulation import (
     simulate_batches,
 )
 
+STEPS_PER_UNIT = 10
+"""Steps of a placement in one unit of work (`leadline_common.computing`)."""
+UNITS_PER_STEP = 8
+"""Units of work for each pair of replicas in a simulated reassignment."""
+
 _Value = TypeVar("_Value")
 
 
 class WhatIfEndpoints:
     """Implements `leadline_common.api.what_if.WhatIfAdministration` without any cluster state."""
+
+    _computer: Computer
 
     def what_if_election(self, question: what_if.WhatIfElection) -> what_if.WhatIfElected:
         """Elect a leader with the controller's function."""
@@ -44,24 +52,31 @@ class WhatIfEndpoints:
             leader=election.leader, isr=list(election.isr), reason=election.reason
         )
 
-    def what_if_placement(self, question: what_if.WhatIfPlacement) -> what_if.WhatIfPlaced:
+    async def what_if_placement(self, question: what_if.WhatIfPlacement) -> what_if.WhatIfPlaced:
         """Place replicas with the controller's function."""
         brokers = {broker.id: broker.rack for broker in question.brokers}
         if len(brokers) < len(question.brokers):
             raise InvalidRequest("body.brokers: an id is listed twice")
-        placed = assign_replicas(
-            brokers,
-            question.partitions,
-            question.replication_factor,
-            start_index=question.start_index,
-            shift=question.shift,
-            start_partition=question.start_partition,
+        placed = question.partitions * question.replication_factor
+        searched = 0 if set(brokers.values()) == {None} else question.partitions * len(brokers)
+        check_work("partitions x replication_factor", placed, what_if.MAX_PLACED)
+        check_work("partitions x brokers", searched, what_if.MAX_SEARCHED)
+        found = await self._computer.run(
+            lambda: assign_replicas(
+                brokers,
+                question.partitions,
+                question.replication_factor,
+                start_index=question.start_index,
+                shift=question.shift,
+                start_partition=question.start_partition,
+            ),
+            work=(placed + searched) // STEPS_PER_UNIT,
         )
         return what_if.WhatIfPlaced(
-            assignment={str(partition): list(replicas) for partition, replicas in placed.items()}
+            assignment={str(partition): list(replicas) for partition, replicas in found.items()}
         )
 
-    def what_if_reassignment(
+    async def what_if_reassignment(
         self, question: what_if.WhatIfReassignment
     ) -> what_if.WhatIfReassigned:
         """Simulate reassignments with the controller's state machine and window."""
@@ -69,7 +84,13 @@ class WhatIfEndpoints:
         if question.batch is not None:
             if question.start is not None or question.target is not None:
                 raise InvalidRequest("body: give either start and target, or a batch, not both")
-            return _simulate_batch(question, question.batch, limits)
+            batch = question.batch
+            squared = sum(max(len(row.start), len(row.target)) ** 2 for row in batch)
+            what = "body.batch: the sum of the partitions' squared replicas"
+            check_work(what, squared, what_if.MAX_SIMULATED)
+            return await self._computer.run(
+                lambda: _simulate_batch(question, batch, limits), work=squared * UNITS_PER_STEP
+            )
         if question.start is None or question.target is None:
             raise InvalidRequest("body: give start and target, or a batch of partitions")
         state = _state("body", question.start, question.target, limits, question, question)

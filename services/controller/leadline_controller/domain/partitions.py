@@ -22,7 +22,11 @@ from leadline_common.znodes import TopicAssignment
 from leadline_controller.domain.cluster import ClusterImage, TopicImage
 from leadline_controller.domain.failover import FIRST_EPOCH
 from leadline_controller.domain.placement import alternate_racks, assign_replicas
-from leadline_controller.domain.topics import check_replicas, placement_brokers
+from leadline_controller.domain.topics import (
+    check_replicas,
+    check_topic_size,
+    placement_brokers,
+)
 
 
 class IntentCheck(msgspec.Struct, frozen=True):
@@ -59,6 +63,7 @@ def plan_additions(
             f"topic {topic.name!r} already has {first} partitions; request a higher total"
         )
     factor = _replication_factor(topic)
+    check_topic_size(total, factor)
     if replica_assignment is None:
         return _place(topic, image, factor, first, total)
     if sorted(replica_assignment) != list(range(first, total)):

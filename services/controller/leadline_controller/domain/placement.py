@@ -48,10 +48,12 @@ def assign_replicas(
         raise PolicyViolation(f"brokers {bare} have no rack, but other brokers have one")
     ring = alternate_racks(racks) if racks else list(brokers)
     first_shift = start_index if shift is None else shift
+    rack_count = len(set(racks.values()))
     return {
         partition: _replicas(
             ring,
             racks,
+            rack_count,
             replication_factor,
             first=(partition + start_index) % len(ring),
             shift=first_shift + _rounds_begun(partition, start_partition, len(ring)),
@@ -93,22 +95,22 @@ def _rounds_begun(partition: int, start_partition: int, brokers: int) -> int:
 def _replicas(
     ring: Sequence[int],
     racks: Mapping[int, str],
+    rack_count: int,
     replication_factor: int,
     *,
     first: int,
     shift: int,
 ) -> tuple[int, ...]:
-    rack_count = len(set(racks.values()))
-    chosen = [ring[first]]
+    chosen = {ring[first]: None}  # ordered, and quick to search
     used_racks = {racks.get(ring[first])}
+    begin, others = shift * (rack_count or 1), len(ring) - 1
     for step in count():
         if len(chosen) == replication_factor:
             return tuple(chosen)
-        distance = 1 + (shift * (rack_count or 1) + step) % (len(ring) - 1)
-        broker = ring[(first + distance) % len(ring)]
+        broker = ring[(first + 1 + (begin + step) % others) % len(ring)]
         rack = racks.get(broker)
         rack_is_free = not racks or rack not in used_racks or len(used_racks) == rack_count
         if rack_is_free and broker not in chosen:
-            chosen.append(broker)
+            chosen[broker] = None
             used_racks.add(rack)
     raise AssertionError("count() never ends")

@@ -18,6 +18,9 @@ from leadline_common.names import MAX_TOPIC_NAME, is_topic_name
 from leadline_controller.domain.cluster import ClusterImage, TopicImage
 from leadline_controller.domain.placement import assign_replicas
 
+MAX_TOPIC_REPLICAS = 450_000
+"""Replicas of one topic; more of them, with ids of one digit, would not fit into its znode."""
+
 
 def check_topic_name(name: str) -> None:
     """Check that a topic name can be a directory and a znode.
@@ -94,14 +97,32 @@ def plan_assignment(
             _check_counts_agree(new)
         return check_assignment(new.replica_assignment, registered_ever)
     brokers = placement_brokers(image)
+    partitions = default_partitions if new.partitions is None else new.partitions
     factor = new.replication_factor
+    if factor is None:
+        factor = min(default_replication_factor, len(brokers))
+    check_topic_size(partitions, factor)
     return assign_replicas(
         brokers,
-        default_partitions if new.partitions is None else new.partitions,
-        min(default_replication_factor, len(brokers)) if factor is None else factor,
+        partitions,
+        factor,
         start_index=start_index % len(brokers),
         shift=shift % len(brokers),
     )
+
+
+def check_topic_size(partitions: int, replication_factor: int) -> None:
+    """Check that the assignment of a topic may fit into its znode, before it is computed.
+
+    Raises:
+        PolicyViolation: it cannot.
+
+    """
+    if partitions * replication_factor > MAX_TOPIC_REPLICAS:
+        raise PolicyViolation(
+            f"{partitions} partitions with {replication_factor} replicas each are more than "
+            f"{MAX_TOPIC_REPLICAS} replicas, the most that one topic can have"
+        )
 
 
 def placement_brokers(image: ClusterImage) -> dict[int, str | None]:

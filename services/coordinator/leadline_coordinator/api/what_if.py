@@ -8,8 +8,10 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from leadline_client.channel import Assignor
+from leadline_client.errors import ComputationsBusy
 from leadline_common.api.models import example
-from leadline_common.http.errors import read_only
+from leadline_common.computing import Computer
+from leadline_common.http.errors import error_responses, read_only
 from leadline_coordinator.domain.assignors.assign import assign
 
 TAG: Final = "what-if"
@@ -23,6 +25,8 @@ MAX_MEMBERS: Final = 5_000
 MAX_PARTITIONS: Final = 20_000
 MAX_SUBSCRIPTIONS: Final = 100_000
 """Topics of all subscriptions together; the cost of an answer grows with it."""
+MAX_THREADS: Final = 100_000
+MAX_PREVIOUS: Final = 100_000
 
 Name = Annotated[str, Field(min_length=1, max_length=255)]
 Number = Annotated[int, Field(ge=0, le=MAX_PARTITIONS, strict=True)]
@@ -79,7 +83,21 @@ class WhatIfAssignment(BaseModel):
             raise ValueError(f"topics have more than {MAX_PARTITIONS} partitions together")
         if sum(map(len, self.subscriptions.values())) > MAX_SUBSCRIPTIONS:
             raise ValueError(f"subscriptions name more than {MAX_SUBSCRIPTIONS} topics together")
+        by_topic = (number for one in self.topic_threads.values() for number in one.values())
+        if sum(self.threads.values()) + sum(by_topic) > MAX_THREADS:
+            raise ValueError(f"members have more than {MAX_THREADS} threads together")
+        if sum(map(len, self.previous.values())) > MAX_PREVIOUS:
+            raise ValueError(f"previous has more than {MAX_PREVIOUS} partitions")
         return self
+
+    def size(self) -> int:
+        """Return an estimate of the work: partitions, subscriptions and threads, by members."""
+        partitions, subscribed = (
+            sum(self.topics.values()),
+            sum(map(len, self.subscriptions.values())),
+        )
+        previous = sum(map(len, self.previous.values()))
+        return 4 * (partitions + subscribed + previous + sum(self.threads.values()))
 
 
 class WhatIfAssigned(BaseModel):
@@ -103,25 +121,32 @@ class WhatIfAssigned(BaseModel):
 
 def what_if_routes() -> APIRouter:
     """Return the route. It needs no state, so a standby answers it as well."""
-    router = APIRouter(prefix="/v1")
+    router, computer = APIRouter(prefix="/v1"), Computer()
 
-    @router.post("/what-if/assignment", tags=[TAG], summary="Compute an assignment")
+    @router.post(
+        "/what-if/assignment",
+        tags=[TAG],
+        summary="Compute an assignment",
+        responses=error_responses(ComputationsBusy),
+    )
     @read_only
-    def what_if_assignment(body: WhatIfAssignment) -> WhatIfAssigned:
+    async def what_if_assignment(body: WhatIfAssignment) -> WhatIfAssigned:
         """Assign partitions as a rebalance would, from the request alone.
 
         This reads and changes nothing.
         """
-        # Not a coroutine: FastAPI runs it in a thread, because a large group takes some seconds.
-        outcome = assign(
-            body.assignor,
-            body.topics,
-            body.subscriptions,
-            body.previous,
-            threads=body.threads,
-            topic_threads=body.topic_threads,
-            instance_ids=body.instance_ids,
-            generations=body.generations,
+        outcome = await computer.run(
+            lambda: assign(
+                body.assignor,
+                body.topics,
+                body.subscriptions,
+                body.previous,
+                threads=body.threads,
+                topic_threads=body.topic_threads,
+                instance_ids=body.instance_ids,
+                generations=body.generations,
+            ),
+            work=body.size(),
         )
         assignment = {
             member: [(topic, number) for topic, number in assigned]

@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from leadline_client.errors import (
+    ComputationsBusy,
     InternalError,
     LeadlineError,
     NoController,
@@ -49,6 +50,8 @@ from leadline_controller.runtime.reassignment.tasks import TaskManager
 
 logger = structlog.get_logger(__name__)
 
+MAX_COMPUTING = 2
+"""Plans that are computed at a time: each takes a thread, which slows the event loop down."""
 PLANS_KEPT = 8
 """The number of latest plans that can be read and applied."""
 
@@ -154,8 +157,11 @@ class PlanManager(EventHandler):
         Raises:
             UnknownTopic: one of the topics does not exist.
             ReassignmentInProgress: replicas of the topics are being moved.
+            ComputationsBusy: too many plans are being computed.
 
         """
+        if len(self._computing) >= MAX_COMPUTING:
+            raise ComputationsBusy(f"{MAX_COMPUTING} plans are being computed: try again")
         basis = plan_basis(self.image, event.wanted.topics)
         busy = sum(entry.topic_partition.topic in basis.topics for entry in self.reassignments)
         if busy:
