@@ -23,6 +23,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from leadline_client.channel import Assignor, Protocol
+from leadline_common.znode_json import decode_json
 
 COORDINATOR: Final = "/consumers/coordinator"
 COORDINATOR_EPOCH: Final = "/consumers/coordinator_epoch"
@@ -150,7 +151,8 @@ def decode(data: bytes, kind: type[_Node]) -> _Node:
         msgspec.MsgspecError: the data is no such value.
 
     """
-    return msgspec.json.decode(data or b"{}", type=kind)
+    value: _Node = decode_json(data or b"{}", kind)
+    return value
 
 
 def owners_node(owners: Mapping[int, str]) -> OwnersNode:

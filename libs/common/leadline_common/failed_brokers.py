@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from leadline_common import znodes
+from leadline_common.znode_json import decode_value
 
 
 class FailureState(StrEnum):
@@ -82,7 +83,7 @@ def decode_failed_broker(data: bytes) -> FailedBroker:
         msgspec.MsgspecError: the value is no such node.
 
     """
-    return znodes.decode_value(data, FailedBroker)
+    return decode_value(data, FailedBroker)
 
 
 def decode_dead_broker(data: bytes) -> DeadBroker:
@@ -92,4 +93,4 @@ def decode_dead_broker(data: bytes) -> DeadBroker:
         msgspec.MsgspecError: the value is no such node.
 
     """
-    return znodes.decode_value(data, DeadBroker)
+    return decode_value(data, DeadBroker)

@@ -24,6 +24,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import msgspec
 import structlog
 
+from leadline_common.unreadable import UNREADABLE
 from leadline_common.zk.client import Callback
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import (
@@ -37,6 +38,7 @@ from leadline_common.zk.errors import (
 from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp, Stat
 from leadline_common.zk.session import ZkSession
 from leadline_common.zk.transport import SessionState
+from leadline_common.znode_json import MAX_EPOCH, node_number
 
 logger = structlog.get_logger(__name__)
 
@@ -102,12 +104,17 @@ class ElectionNodes:
 
 
 def decode_epoch(path: str, data: bytes, stat: Stat) -> int:
-    """Decode an epoch node. If it is damaged, its version is as good: each win adds 1 to both."""
-    try:
-        return int(data)
-    except ValueError:
-        logger.error("the epoch is not a number", path=path, value=data)
+    """Decode an epoch node; the epoch is never lower than the version of the node.
+
+    Each win adds 1 to both, and each write by others adds 1 to the version alone. So the version is
+    at least the last epoch, whatever was written since, and replaces a damaged one.
+    """
+    epoch = node_number(data.decode(errors="replace").strip())
+    if epoch is None or epoch > MAX_EPOCH:
+        UNREADABLE.add(path, f"{data[:40]!r} is no epoch")
         return stat.version
+    UNREADABLE.discard(path)
+    return max(epoch, stat.version)
 
 
 class ElectionSession(Protocol):
@@ -225,10 +232,12 @@ class ElectionStore:
 
     def _identity(self, data: bytes) -> tuple[int, str]:
         try:
-            return self._nodes.decode(data)
+            identity = self._nodes.decode(data)
         except (msgspec.MsgspecError, ValueError) as problem:
-            logger.error("the leader is unreadable", path=self._nodes.leader, reason=str(problem))
+            UNREADABLE.add(self._nodes.leader, problem)
             return -1, ""
+        UNREADABLE.discard(self._nodes.leader)
+        return identity
 
     def _on_state(self, state: SessionState) -> None:
         logger.info("ZooKeeper session changed", session=f"{self.session_id:x}", state=state.name)

@@ -20,6 +20,7 @@ from prometheus_client import (
 )
 
 from leadline_common.loop_watchdog import LAG
+from leadline_common.unreadable import UNREADABLE
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -65,6 +66,11 @@ class Metrics:
                 "event_loop_lag_max_seconds",
                 "The longest delay of the event loop since the process began.",
                 lambda: LAG.longest_s,
+            )
+            self.gauge_from(
+                "unreadable_znodes",
+                "Nodes in ZooKeeper that this process could not read, and passes over.",
+                lambda: len(UNREADABLE),
             )
 
     def counter(self, name: str, meaning: str, labels: Sequence[str] = ()) -> Counter:

@@ -8,6 +8,13 @@ from __future__ import annotations
 
 import msgspec
 
+from leadline_common.znode_json import (
+    MAX_NODE_PARTITION,
+    check_range,
+    decode_json,
+    node_number,
+)
+
 
 class AddIntent(msgspec.Struct, frozen=True):
     """A partition to add, on these replicas (first = preferred leader).
@@ -50,7 +57,8 @@ def intent_path(root: str, topic: str, partition: int) -> str:
 
 def is_partition(name: str) -> bool:
     """Tell whether a node's name is a partition number as it is usually written."""
-    return name.isascii() and name.isdecimal() and name == str(int(name))
+    number = node_number(name)
+    return number is not None and number <= MAX_NODE_PARTITION
 
 
 def decode_addition(data: bytes) -> AddIntent:
@@ -60,10 +68,12 @@ def decode_addition(data: bytes) -> AddIntent:
         msgspec.MsgspecError: the value is no such intent.
 
     """
-    value = msgspec.json.decode(data)
+    value = decode_json(data)
     if isinstance(value, list):
         value = {"replicas": value}
-    return msgspec.convert(value, AddIntent)
+    intent = msgspec.convert(value, AddIntent)
+    check_range("broker", intent.replicas, 0)
+    return intent
 
 
 def decode_removal(data: bytes) -> RemoveIntent:
@@ -73,7 +83,8 @@ def decode_removal(data: bytes) -> RemoveIntent:
         msgspec.MsgspecError: the value is no such intent.
 
     """
-    return msgspec.json.decode(data.strip() or b"{}", type=RemoveIntent)
+    intent: RemoveIntent = decode_json(data.strip() or b"{}", RemoveIntent)
+    return intent
 
 
 def decode_preferred(data: bytes) -> PreferredElection:
@@ -83,4 +94,5 @@ def decode_preferred(data: bytes) -> PreferredElection:
         msgspec.MsgspecError: the value is no such intent.
 
     """
-    return msgspec.json.decode(data.strip() or b"{}", type=PreferredElection)
+    intent: PreferredElection = decode_json(data.strip() or b"{}", PreferredElection)
+    return intent

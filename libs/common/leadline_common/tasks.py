@@ -16,6 +16,7 @@ import msgspec
 
 from leadline_common import znodes
 from leadline_common.reassignments import ReassignmentAlgorithm
+from leadline_common.znode_json import check_partitions, check_range, decode_json, decode_value
 
 TASK_PREFIX = f"{znodes.REASSIGN_PARTITIONS}/"
 """The path of a task's sequence node: its id is the number that ZooKeeper appends."""
@@ -138,7 +139,10 @@ def decode_task(data: bytes) -> TaskNode:
         msgspec.MsgspecError: the value is not a task.
 
     """
-    return znodes.decode_value(data, TaskNode)
+    task = decode_value(data, TaskNode)
+    for row in task.partitions:
+        check_partitions("broker", {row.partition: row.replicas})
+    return task
 
 
 def decode_intent(data: bytes) -> Intent:
@@ -148,8 +152,13 @@ def decode_intent(data: bytes) -> Intent:
         msgspec.MsgspecError: the value is not an intent.
 
     """
-    value = msgspec.json.decode(data)
-    if isinstance(value, list):
-        return msgspec.convert({"target": value}, Intent)
+    value = decode_json(data)
     replicas = value.get("replicas") if isinstance(value, dict) else None
-    return znodes.decode_value(data, Intent, **({} if replicas is None else {"target": replicas}))
+    if isinstance(value, list):
+        intent = msgspec.convert({"target": value}, Intent)
+    elif replicas is None:
+        intent = decode_value(data, Intent)
+    else:
+        intent = decode_value(data, Intent, target=replicas)
+    check_range("broker", (*intent.target, *intent.start), 0)
+    return intent

@@ -7,12 +7,23 @@ rewritten, fields that this release does not know are kept.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from leadline_common.directories import FIRST_DIRECTORY_EPOCH, DirectoryEpochs
 from leadline_common.plain_json import encodable
+from leadline_common.znode_json import (
+    MAX_EPOCH,
+    MAX_NODE_PARTITION,
+    VALUE_VERSION,
+    check_partitions,
+    check_range,
+    decode_json,
+    decode_value,
+    pack_value,
+    unpack_value,
+)
 
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
@@ -60,9 +71,6 @@ PERSISTENT_PATHS = (
     CONFIG_TOPICS,
 )
 """Paths that must exist before anything else; parents come first."""
-
-_VERSION = 1
-_Value = TypeVar("_Value", bound=msgspec.Struct)
 
 
 def broker_id_path(broker_id: int) -> str:
@@ -249,40 +257,13 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     after: Any = None
     zk: Mapping[str, int] = {}
     changes: tuple[StateChange, ...] = ()
-    version: int = _VERSION
-
-
-def pack_value(known: dict[str, Any], extra: Mapping[str, Any] | None) -> bytes:
-    """Encode a value: its fields, and the `extra` ones that this release does not know."""
-    members = {"version": _VERSION} | known
-    return msgspec.json.encode({**extra, **members} if extra else members)
+    version: int = VALUE_VERSION
 
 
 def encode_value(value: msgspec.Struct) -> bytes:
     """Encode a value with the fields in its `extra`; the inverse of `decode_value`."""
     known = msgspec.to_builtins(value, str_keys=True)
     return pack_value(known, known.pop("extra", None))
-
-
-def unpack_value(data: bytes) -> dict[str, Any]:
-    """Decode the fields of a value; raises msgspec.MsgspecError if it is not an object."""
-    members = msgspec.json.decode(data)
-    if not isinstance(members, dict):
-        raise msgspec.ValidationError("a znode value must be a JSON object")
-    members.pop("version", None)
-    return members
-
-
-def decode_value(data: bytes, kind: type[_Value], **defaults: Any) -> _Value:
-    """Decode a value that an operator may have written, and check the type of each field.
-
-    An undetected wrong type would fail later, in a decision about many partitions or on a broker.
-    `defaults` replace absent fields.
-    """
-    members = unpack_value(data)
-    names = [name for name in kind.__struct_encode_fields__ if name != "extra" and name in members]
-    known = defaults | {name: members.pop(name) for name in names}
-    return msgspec.convert(known | {"extra": members or None}, kind, str_keys=True)
 
 
 def encode_state(state: PartitionState) -> bytes:
@@ -307,7 +288,11 @@ def decode_state(data: bytes) -> PartitionState:
         msgspec.MsgspecError: the value is not a state.
 
     """
-    return decode_value(data, PartitionState)
+    state = decode_value(data, PartitionState)
+    check_range("leader", (state.leader,), -1)
+    check_range("broker", (*state.isr, *state.eligible), 0)
+    check_range("epoch", (state.leader_epoch, state.controller_epoch), 0, MAX_EPOCH)
+    return state
 
 
 def encode_topic(topic: TopicAssignment) -> bytes:
@@ -332,6 +317,10 @@ def decode_topic(data: bytes) -> TopicAssignment:
     if members and all(name.isdecimal() for name in members):
         data = pack_value({"partitions": members}, None)
     topic = decode_value(data, TopicAssignment, topic_id="")
+    check_partitions("broker", topic.partitions)
+    check_partitions("broker", topic.adding)
+    check_partitions("broker", topic.removing)
+    check_partitions("epoch", {number: (e,) for number, e in topic.first_epochs.items()})
     for partition, replicas in topic.partitions.items():
         if len(set(replicas)) < len(replicas):
             raise msgspec.ValidationError(f"partition {partition} names a broker twice")
@@ -340,17 +329,27 @@ def decode_topic(data: bytes) -> TopicAssignment:
 
 def decode_broker_epoch(data: bytes) -> BrokerEpoch:
     """Decode a broker's persistent node; an empty node names no directories."""
-    return decode_value(data, BrokerEpoch) if data else BrokerEpoch()
+    if not data:
+        return BrokerEpoch()
+    epoch = decode_value(data, BrokerEpoch)
+    check_range("directory epoch", epoch.directories.values(), 0, MAX_EPOCH)
+    return epoch
 
 
 def decode_broker(data: bytes) -> BrokerRegistration:
-    """Decode a broker's ephemeral node."""
-    return decode_value(data, BrokerRegistration)
+    """Decode a broker's ephemeral node; raises msgspec.MsgspecError if it is no registration."""
+    broker = decode_value(data, BrokerRegistration)
+    check_range("id", (broker.id, broker.incarnation), 0)
+    check_range("port", (broker.port,), 0, 65_535)
+    check_range("directory epoch", (broker.directory_epoch,), 0, MAX_EPOCH)
+    return broker
 
 
 def decode_controller(data: bytes) -> ControllerRegistration:
-    """Decode the controller's ephemeral node."""
-    return decode_value(data, ControllerRegistration)
+    """Decode the controller's ephemeral node; raises msgspec.MsgspecError if it is none."""
+    controller = decode_value(data, ControllerRegistration)
+    check_range("id", (controller.id,), 0)
+    return controller
 
 
 def encode_configs(configs: Mapping[str, str]) -> bytes:
@@ -368,10 +367,13 @@ def replace_configs(data: bytes, configs: Mapping[str, str]) -> bytes:
 
 
 def decode_configs(data: bytes) -> dict[str, str]:
-    """Decode dynamic settings; an empty node has none."""
+    """Decode dynamic settings; an empty node has none. Raises msgspec.MsgspecError."""
     if not data:
         return {}
-    return {str(name): str(value) for name, value in unpack_value(data).get("configs", {}).items()}
+    configs = unpack_value(data).get("configs", {})
+    if not isinstance(configs, dict):
+        raise msgspec.ValidationError("configs must be a JSON object")
+    return {name: str(value) for name, value in configs.items()}
 
 
 def encode_audit(entry: AuditEntry) -> bytes:
@@ -383,5 +385,9 @@ def encode_audit(entry: AuditEntry) -> bytes:
 
 
 def decode_audit(data: bytes) -> AuditEntry:
-    """Decode an audit entry."""
-    return msgspec.json.decode(data, type=AuditEntry)
+    """Decode an audit entry; raises msgspec.MsgspecError if it is no entry."""
+    entry: AuditEntry = decode_json(data, AuditEntry)
+    for change in entry.changes:
+        check_range("partition", (change.partition,), 0, MAX_NODE_PARTITION)
+        check_range("version", (change.state_version,), -1)
+    return entry

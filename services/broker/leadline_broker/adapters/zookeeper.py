@@ -18,16 +18,19 @@ from leadline_broker.adapters.isr_transaction import (
     PartitionNodes,
     TopicNode,
 )
+from leadline_broker.adapters.producer_id_block import encode_block, next_producer_id
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
 from leadline_broker.domain.state import Addresses, Directories, PublishedState, TopicIdPartition
 from leadline_client.wire import ControllerInfo
 from leadline_common import consumer_znodes, znodes
 from leadline_common.clock import Clock
+from leadline_common.cluster_id import UnreadableNode, decode_cluster_id
 from leadline_common.directories import next_directories
 from leadline_common.leader_election import decode_epoch
 from leadline_common.rpc import ControllerRow
 from leadline_common.zk.credentials import ZkCredentials
+from leadline_common.unreadable import UNREADABLE
 from leadline_common.zk.errors import (
     BadVersion,
     ConnectionLoss,
@@ -117,7 +120,7 @@ class ZkBrokerStore:
             except NoNode:
                 data = b""
             if data:
-                return data.decode()
+                return decode_cluster_id(data)
             await asyncio.sleep(_CLUSTER_ID_POLL_S)
 
     # -- registration ----------------------------------------------------------
@@ -166,10 +169,13 @@ class ZkBrokerStore:
 
     def _next_epoch(self, data: bytes, directories: Directories) -> BrokerEpoch:
         """Return the value of the persistent node, with the epochs of all directories."""
+        path = znodes.broker_epoch_path(self.broker_id)
         try:
             known = znodes.decode_broker_epoch(data)
-        except msgspec.MsgspecError as problem:
-            raise ZkError(f"{znodes.broker_epoch_path(self.broker_id)}: {problem}") from problem
+        except msgspec.MsgspecError as problem:  # Which directories are new is not known (R17).
+            UNREADABLE.add(path, problem)
+            raise UnreadableNode(f"{path} must be repaired, or emptied: {problem}") from problem
+        UNREADABLE.discard(path)
         present = [directories.directory_id, *directories.of_replicas.values()]
         epochs = next_directories(known.directories, present)
         return msgspec.structs.replace(known, directories=epochs)
@@ -239,7 +245,7 @@ class ZkBrokerStore:
             return -1, number
         try:
             return znodes.decode_controller(holder[0]).id, number
-        except (msgspec.MsgspecError, KeyError, ValueError):
+        except msgspec.MsgspecError:
             return None, number
 
     async def controller(self) -> ControllerRow | None:
@@ -250,8 +256,12 @@ class ZkBrokerStore:
         try:
             data, _ = await session.get(znodes.CONTROLLER)
             holder = znodes.decode_controller(data)
-        except (NoNode, msgspec.MsgspecError, KeyError):
+        except NoNode:
             return None
+        except msgspec.MsgspecError as problem:
+            UNREADABLE.add(znodes.CONTROLLER, problem)
+            return None
+        UNREADABLE.discard(znodes.CONTROLLER)
         return ControllerRow(holder.id, holder.url, 0, holder.internal_url)
 
     async def coordinator(self, on_hint: Callable[[], None]) -> ControllerInfo | None:
@@ -353,8 +363,8 @@ class ZkBrokerStore:
             session = self._open()
             try:
                 data, stat = await session.get(znodes.PRODUCER_ID_BLOCK)
-                first = int(msgspec.json.decode(data)["next"]) if data else 0
-                block = msgspec.json.encode({"version": 1, "next": first + count})
+                first = next_producer_id(data, stat.version, count)
+                block = encode_block(first + count)
                 await session.set(znodes.PRODUCER_ID_BLOCK, block, stat.version)
             except NoNode:
                 with suppress(NodeExists):
@@ -384,7 +394,9 @@ def _skip_undecodable(path: str) -> Iterator[None]:
     try:
         yield
     except msgspec.MsgspecError as problem:
-        logger.warning("node cannot be decoded", path=path, error=str(problem))
+        UNREADABLE.add(path, problem)
+    else:
+        UNREADABLE.discard(path)
 
 
 async def _watched(session: ZkSession, path: str, watch: Callable[[], None]) -> bytes | None:

@@ -19,6 +19,7 @@ from leadline_common import znodes
 from leadline_common.zk.errors import NoNode
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
+from leadline_common.znode_json import decode_json
 from leadline_common.znodes import AuditEntry
 from leadline_controller.domain.history import AuditRecord, ReaderPosition
 from leadline_controller.domain.state import AuditedTransactions
@@ -92,7 +93,8 @@ class ZkOutbox:
         for node in nodes:
             if node is not None:
                 try:
-                    positions.append(msgspec.json.decode(node[0], type=ReaderPosition))
+                    position: ReaderPosition = decode_json(node[0], ReaderPosition)
+                    positions.append(position)
                 except msgspec.MsgspecError as problem:
                     logger.error("reader position unreadable", reason=str(problem))
         return positions

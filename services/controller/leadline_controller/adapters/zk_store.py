@@ -18,17 +18,21 @@ import structlog
 
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
+from leadline_common.cluster_id import decode_cluster_id
 from leadline_common.leader_election import ElectionNodes, ElectionStore
 from leadline_common.settings import Accepted, accept_node
+from leadline_common.unreadable import UNREADABLE
 from leadline_common.zk.client import READ_BATCH
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import NodeExists, NoNode
 from leadline_common.zk.ops import MultiResults, Op, Stat
 from leadline_common.zk.restriction import restrict_namespace
+from leadline_common.znode_json import node_number
 from leadline_common.znodes import PartitionState
 from leadline_controller.adapters.outbox import ZkOutbox
 from leadline_controller.domain.cluster import BrokerUp, Change, ConfigsSet, StateSet, TopicSet
 from leadline_controller.domain.state import LiveBrokers, ReadNode, Tombstone
+from leadline_controller.domain.topics import is_topic_name
 
 logger = structlog.get_logger(__name__)
 _Value = TypeVar("_Value")
@@ -64,7 +68,7 @@ class ControllerZkStore(ElectionStore):
         with contextlib.suppress(NodeExists):
             await self._session.create(znodes.CLUSTER_ID, cluster_id.encode())
         data, _ = await self._session.get(znodes.CLUSTER_ID)
-        return data.decode()
+        return decode_cluster_id(data)
 
     # -- brokers ---------------------------------------------------------------
 
@@ -73,13 +77,16 @@ class ControllerZkStore(ElectionStore):
         self.reads += 1
         names = await self._session.get_children(znodes.BROKER_IDS, watch=wake)
         nodes = await self._get_many([f"{znodes.BROKER_IDS}/{name}" for name in names])
+        UNREADABLE.retain(znodes.BROKER_IDS, names)
         brokers = {}
         zxid = 0
         for name, node in zip(names, nodes, strict=True):
             if node is None:
                 continue
             registration = _decoded(znodes.decode_broker, node[0], f"{znodes.BROKER_IDS}/{name}")
-            if registration is not None and str(registration.id) == name:
+            if registration is not None and str(registration.id) != name:
+                UNREADABLE.add(f"{znodes.BROKER_IDS}/{name}", f"it names {registration.id}")
+            elif registration is not None:
                 brokers[registration.id] = BrokerUp(registration, node[1].czxid)
                 zxid = max(zxid, node[1].czxid)
         return LiveBrokers(brokers, zxid)
@@ -96,14 +103,20 @@ class ControllerZkStore(ElectionStore):
         """Return the ids of all brokers that ever registered."""
         self.reads += 1
         names = await self._session.get_children(znodes.BROKER_EPOCHS)
-        return frozenset(int(name) for name in names if name.isdecimal())
+        numbers = map(node_number, names)
+        return frozenset(number for number in numbers if number is not None)
 
     # -- topics ----------------------------------------------------------------
 
     async def topic_names(self, wake: _Wake | None = None) -> list[str]:
         """Return the names of all topics; call `wake` when topics are created or deleted."""
         self.reads += 1
-        return await self._session.get_children(znodes.TOPICS, watch=wake)
+        names = await self._session.get_children(znodes.TOPICS, watch=wake)
+        UNREADABLE.retain(znodes.TOPICS, names)
+        for name in names:
+            if not is_topic_name(name):
+                UNREADABLE.add(znodes.topic_path(name), "this is not allowed as a topic's name")
+        return [name for name in names if is_topic_name(name)]
 
     async def tombstones(self, wake: _Wake | None = None) -> list[Tombstone]:
         """Return all pending deletions; call `wake` when deletions are requested or completed."""
@@ -261,9 +274,11 @@ def _accepted(data: bytes) -> Accepted:
 
 
 def _decoded(decode: Callable[[bytes], _Value], data: bytes, path: str) -> _Value | None:
-    """Decode a node; log an invalid value and return None."""
+    """Decode a node; note an invalid value and return None."""
     try:
-        return decode(data)
-    except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError) as problem:
-        logger.error("node unreadable", path=path, reason=str(problem))
+        value = decode(data)
+    except msgspec.MsgspecError as problem:
+        UNREADABLE.add(path, problem)
         return None
+    UNREADABLE.discard(path)
+    return value

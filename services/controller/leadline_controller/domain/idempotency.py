@@ -22,6 +22,7 @@ from typing import Literal
 import msgspec
 
 from leadline_client.errors import IdempotencyKeyReused, RequestInDoubt, RequestUnderWay
+from leadline_common.znode_json import decode_json
 
 State = Literal["begun", "changed", "done"]
 MAX_RESPONSE_BYTES = 512 * 1024
@@ -61,7 +62,8 @@ def decode_record(data: bytes) -> KeyRecord:
         msgspec.MsgspecError: the value is not a record.
 
     """
-    return msgspec.json.decode(data, type=KeyRecord)
+    record: KeyRecord = decode_json(data, KeyRecord)
+    return record
 
 
 def resolve(

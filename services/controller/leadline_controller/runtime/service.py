@@ -22,6 +22,7 @@ from leadline_common.rpc import (
     HeartbeatRequest,
     HeartbeatResponse,
 )
+from leadline_common.unreadable import UNREADABLE
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, TopicImage
 from leadline_controller.domain.stats import count_unhealthy
@@ -116,6 +117,8 @@ class ControllerService:
             if healing.is_suspended:
                 down = healing.down
                 yield f"healing is suspended: brokers {down} are down, over the budget", True
+        if unreadable := UNREADABLE.summary():
+            yield unreadable, True
 
     # -- reading ---------------------------------------------------------------
 

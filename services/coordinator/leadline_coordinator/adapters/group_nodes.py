@@ -25,6 +25,7 @@ from leadline_common.leader_election import LeadershipTerm, TermEnded
 from leadline_common.zk.errors import BadVersion, MultiFailed, ZkError
 from leadline_common.zk.ops import ANY_VERSION, CheckOp, CreateOp, DeleteOp, Op, SetOp
 from leadline_common.zk.session import ZkSession
+from leadline_common.znode_json import node_number
 from leadline_common.znodes import AuditEntry
 from leadline_coordinator.adapters.group_values import (
     group_value,
@@ -111,10 +112,10 @@ class GroupNodes:
         parents = [nodes.topic_offsets_path(group, topic) for topic in topics]
         children = await self._session.get_children_many(parents)
         topic_partitions = [
-            TopicPartition(topic, int(number))
-            for topic, numbers in zip(topics, children, strict=True)
-            for number in numbers or []
-            if number.isdecimal()
+            TopicPartition(topic, number)
+            for topic, names in zip(topics, children, strict=True)
+            for name in names or []
+            if (number := node_number(name)) is not None
         ]
         paths = [nodes.offset_path(group, *one) for one in topic_partitions]
         offsets = {}

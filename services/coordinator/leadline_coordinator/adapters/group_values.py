@@ -7,13 +7,12 @@ from functools import partial
 from typing import TypeVar
 
 import msgspec
-import structlog
 
 from leadline_client.wire import TopicPartition
 from leadline_common import consumer_znodes as nodes
+from leadline_common.unreadable import UNREADABLE
 from leadline_coordinator.domain.records import CommittedOffset, GroupRecord, MemberSubscription
 
-logger = structlog.get_logger(__name__)
 _Node = TypeVar("_Node")
 _decode_group = partial(nodes.decode, kind=nodes.GroupNode)
 _decode_member = partial(nodes.decode, kind=nodes.MemberNode)
@@ -22,12 +21,14 @@ _decode_offset = partial(nodes.decode, kind=nodes.OffsetNode)
 
 
 def decoded(decode: Callable[[bytes], _Node], data: bytes, path: str) -> _Node | None:
-    """Decode a node; log and return None if it is unreadable."""
+    """Decode a node; note it and return None if it is unreadable."""
     try:
-        return decode(data)
+        value = decode(data)
     except msgspec.MsgspecError as problem:
-        logger.error("a node is unreadable", path=path, reason=str(problem))
+        UNREADABLE.add(path, problem)
         return None
+    UNREADABLE.discard(path)
+    return value
 
 
 def group_value(record: GroupRecord) -> bytes:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from leadline_common import consumer_znodes as nodes
 from leadline_common import znodes
+from leadline_common.cluster_id import decode_cluster_id
 from leadline_common.leader_election import ElectionNodes, ElectionStore
 from leadline_common.zk.client import Callback
 from leadline_common.zk.credentials import ZkCredentials
@@ -50,7 +51,7 @@ class ZkCoordinatorStore(ElectionStore):
             data, _ = await self._session.get(znodes.CLUSTER_ID)
         except NoNode:
             return ""
-        return data.decode()
+        return decode_cluster_id(data)
 
     async def topic_names(self, watch: Callback | None = None) -> list[str]:
         """Return the names of all topics that are not being deleted."""

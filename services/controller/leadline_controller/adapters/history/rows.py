@@ -65,9 +65,9 @@ def change_rows(record: AuditRecord) -> Iterable[dict[str, Any]]:
         yield {
             "audit_id": record.id,
             "position": position,
-            "topic": change.topic,
+            "topic": _fit(change.topic),
             "partition": change.partition,
-            "reason": change.reason,
+            "reason": _fit(change.reason, 64),
             "before": None if change.before is None else _text(change.before),
             "after": _text(change.after),
             "state_version": change.state_version,

@@ -23,6 +23,7 @@ from leadline_common.failed_brokers import (
     failed_broker_path,
 )
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp
+from leadline_common.znode_json import node_number
 from leadline_common.znodes import BROKER_IDS, DEAD_BROKERS, FAILED_BROKERS, encode_value
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.healing import replicas_on
@@ -69,7 +70,7 @@ class FailureRecords:
         self.failed = await self._decode(failed or (), failed_broker_path, decode_failed_broker)
         self.dead = await self._decode(dead or (), dead_broker_path, decode_dead_broker)
         recorded = self.failed.keys() | self.dead.keys()
-        self.unrecorded = ever - {int(name) for name in live or () if name.isdecimal()} - recorded
+        self.unrecorded = ever - {node_number(name) for name in live or ()} - recorded
 
     async def _decode(
         self,
@@ -78,7 +79,8 @@ class FailureRecords:
         decode: Callable[[bytes], _Record],
     ) -> dict[int, _Record]:
         """Read records that an operator may have written; log and leave out invalid ones."""
-        ids = [int(name) for name in names if name.isdecimal()]
+        numbers = map(node_number, names)
+        ids = [number for number in numbers if number is not None]
         found = {}
         nodes = await self.store.read_nodes([path_of(broker) for broker in ids])
         for broker, node in zip(ids, nodes, strict=True):

@@ -19,6 +19,7 @@ from leadline_common import znodes
 from leadline_common.settings import accept_node, alter_configs
 from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
 from leadline_common.zk.ops import CreateOp, Op, SetOp
+from leadline_common.znode_json import node_number
 from leadline_common.znodes import AuditEntry
 from leadline_controller.domain.cluster import NO_NODE, ClusterImage, ConfigsSet
 from leadline_controller.domain.state import ReadNode
@@ -197,4 +198,4 @@ def _resource(path: str) -> ConfigResource | None:
     if path == znodes.CONFIG_CLUSTER:
         return CLUSTER
     name = path.rpartition("/")[2]
-    return ConfigResource("broker", str(int(name))) if name.isdecimal() else None
+    return ConfigResource("broker", name) if node_number(name) is not None else None
