@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+import structlog
 from websockets.asyncio.client import connect
 
 from leadline_broker.adapters.zookeeper import ZkBrokerStore
@@ -556,3 +557,35 @@ async def test_bad_requests_are_refused_by_name_and_change_nothing(
     assert long.json()["error_code"] == 40050
     assert await zk_session.get_children(consumer_znodes.GROUPS) == []
     assert (await rig.http.get("/v1/groups")).json() == {"groups": []}
+
+
+async def test_a_fault_in_one_group_leaves_the_others_and_the_term_alone(
+    rig: CoordinatorRig,
+) -> None:
+    first = FrameConsumer(rig.url, "faulty")
+    await first.connect()
+    await settled(first)
+    term = rig.elector.coordinator
+    assert isinstance(term, Coordinator)
+    ticked = asyncio.Event()
+
+    def fail() -> None:
+        ticked.set()
+        raise RuntimeError("a bug")
+
+    with structlog.testing.capture_logs() as logs:
+        term.groups["faulty"].on_tick = fail  # type: ignore[method-assign]  # a bug in one group
+        async with asyncio.timeout(20):
+            await ticked.wait()
+        ticked.clear()
+        async with asyncio.timeout(20):
+            await ticked.wait()
+        other = FrameConsumer(rig.url, "other")
+        await other.connect()
+        await settled(other)
+        assert rig.elector.coordinator is term
+        del term.groups["faulty"].on_tick
+        await until(lambda: not term._failing, "the group is ticked again")
+    assert [line["group"] for line in logs if line["event"] == "a group failed"] == ["faulty"]
+    for consumer in (first, other):
+        await consumer.drop()

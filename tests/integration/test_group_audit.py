@@ -8,8 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
+from leadline_common.refusals import FULL_PER_KEY
 from leadline_common.zk.session import ZkSession
 from leadline_coordinator.domain.records import Ends
+from leadline_coordinator.runtime.audit import write_counted_refusals
 from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.maintenance import GroupMaintenance
 from tests.support.reassigning import audit_records
@@ -106,3 +108,19 @@ def _is_past(served: Coordinator) -> bool:
     """Tell whether the clock has gone on since the last commit."""
     committed = served.groups["billing"].committer.offsets.values()
     return served.context.clock.wall_ms() > max(one.time_ms for one in committed)
+
+
+async def test_a_flood_of_refusals_is_counted_instead_of_written(
+    rig: CoordinatorRig, zk_session: ZkSession
+) -> None:
+    for _ in range(40):
+        await ask(rig, "DELETE", "billing", 404)
+    served = rig.elector.coordinator
+    assert isinstance(served, Coordinator)
+    assert len(await audit_records(zk_session)) == FULL_PER_KEY
+    await write_counted_refusals(served.context)
+    *_, last = await audit_records(zk_session)
+    assert last.entry.kind == "delete_group"
+    assert last.entry.after["count"] == 40 - FULL_PER_KEY
+    await write_counted_refusals(served.context)
+    assert len(await audit_records(zk_session)) == FULL_PER_KEY + 1

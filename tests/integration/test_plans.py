@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 
 from leadline_common.zk.session import ZkSession
 from leadline_controller.domain.planning import requests
+from leadline_controller.runtime.engine.events import Reply
+from leadline_controller.runtime.reassignment.plans import MAX_COMPUTING, KnownPlan
 from tests.integration.test_controller_spine import audit
 from tests.support.reassigning import (
     Followers,
@@ -166,3 +169,16 @@ async def test_a_plan_too_large_for_one_node_becomes_several_tasks(
     now = (await read_topic(zk_session, "orders")).partitions
     assert not any(3 in replicas for replicas in now.values())
     await until(lambda: len(reassignment_queue_of(controller)) == 0, "nothing is left")
+
+
+async def test_more_plans_than_are_computed_at_a_time_are_refused(rig: Rig) -> None:
+    controller = await rig.up(brokers=1)
+    term = controller.leadership.active_controller
+    assert term is not None
+    loop = asyncio.get_running_loop()
+    others: set[Reply[KnownPlan]] = {Reply(loop.create_future()) for _ in range(MAX_COMPUTING)}
+    term.plans._computing |= others
+    answer = await controller.http.post("/v1/plans", json={"kind": "balance"})
+    assert (answer.status_code, answer.json()["error_code"]) == (503, 50365), answer.text
+    term.plans._computing -= others
+    await make(controller, "balance")

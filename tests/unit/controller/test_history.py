@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from leadline_common.znodes import AuditEntry, StateChange
 from leadline_controller.domain.history import (
     AuditRecord,
     FailureRecord,
+    PastCluster,
     PastPartition,
     ReaderPosition,
     resource_of,
@@ -230,3 +232,38 @@ def test_outcome_of_a_failure(changes: dict[str, Any], outcome: str) -> None:
         "over_at": None,
     }
     assert FailureRecord(**blank | changes).outcome == outcome
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["0", "1", "x", "replicas", "id"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+_KINDS = st.sampled_from(
+    ["controller_elected", "topic_created", "topic_deleted", "reassignment_step", "other"]
+)
+
+
+@given(
+    _KINDS,
+    st.dictionaries(st.sampled_from(["topic", "topic_id", "broker"]), _JSON),
+    st.dictionaries(st.sampled_from(["id", "brokers", "assignment", "0", "x"]), _JSON) | _JSON,
+)
+def test_an_entry_that_somebody_else_wrote_does_not_hide_the_past(
+    kind: str, resource: dict[str, Any], after: Any
+) -> None:
+    made = record(0, entry("controller_elected", after={"id": 2}))
+    past = replay([made, record(1, entry(kind, resource=resource, after=after))])
+    assert past.audit_id == 1
+    kept = msgspec.json.decode(msgspec.json.encode(past), type=PastCluster)
+    assert kept == past
+
+
+def test_a_past_with_an_entry_that_cannot_be_applied_is_not_complete() -> None:
+    wrong = entry("topic_created", resource={"topic": "t"}, after={"assignment": {"x": 5}})
+    past = replay([record(7, wrong)])
+    assert not past.complete
+    assert "entry 7" in past.reason

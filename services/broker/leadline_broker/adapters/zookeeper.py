@@ -29,8 +29,8 @@ from leadline_common.cluster_id import UnreadableNode, decode_cluster_id
 from leadline_common.directories import next_directories
 from leadline_common.leader_election import decode_epoch
 from leadline_common.rpc import ControllerRow
-from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.unreadable import UNREADABLE
+from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import (
     BadVersion,
     ConnectionLoss,
@@ -43,6 +43,7 @@ from leadline_common.zk.errors import (
 from leadline_common.zk.ops import CreateOp, DeleteOp, Op, SetOp, Stat
 from leadline_common.zk.session import ZkSession
 from leadline_common.zk.transport import SessionState
+from leadline_common.znode_json import node_number
 from leadline_common.znodes import BrokerEpoch, BrokerRegistration
 
 logger = structlog.get_logger(__name__)
@@ -273,9 +274,14 @@ class ZkBrokerStore:
         try:
             epoch, _ = await session.get(consumer_znodes.COORDINATOR_EPOCH)
             holder = consumer_znodes.decode(node, consumer_znodes.CoordinatorRegistration)
-            return ControllerInfo(holder.id, holder.url, int(epoch))
-        except (NoNode, msgspec.MsgspecError, ValueError):
+        except NoNode:
             return None
+        except msgspec.MsgspecError as problem:
+            UNREADABLE.add(consumer_znodes.COORDINATOR, problem)
+            return None
+        UNREADABLE.discard(consumer_znodes.COORDINATOR)
+        number = node_number(epoch.decode(errors="replace"))
+        return None if number is None else ControllerInfo(holder.id, holder.url, number)
 
     # -- state nodes -----------------------------------------------------------
 

@@ -27,6 +27,7 @@ from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers
 from leadline_client.errors import BrokerFenced, StorageFailed
 from leadline_common.clock import Clock
 from leadline_common.identity import InternalAddress, ServiceIdentity
+from leadline_common.keep_running import keep_running
 from leadline_common.metrics import Metrics
 from leadline_common.settings import BrokerSettings, stated
 
@@ -128,12 +129,13 @@ class Broker:
         engine = self._engine = Engine(self._dependencies, logs, self._storage_failed)
         self._watch_metrics(engine)
         self._configuration.on_change = engine.reconfigure
-        for loop in (*engine.loops(), self._configuration.run()):
+        for loop in engine.loops():
             self._spawn(loop)
+        self._spawn(keep_running(self._configuration.run, "configuration"))
         await self._registrar.register()
         self._spawn(self._registrar.run())
-        self._spawn(engine.heartbeats.run())
-        self._spawn(self.coordinator_finder.run())
+        self._spawn(keep_running(engine.heartbeats.run, "heartbeats"))
+        self._spawn(keep_running(self.coordinator_finder.run, "coordinator-finder"))
 
     def _watch_metrics(self, engine: Engine) -> None:
         self._dependencies.metrics.watch(

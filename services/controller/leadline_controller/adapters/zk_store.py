@@ -20,6 +20,7 @@ from leadline_client.wire import TopicPartition
 from leadline_common import znodes
 from leadline_common.cluster_id import decode_cluster_id
 from leadline_common.leader_election import ElectionNodes, ElectionStore
+from leadline_common.names import is_topic_name
 from leadline_common.settings import Accepted, accept_node
 from leadline_common.unreadable import UNREADABLE
 from leadline_common.zk.client import READ_BATCH
@@ -32,7 +33,6 @@ from leadline_common.znodes import PartitionState
 from leadline_controller.adapters.outbox import ZkOutbox
 from leadline_controller.domain.cluster import BrokerUp, Change, ConfigsSet, StateSet, TopicSet
 from leadline_controller.domain.state import LiveBrokers, ReadNode, Tombstone
-from leadline_controller.domain.topics import is_topic_name
 
 logger = structlog.get_logger(__name__)
 _Value = TypeVar("_Value")

@@ -98,6 +98,10 @@ class PartitionChange(msgspec.Struct, frozen=True):
     change: StateChange
 
 
+_UNFIT = (msgspec.MsgspecError, AttributeError, LookupError, TypeError, ValueError)
+"""The errors that entries with unexpected members cause."""
+_MAX_REASON = 300
+
 FailureOutcome: TypeAlias = Literal["failed", "cancelled", "healing", "healed", "partly_healed"]
 
 
@@ -182,6 +186,10 @@ def _number(value: Any) -> int | None:
     return value if isinstance(value, int) else None
 
 
+def _replicas(value: Any) -> tuple[int, ...]:
+    return msgspec.convert(value, tuple[int, ...])
+
+
 class PastPartition(msgspec.Struct):
     """A partition at a past time; `replicas` is empty if no entry lists them.
 
@@ -233,26 +241,33 @@ class PastCluster(msgspec.Struct):
             self.miss(entry.reason or "audit entries are lost")
             return
         self.zxid, self.time = record.zxid, entry.time
+        try:
+            self._apply(entry)
+        except _UNFIT as problem:  # anybody may have written the entry
+            self.miss(f"audit entry {record.id} cannot be applied: {problem!r}"[:_MAX_REASON])
+
+    def _apply(self, entry: AuditEntry) -> None:
         after = entry.after if isinstance(entry.after, Mapping) else {}
-        topic = entry.resource.get("topic")
+        topic = msgspec.convert(entry.resource.get("topic"), str | None)
         if entry.actor == EXTERNAL and entry.outcome == UNKNOWN:
             self.miss(entry.reason)
         if entry.kind == CONTROLLER_ELECTED:
             self.controller = _number(after.get("id"))
         if BROKERS in after:
-            self.brokers = list(after[BROKERS])
+            self.brokers = msgspec.convert(after[BROKERS], list[int])
         if entry.kind in (TOPIC_DELETED, TOPIC_DELETION_ORDERED) and topic is not None:
             self.topics.pop(topic, None)
         elif topic is not None and entry.kind == REASSIGNMENT_STEP:
             self._reassign(topic, after)
         elif topic is not None and ASSIGNMENT in after:
-            self._assign(topic, entry.resource.get("topic_id"), after[ASSIGNMENT])
+            topic_id = msgspec.convert(entry.resource.get("topic_id"), str | None)
+            self._assign(topic, topic_id, after[ASSIGNMENT])
         for change in entry.changes:
             self._set_state(change)
 
     def _reassign(self, topic: str, rows: Mapping[str, Mapping[str, list[int]]]) -> None:
         for number, row in rows.items():
-            self._partition(topic, int(number)).replicas = tuple(row["replicas"])
+            self._partition(topic, int(number)).replicas = _replicas(row["replicas"])
             self.topics[topic].zxid = self.zxid
 
     def _assign(
@@ -265,7 +280,7 @@ class PastCluster(msgspec.Struct):
             if replicas is None:
                 topic.partitions.pop(int(number), None)
             else:
-                self._partition(name, int(number)).replicas = tuple(replicas)
+                self._partition(name, int(number)).replicas = _replicas(replicas)
 
     def _set_state(self, change: StateChange) -> None:
         partition = self._partition(change.topic, change.partition)

@@ -22,11 +22,6 @@ MAX_TOPIC_REPLICAS = 450_000
 """Replicas of one topic; more of them, with ids of one digit, would not fit into its znode."""
 
 
-def is_topic_name(name: str) -> bool:
-    """Return whether a name can be that of a topic."""
-    return _NAME.fullmatch(name) is not None and name not in _RESERVED
-
-
 def check_topic_name(name: str) -> None:
     """Check that a topic name can be a directory and a znode.
 

@@ -16,6 +16,7 @@ from leadline_client.errors import LeadlineError
 from leadline_client.wire import TopicPartition
 from leadline_common.cause import current_cause, new_cause
 from leadline_common.leader_election import TermEnded
+from leadline_common.refusals import RefusalKey
 from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry
 from leadline_coordinator.runtime.context import CoordinatorContext
@@ -59,16 +60,39 @@ async def write_audit(context: CoordinatorContext, entry: AuditEntry) -> None:
         logger.info("could not write an audit entry", kind=entry.kind, reason=str(problem))
 
 
+def is_recorded(context: CoordinatorContext, kind: str, outcome: str, code: int = 0) -> bool:
+    """Return whether to record a request that changed nothing; otherwise it is counted."""
+    key = RefusalKey(kind, outcome, code)
+    return context.refusals.admit(key, context.clock.monotonic_ms())
+
+
 @asynccontextmanager
 async def refusals_audited(
     context: CoordinatorContext, kind: str, group: str
 ) -> AsyncIterator[None]:
-    """Write an audit entry if an operator's request is refused within the block."""
+    """Write or count an audit entry if an operator's request is refused within the block."""
     try:
         yield
     except LeadlineError as refusal:
-        if refusal.outcome == "refused":
+        is_refusal = refusal.outcome == "refused"
+        if is_refusal and is_recorded(context, kind, "refused", refusal.code):
             reason = refusal.message
             entry = group_entry(context, kind, group, outcome="refused", reason=reason)
             await write_audit(context, entry)
         raise
+
+
+async def write_counted_refusals(context: CoordinatorContext) -> None:
+    """Write what was counted since the last call, in one entry for each kind and code."""
+    now_ms, wall_ms = context.clock.monotonic_ms(), context.clock.wall_ms()
+    for (kind, outcome, code), number, since_ms in context.refusals.take(now_ms):
+        entry = AuditEntry(
+            wall_ms,
+            new_cause(),
+            OPERATOR,
+            kind,
+            outcome,
+            f"{number} more requests like this were not recorded one by one",
+            after={"count": number, "error_code": code, "since": wall_ms - (now_ms - since_ms)},
+        )
+        await write_audit(context, entry)

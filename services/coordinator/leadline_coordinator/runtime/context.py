@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from leadline_common.clock import Clock
 from leadline_common.leader_election import LeadershipTerm
 from leadline_common.metrics import Metrics
+from leadline_common.refusals import RefusalSampler
 from leadline_common.settings import CoordinatorSettings
 from leadline_coordinator.runtime.ports import BrokerClient, CoordinatorStore
 
@@ -67,3 +68,4 @@ class CoordinatorContext:
     clock: Clock
     metrics: CoordinatorMetrics
     new_id: Callable[[], str]
+    refusals: RefusalSampler = field(default_factory=RefusalSampler)

@@ -64,6 +64,8 @@ class Coordinator:
         self.topics = TopicListeners(context, self.on_topic_change, self._subscribed)
         self._limits = group_limits(context.settings)
         self._handlers: set[asyncio.Task[None]] = set()
+        self._failing: set[str] = set()
+        """The groups whose last tick failed."""
         self._term_ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     # -- the term --------------------------------------------------------------
@@ -123,11 +125,23 @@ class Coordinator:
             if not self.context.store.lease_valid():
                 raise TermEnded("the lease on the ZooKeeper session has run out")
             for manager in list(self.groups.values()):
-                if manager.group.is_active:
-                    manager.on_tick()
-                    if not manager.group.is_active:
-                        self._settled.set()
+                self._tick_group(manager)
             await asyncio.sleep(_TICK_S)
+
+    def _tick_group(self, manager: GroupManager) -> None:
+        """Tick one group; a fault in it leaves the other groups, and the term, alone."""
+        if not manager.group.is_active:
+            return
+        try:
+            manager.on_tick()
+        except Exception:  # logged once: the next tick is likely to fail as well
+            if manager.group.name not in self._failing:
+                self._failing.add(manager.group.name)
+                logger.exception("a group failed", group=manager.group.name)
+            return
+        self._failing.discard(manager.group.name)
+        if not manager.group.is_active:
+            self._settled.set()
 
     def _run_watched(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)

@@ -8,6 +8,9 @@ from contextlib import suppress
 import structlog
 
 from leadline_client.errors import LeadlineError, UnknownGroup
+from leadline_common.keep_running import keep_running
+from leadline_common.refusals import INTERVAL_MS
+from leadline_coordinator.runtime.audit import write_counted_refusals
 from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.group_manager import GroupManager
 from leadline_coordinator.runtime.offsets import GroupOffsets
@@ -29,7 +32,11 @@ class GroupMaintenance:
     async def run(self) -> None:
         """Do the work at its intervals until cancelled."""
         await self._coordinator.ready.wait()
-        await asyncio.gather(self._expire_forever(), self._measure_forever())
+        await asyncio.gather(
+            keep_running(self._expire_forever, "expiry of groups"),
+            keep_running(self._measure_forever, "lag of groups"),
+            keep_running(self._record_refusals, "refusals", pause_s=INTERVAL_MS / 1000),
+        )
 
     async def expire(self) -> list[str]:
         """Delete groups that had no members for `offsets.retention.ms`; return their names."""
@@ -73,6 +80,9 @@ class GroupMaintenance:
                 await self.measure()
             except LeadlineError as problem:
                 logger.info("could not measure the lag", reason=str(problem))
+
+    async def _record_refusals(self) -> None:
+        await write_counted_refusals(self._context)
 
     def _is_idle_for(self, manager: GroupManager, retention_ms: int) -> bool:
         """Tell whether a group has had neither members nor commits for `retention_ms`."""

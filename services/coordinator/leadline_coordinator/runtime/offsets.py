@@ -26,6 +26,7 @@ from leadline_coordinator.domain.members import GroupMember
 from leadline_coordinator.domain.records import CommittedOffset, Ends, TopicState
 from leadline_coordinator.runtime.audit import (
     group_entry,
+    is_recorded,
     offsets_by_topic,
     refusals_audited,
     write_audit,
@@ -160,7 +161,8 @@ class GroupOffsets:
             changes = await self._plan_reset(group, to, topic_partitions, timestamp, offsets or {})
             if dry_run:
                 entry = self._reset_entry("reset_offsets", group, changes, outcome="dry_run")
-                await write_audit(self._context, entry)
+                if is_recorded(self._context, entry.kind, entry.outcome):
+                    await write_audit(self._context, entry)
             if dry_run or not changes:
                 return changes
             manager = await self._manager_for_writing(group, None)
