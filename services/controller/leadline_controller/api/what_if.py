@@ -21,8 +21,8 @@ from leadline_controller.domain.reassignment.simulation import (
 )
 
 STEPS_PER_UNIT = 10
-"""Steps of a placement in one unit of work (`leadline_common.computing`)."""
-UNITS_PER_STEP = 8
+"""Brokers that a placement skips in one unit of work (`leadline_common.computing`)."""
+UNITS_PER_STEP = 13
 """Units of work for each pair of replicas in a simulated reassignment."""
 
 _Value = TypeVar("_Value")
@@ -70,7 +70,7 @@ class WhatIfEndpoints:
                 shift=question.shift,
                 start_partition=question.start_partition,
             ),
-            work=(placed + searched) // STEPS_PER_UNIT,
+            work=placed + searched // STEPS_PER_UNIT,
         )
         return what_if.WhatIfPlaced(
             assignment={str(partition): list(replicas) for partition, replicas in found.items()}
