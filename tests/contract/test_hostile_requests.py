@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -19,7 +19,16 @@ from hypothesis import strategies as st
 
 from leadline_client.errors import ERRORS_BY_CODE
 from leadline_common.cause import HEADER as CAUSE
-from tests.support.openapi.document import JSON, TOPIC, Call, Described, end_tasks, operations_at
+from leadline_common.identity import Kind, ServiceIdentity
+from tests.support.openapi.document import (
+    JSON,
+    TOPIC,
+    Call,
+    Described,
+    end_tasks,
+    internal_operations,
+    operations_at,
+)
 from tests.support.services.cluster import Cluster
 
 EACH = 30
@@ -145,16 +154,33 @@ def test_no_request_causes_an_internal_error_or_an_undocumented_response(
         assert client.get(f"{url}/readyz").status_code == 200
 
 
+@pytest.mark.parametrize("name", ["broker-1", "controller-1"])
+def test_no_request_of_a_service_causes_one_either(cluster: Cluster, name: str) -> None:
+    kind, other = name.partition("-")[0], "controller" if name == "broker-1" else "broker"
+    callers = [ServiceIdentity(cast("Kind", other), 1), ServiceIdentity("broker", 2)]
+    for caller in callers:
+        with cluster.internal_client(name, caller) as client:
+            for operation in internal_operations(kind):
+                if operation.example_body() is not None:
+                    send_spoiled(client, "", operation)
+                refuse_deep_body(client, "", operation)
+            assert client.get("/healthz").status_code == 200
+
+
 def test_a_body_that_is_nested_too_deeply_is_refused(url: str) -> None:
     with httpx.Client(trust_env=False, timeout=60) as client:
         for operation in operations_at(client, url):
-            if JSON not in operation.details.get("requestBody", {}).get("content", {}):
-                continue
-            deep = b'{"records": ' + b"[" * 100_000
-            call = replace(operation.example(), content=deep, headers={"content-type": JSON})
-            answer = operation.send(client, url, call)
-            assert answer.status_code == 400, f"{operation.path}: {answer.text}"
-            check_answer(operation, call, answer)
+            refuse_deep_body(client, url, operation)
+
+
+def refuse_deep_body(client: httpx.Client, url: str, operation: Described) -> None:
+    if JSON not in operation.details.get("requestBody", {}).get("content", {}):
+        return
+    deep = b'{"records": ' + b"[" * 100_000
+    call = replace(operation.example(), content=deep, headers={"content-type": JSON})
+    answer = operation.send(client, url, call)
+    assert answer.status_code == 400, f"{operation.path}: {answer.text}"
+    check_answer(operation, call, answer)
 
 
 def send_spoiled(client: httpx.Client, url: str, operation: Described) -> None:

@@ -83,7 +83,7 @@ async def test_the_public_listener_has_no_route_of_services(
 
 async def test_the_internal_listener_has_no_route_of_clients(cluster: Cluster) -> None:
     broker = ServiceIdentity("broker", 1)
-    url = await cluster.internal_url("broker-2")
+    url = cluster.internal_url("broker-2")
     extensions = {"sni_hostname": ServiceIdentity("broker", 2).host_name}
     tls = load_tls(cluster.credentials, broker).client
     async with httpx.AsyncClient(trust_env=False, verify=tls) as http:
@@ -98,7 +98,7 @@ async def test_nobody_without_the_clusters_certificate_is_served(
     cluster: Cluster, tmp_path: Path, service: str
 ) -> None:
     name = await cluster.active_controller() if service == "controller" else service
-    url = await cluster.internal_url(name)
+    url = cluster.internal_url(name)
     nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     nobody.check_hostname = False
     nobody.verify_mode = ssl.CERT_NONE

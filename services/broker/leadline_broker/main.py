@@ -27,6 +27,7 @@ from leadline_common.logs import configure_logging
 from leadline_common.metrics import Metrics
 from leadline_common.private_files import keep_files_private
 from leadline_common.settings import BrokerSettings
+from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.login import login_of
 
 logger = structlog.get_logger(__name__)
@@ -40,10 +41,12 @@ def build_broker(
     metrics: Metrics,
     clock: Clock,
     tls: ssl.SSLContext | None = None,
+    credentials: ZkCredentials | None = None,
 ) -> Broker:
     """Return a broker that is not started; nothing is opened or contacted.
 
-    `tls` has its certificate, without which it cannot call other services.
+    `tls` has its certificate, without which it cannot call other services, and `credentials` its
+    ZooKeeper user.
     """
     return Broker(
         settings,
@@ -52,7 +55,7 @@ def build_broker(
             settings.zookeeper_connect,
             settings.zookeeper_session_timeout_ms,
             clock,
-            login_of(settings),
+            credentials,
         ),
         peers=HttpPeers(tls),
         open_logs=lambda cluster_id: DiskLogs(settings, cluster_id),
@@ -94,7 +97,7 @@ async def _run(settings: BrokerSettings, listener: Listener, internal: InternalL
     shutdown it serves until its leaders have moved to other brokers.
     """
     metrics, clock = Metrics(), SystemClock()
-    broker = build_broker(settings, metrics, clock, internal.tls.client)
+    broker = build_broker(settings, metrics, clock, internal.tls.client, login_of(settings))
     app = build_app(
         broker, request_max_bytes=settings.request_max_bytes, metrics=metrics, clock=clock
     )

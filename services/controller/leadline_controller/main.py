@@ -20,6 +20,7 @@ from leadline_common.identity import InternalAddress
 from leadline_common.logs import configure_logging
 from leadline_common.private_files import keep_files_private
 from leadline_common.settings import ControllerSettings
+from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.login import login_of
 from leadline_controller.adapters.brokers import BrokerRpcClient
 from leadline_controller.adapters.history.database import url_of
@@ -55,7 +56,7 @@ async def _main(settings: ControllerSettings) -> None:
     gateway = BrokerRpcClient(internal.tls.client)
     history = SqlHistory(_history_url(settings))
     url = settings.advertised_url or listener.url
-    leadership, service = _build(settings, url, gateway, history)
+    leadership, service = _build(settings, url, gateway, history, login_of(settings))
     leadership.internal_url = settings.internal_advertised_url or internal.url
     app = build_app(service, leadership.metrics, settings.request_max_bytes)
     election = asyncio.create_task(leadership.run(), name="leader-election")
@@ -75,10 +76,12 @@ def _history_url(settings: ControllerSettings) -> str:
 
 
 def _build(
-    settings: ControllerSettings, url: str, gateway: CommandGateway, history: AuditHistory
+    settings: ControllerSettings,
+    url: str,
+    gateway: CommandGateway,
+    history: AuditHistory,
+    credentials: ZkCredentials | None = None,
 ) -> tuple[ControllerLeadership, ControllerService]:
-    credentials = login_of(settings)
-
     async def open_store() -> ControllerStore:
         store = ControllerZkStore(credentials)
         await store.start(settings.zookeeper_connect, settings.zookeeper_session_timeout_ms)

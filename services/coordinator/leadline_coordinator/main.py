@@ -15,6 +15,7 @@ from leadline_common.http.server import serve
 from leadline_common.logs import configure_logging
 from leadline_common.private_files import keep_files_private
 from leadline_common.settings import CoordinatorSettings
+from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.login import login_of
 from leadline_coordinator.adapters.brokers import HttpBrokerClient
 from leadline_coordinator.adapters.zk_store import ZkCoordinatorStore
@@ -41,7 +42,9 @@ def run(settings: CoordinatorSettings) -> None:
 async def _main(settings: CoordinatorSettings) -> None:
     listener = bind(settings.listen_host, settings.listen_port)
     brokers = HttpBrokerClient()
-    elector, service = _build(settings, settings.advertised_url or listener.url, brokers)
+    elector, service = _build(
+        settings, settings.advertised_url or listener.url, brokers, login_of(settings)
+    )
     app = build_app(service, elector.metrics, settings.request_max_bytes)
     election = asyncio.create_task(elector.election.run(), name="coordinator-elector")
 
@@ -58,10 +61,11 @@ async def _main(settings: CoordinatorSettings) -> None:
 
 
 def _build(
-    settings: CoordinatorSettings, url: str, brokers: BrokerClient
+    settings: CoordinatorSettings,
+    url: str,
+    brokers: BrokerClient,
+    credentials: ZkCredentials | None = None,
 ) -> tuple[CoordinatorElector, CoordinatorService]:
-    credentials = login_of(settings)
-
     async def open_store() -> CoordinatorStore:
         store = ZkCoordinatorStore(credentials)
         await store.start(settings.zookeeper_connect, settings.zookeeper_session_timeout_ms)

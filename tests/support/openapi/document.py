@@ -13,7 +13,6 @@ from urllib.parse import quote, urlencode
 import httpx
 from openapi_schema_validator import OAS31Validator
 
-from leadline_common.http.operation import INTERNAL
 from tests.support.openapi.conventions import METHODS, resolved
 from tests.support.services.cluster import Cluster
 from tests.support.services.up import until
@@ -74,11 +73,6 @@ class Described:
     @property
     def tag(self) -> str:
         return str(self.details["tags"][0])
-
-    @property
-    def internal(self) -> bool:
-        """Whether only services call it."""
-        return self.tag == INTERNAL
 
     @property
     def parameters(self) -> list[dict[str, Any]]:
@@ -170,12 +164,15 @@ def operations_of(document: dict[str, Any]) -> Iterator[Described]:
 
 
 def operations_at(client: httpx.Client, url: str) -> list[Described]:
-    """Return all operations of a running service: the served ones, and those between services."""
-    public = client.get(f"{url}/openapi.json").raise_for_status().json()
-    name = public["info"]["title"].removeprefix("Leadline ")
-    file = DOCUMENTS / f"{name}-internal.json"
-    internal = [json.loads(file.read_text(encoding="utf-8"))] if file.exists() else []
-    return [one for document in (public, *internal) for one in operations_of(document)]
+    """Return the operations that a running service serves to clients."""
+    document = client.get(f"{url}/openapi.json").raise_for_status().json()
+    return list(operations_of(document))
+
+
+def internal_operations(service: str) -> list[Described]:
+    """Return the operations that other services call at a `broker` or a `controller`."""
+    file = DOCUMENTS / f"{service}-internal.json"
+    return list(operations_of(json.loads(file.read_text(encoding="utf-8"))))
 
 
 def as_a_story(operations: Iterable[Described]) -> list[Described]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import time
@@ -22,7 +23,6 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import httpx
-import msgspec
 
 from leadline_cli.cluster_file import ClusterFile, Service, read_cluster_file
 from leadline_cli.cluster_layout import ClusterOptions, ServiceSpec
@@ -31,7 +31,6 @@ from leadline_cli.processes import Child
 from leadline_cli.supervisor import Supervisor
 from leadline_client.client import AsyncClient
 from leadline_client.retry import RetryPolicy
-from leadline_common import znodes
 from leadline_common.identity import ServiceIdentity
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.session import ZkSession
@@ -204,27 +203,31 @@ class Cluster:
         finally:
             await session.close()
 
-    async def internal_url(self, name: str) -> str:
-        """Return the URL of the internal listener of a broker, or of the active controller."""
-        kind, _, number = name.rpartition("-")
-        path = znodes.CONTROLLER if kind == "controller" else znodes.broker_id_path(int(number))
-        async with self.zookeeper(as_operator=False) as session:
-            data, _ = await session.get(path)
-        return str(msgspec.json.decode(data)["internal_url"])
+    def internal_url(self, name: str) -> str:
+        """Return the URL of the internal listener of a broker or a controller."""
+        return re.findall(r'"internal_url": ?"(https:[^"]+)"', self.log(name))[-1]
+
+    def internal_client(self, name: str, caller: ServiceIdentity) -> httpx.Client:
+        """Return a client that calls a service's internal listener as `caller`."""
+        host_name = _identity(name).host_name
+
+        def name_service(request: httpx.Request) -> None:
+            request.extensions["sni_hostname"] = host_name
+
+        return httpx.Client(
+            base_url=self.internal_url(name),
+            trust_env=False,
+            timeout=60,
+            verify=load_tls(self.credentials, caller).client,
+            event_hooks={"request": [name_service]},
+        )
 
     async def post_internally(
         self, name: str, path: str, *, caller: ServiceIdentity, **arguments: Any
     ) -> httpx.Response:
         """POST to the internal listener of a service with the certificate of `caller`."""
-        kind, _, number = name.rpartition("-")
-        service = ServiceIdentity("controller" if kind == "controller" else "broker", int(number))
-        tls = load_tls(self.credentials, caller).client
-        async with httpx.AsyncClient(trust_env=False, timeout=5, verify=tls) as http:
-            return await http.post(
-                await self.internal_url(name) + path,
-                extensions={"sni_hostname": service.host_name},
-                **arguments,
-            )
+        with self.internal_client(name, caller) as http:
+            return await asyncio.to_thread(http.post, path, **arguments)
 
     async def leader_of(self, topic: str, partition: int, *, not_in: Sequence[str] = ()) -> str:
         """Return the name of a partition's leader, waiting for one outside `not_in`."""
@@ -301,6 +304,11 @@ class Cluster:
             return (await self._http.get(url)).status_code
         except httpx.HTTPError:
             return None
+
+
+def _identity(name: str) -> ServiceIdentity:
+    kind, _, number = name.rpartition("-")
+    return ServiceIdentity("controller" if kind == "controller" else "broker", int(number))
 
 
 def is_alive(pid: int) -> bool:
