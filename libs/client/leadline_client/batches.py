@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from leadline_client.codec import CODEC
-from leadline_client.errors import CorruptBatch
+from leadline_client.errors import CorruptBatch, UnreadableBatch
+from leadline_client.unreadable import MOST_DECOMPRESSED_BYTES, UnreadableRecords
 from leadline_client.wire import Record, SupportsRecord
 
 Buffer = bytes | bytearray | memoryview
@@ -33,7 +34,7 @@ _STAMP_CRC = struct.Struct(">I")
 _CRC_POSITION = 17
 _PRODUCER_POSITION = 43
 _LEADER_EPOCH_POSITION = 12
-_COMPRESSION_MASK = 0x07
+COMPRESSION_MASK = 0x07
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 """Compression names and their numbers in a batch's attributes."""
@@ -156,11 +157,13 @@ def encode(
     return bytes(batch)
 
 
-def decode(buffer: Buffer) -> Iterator[Record]:
+def decode(buffer: Buffer, limit: int = MOST_DECOMPRESSED_BYTES) -> Iterator[Record]:
     """Yield the records of every batch in `buffer`, and check each CRC.
 
     Raises:
-        CorruptBatch: a header, a CRC or a record is invalid.
+        UnreadableBatch: a batch is whole, but its records are malformed, or decompress to more
+            than `limit` bytes. It names the offsets of the batch, which a reader can skip.
+        CorruptBatch: a header or a CRC is invalid.
 
     """
     for header in parse_headers(buffer):
@@ -168,16 +171,16 @@ def decode(buffer: Buffer) -> Iterator[Record]:
             raise CorruptBatch(f"CRC mismatch in the batch at offset {header.base_offset}")
         batch = bytes(memoryview(buffer)[header.position : header.position + header.size])
         try:
-            yield from CODEC.decode_batch(batch)
-        except (ValueError, IndexError) as error:
-            raise CorruptBatch(f"unreadable record in batch {header.base_offset}") from error
+            yield from CODEC.decode_batch(batch, limit)
+        except UnreadableRecords as error:
+            raise UnreadableBatch.at(header.base_offset, header.next_offset, str(error)) from error
 
 
 def validate(buffer: Buffer) -> list[BatchHeader]:
-    """Check batches as a producer sent them and return their headers.
+    """Check the headers and CRCs of batches as a producer sent them, and return the headers.
 
-    Besides a valid CRC, every batch must have records with consecutive offsets, so that
-    the leader can assign offsets by the header alone.
+    The number of records must be that of the offsets, so that the leader can assign offsets by the
+    header alone. `record_checks` checks the records too.
 
     Raises:
         CorruptBatch: the message says what is invalid.
@@ -187,10 +190,33 @@ def validate(buffer: Buffer) -> list[BatchHeader]:
     if not headers:
         raise CorruptBatch("no record batch in the body")
     for header in headers:
-        if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
-            raise CorruptBatch("offsets inside the batch are not consecutive")
         if not crc_matches(buffer, header):
             raise CorruptBatch("the CRC of the batch does not match its content")
-        if header.attributes & _COMPRESSION_MASK not in CODECS.values():
-            raise CorruptBatch("unknown compression")
+        if defect := _defect_of(header):
+            raise CorruptBatch(defect)
     return headers
+
+
+def _defect_of(header: BatchHeader) -> str | None:
+    """Return what is wrong with the header of a batch that a producer sent, or None."""
+    if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
+        return "offsets inside the batch are not consecutive"
+    if header.attributes & COMPRESSION_MASK not in CODECS.values():
+        return "unknown compression"
+    if header.attributes & ~COMPRESSION_MASK:
+        return (
+            f"the attributes {header.attributes & 0xFFFF:#06x} are not supported: a producer sets "
+            "the compression, and no timestamp type, transaction or control bits"
+        )
+    if not 0 <= header.first_timestamp <= header.max_timestamp:
+        return (
+            f"timestamps from {header.first_timestamp} to {header.max_timestamp}: the first one "
+            "must be 0 or more and at most the latest"
+        )
+    producer = header.producer_id, header.producer_epoch, header.base_sequence
+    if producer != (NO_PRODUCER_ID, -1, NO_SEQUENCE) and min(producer) < 0:
+        return (
+            "producer id, epoch and sequence must be 0 or more, or all of them -1 for a producer "
+            "that is not idempotent"
+        )
+    return None

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from typing import Final, Protocol, cast
+from typing import Final, Protocol, TypeVar, cast
 
 from leadline_client.extras import MissingExtra, installed
 from leadline_client.wire import Record, SupportsRecord
+
+T = TypeVar("T")
+
+
+class SupportsPlace(Protocol):
+    """A record as far as its place in the log is concerned; the time is in Unix ms."""
+
+    @property
+    def offset(self) -> int:
+        """The offset."""
+
+    @property
+    def timestamp(self) -> int:
+        """The timestamp."""
 
 
 class Codec(Protocol):
@@ -28,8 +42,16 @@ class Codec(Protocol):
     ) -> bytes:
         """Build one batch of `records` (at least one), with offsets from 0."""
 
-    def decode_batch(self, batch: bytes) -> Iterator[Record]:
-        """Yield the records of one whole batch; raises ValueError or IndexError."""
+    def record_chunks(
+        self, batch: bytes | memoryview, limit: int, read: Callable[[SupportsPlace], T]
+    ) -> Iterator[list[T]]:
+        """Yield in lists what `read` returns for each record of one batch, with offsets from 0.
+
+        Raises DecompressedTooLarge beyond `limit` bytes, and UnreadableRecords.
+        """
+
+    def decode_batch(self, batch: bytes, limit: int) -> Iterator[Record]:
+        """Yield the records of one whole batch; for errors see `record_chunks`."""
 
 
 COMPILED: Final = installed("aiokafka", "cramjam", "google_crc32c")

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+import secrets
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, Final, TypeVar
 
 import google_crc32c
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import (
+    DefaultRecord,
+    DefaultRecordBatch,
+    DefaultRecordBatchBuilder,
+)
 
+from leadline_client.decompression import decompress
+from leadline_client.plain_codec import (
+    APPEND_TIME_BIT,
+    CHUNK_RECORDS,
+    COMPRESSION_MASK,
+    HEADER,
+    put_varint,
+    require_room,
+)
+from leadline_client.unreadable import UnreadableRecords
 from leadline_client.wire import Record, SupportsRecord
 
+T = TypeVar("T")
 _MAGIC: Final = 2
 _NO_LIMIT: Final = 1 << 30
+_LAST_VALUE: Final = secrets.token_bytes(64)
 
 
 def crc32c(data: bytes) -> int:
@@ -38,9 +58,68 @@ def encode_batch(
     return bytes(builder.build())
 
 
-def decode_batch(batch: bytes) -> Iterator[Record]:
-    """Yield the records of one whole batch; raises ValueError or IndexError for invalid ones."""
-    for record in DefaultRecordBatch(batch):
-        yield Record(
-            record.offset, record.timestamp, record.key, record.value, tuple(record.headers)
-        )
+def record_chunks(
+    batch: bytes | memoryview, limit: int, read: Callable[[DefaultRecord], T]
+) -> Iterator[list[T]]:
+    """Yield in lists what `read` returns for each record of one whole batch, with offsets from 0.
+
+    Raises:
+        DecompressedTooLarge: they decompress to more than `limit` bytes.
+        UnreadableRecords: a record is invalid, or bytes are left behind the last one.
+
+    """
+    fields = HEADER.unpack_from(batch)
+    attributes, count = fields[5], fields[12]
+    section = memoryview(batch)[HEADER.size :]
+    if compression := attributes & COMPRESSION_MASK:
+        section = memoryview(decompress(section, compression, limit))
+    require_room(count, len(section))
+    try:
+        # The codec's own iterator cannot be continued after a slice of it.
+        records = chain(DefaultRecordBatch(_with_last_record(fields, section)))
+        for position in range(0, count, CHUNK_RECORDS):
+            chunk = islice(records, min(CHUNK_RECORDS, count - position))
+            yield list(map(read, chunk))
+        last = next(records)
+        # Raises unless the last record ends where the bytes end.
+        next(records, None)
+    except (CorruptRecordException, ValueError, OverflowError, MemoryError) as error:
+        # The codec asks for the memory before it compares an absurd length with the bytes.
+        raise UnreadableRecords("a record is malformed") from error
+    if (last.offset, last.key, last.value) != (count, None, _LAST_VALUE):
+        raise UnreadableRecords("the records do not end where the batch ends")
+
+
+def decode_batch(batch: bytes, limit: int) -> Iterator[Record]:
+    """Yield the records of one whole batch; for errors see `record_chunks`."""
+    (base_offset,) = struct.unpack_from(">q", batch)
+
+    def stored(record: DefaultRecord) -> Record:
+        offset, headers = base_offset + record.offset, tuple(record.headers)
+        return Record(offset, record.timestamp, record.key, record.value, headers)
+
+    for chunk in record_chunks(batch, limit, stored):
+        yield from chunk
+
+
+def _with_last_record(fields: tuple[Any, ...], section: memoryview) -> bytes:
+    """Return an uncompressed batch with one more record, which a producer cannot guess.
+
+    The compiled codec does not compare every number with the end of its buffer, so a hostile last
+    record could have it read beyond. The additional record is longer than it can read too far,
+    and is found unchanged only if the records before it fill the section exactly.
+    """
+    attributes, count = fields[5], fields[12]
+    body = bytearray(b"\0\0")
+    put_varint(body, count)
+    put_varint(body, -1)
+    put_varint(body, len(_LAST_VALUE))
+    body += _LAST_VALUE + b"\0"
+    last = bytearray()
+    put_varint(last, len(body))
+    last += body
+    size = HEADER.size + len(section) + len(last) - 12
+    first_timestamp, max_timestamp = fields[7:9]
+    before = 0, size, -1, _MAGIC, 0, attributes & APPEND_TIME_BIT, count
+    header = HEADER.pack(*before, first_timestamp, max_timestamp, -1, -1, -1, count + 1)
+    return b"".join((header, section, last))

@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final, TypeVar
 
 from leadline_client.extras import MissingExtra
+from leadline_client.unreadable import DecompressedTooLarge, UnreadableRecords
 from leadline_client.wire import Record, SupportsRecord
 
-_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+T = TypeVar("T")
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+"""The header of a batch, from the base offset to the record count."""
+COMPRESSION_MASK: Final = 0x07
+APPEND_TIME_BIT: Final = 0x08
+CHUNK_RECORDS: Final = 500
+"""How many records are decoded at a time."""
+_LEAST_RECORD_BYTES: Final = 7
 _CRC_RANGE_START: Final = 21
 _CRC_POSITION: Final = 17
 _SIZE_PREFIX: Final = 12
 _MAGIC: Final = 2
 _UNSET_EPOCH: Final = -1
-_COMPRESSION_MASK: Final = 0x07
 _NONE: Final = 0
 _GZIP: Final = 1
 _GZIP_WINDOW: Final = 31
@@ -70,9 +78,9 @@ def encode_batch(
         _put_record(encoded, index, time - times[0], record)
     body = _compressed(bytes(encoded), compression)
     count = len(records)
-    header = _HEADER.pack(
+    header = HEADER.pack(
         0,
-        _HEADER.size - _SIZE_PREFIX + len(body),
+        HEADER.size - _SIZE_PREFIX + len(body),
         _UNSET_EPOCH,
         _MAGIC,
         0,
@@ -90,62 +98,105 @@ def encode_batch(
     return bytes(batch)
 
 
-def decode_batch(batch: bytes) -> Iterator[Record]:
-    """Yield the records of one whole batch.
+def record_chunks(
+    batch: bytes | memoryview, limit: int, read: Callable[[Record], T]
+) -> Iterator[list[T]]:
+    """Yield in lists what `read` returns for each record of one whole batch, with offsets from 0.
 
     Raises:
-        ValueError, IndexError: a record is invalid.
+        DecompressedTooLarge: they decompress to more than `limit` bytes.
+        UnreadableRecords: a record is invalid, or bytes are left behind the last one.
         MissingExtra: the compression needs a package that is not installed.
 
     """
-    fields = _HEADER.unpack_from(batch)
-    base_offset, attributes, first_timestamp, count = fields[0], fields[5], fields[7], fields[12]
-    data = _decompressed(batch[_HEADER.size :], attributes & _COMPRESSION_MASK)
+    fields = HEADER.unpack_from(batch)
+    attributes, count = fields[5], fields[12]
+    section = bytes(memoryview(batch)[HEADER.size :])
+    if compression := attributes & COMPRESSION_MASK:
+        section = _decompressed(section, compression, limit)
+    require_room(count, len(section))
+    times = fields[7], fields[8] if attributes & APPEND_TIME_BIT else None
     position = 0
-    for _ in range(count):
-        size, position = _varint(data, position)
-        end = position + size
-        record = _record(data, position, end, base_offset, first_timestamp)
-        position = end
-        yield record
-    if position != len(data):
-        raise ValueError("bytes are left behind the last record")
+    for start in range(0, count, CHUNK_RECORDS):
+        chunk: list[T] = []
+        for _ in range(start, min(start + CHUNK_RECORDS, count)):
+            record, position = _record_at(section, position, *times)
+            chunk.append(read(record))
+        yield chunk
+    if position != len(section):
+        raise UnreadableRecords("bytes are left behind the last record")
+
+
+def decode_batch(batch: bytes, limit: int) -> Iterator[Record]:
+    """Yield the records of one whole batch; for errors see `record_chunks`."""
+    (base_offset,) = struct.unpack_from(">q", batch)
+
+    def stored(record: Record) -> Record:
+        return replace(record, offset=base_offset + record.offset)
+
+    for chunk in record_chunks(batch, limit, stored):
+        yield from chunk
+
+
+def require_room(count: int, size: int) -> None:
+    """Raise UnreadableRecords unless so many records can be in so many bytes."""
+    if not 0 <= count <= size // _LEAST_RECORD_BYTES:
+        raise UnreadableRecords(f"{count} records cannot be in {size} bytes")
 
 
 def _put_record(
     encoded: bytearray, index: int, timestamp_delta: int, record: SupportsRecord
 ) -> None:
     body = bytearray(b"\0")
-    _put_varint(body, timestamp_delta)
-    _put_varint(body, index)
+    put_varint(body, timestamp_delta)
+    put_varint(body, index)
     _put_bytes(body, record.key)
     _put_bytes(body, record.value)
-    _put_varint(body, len(record.headers))
+    put_varint(body, len(record.headers))
     for name, value in record.headers:
         _put_bytes(body, name.encode())
         _put_bytes(body, value)
-    _put_varint(encoded, len(body))
+    put_varint(encoded, len(body))
     encoded += body
 
 
-def _record(data: bytes, position: int, end: int, base_offset: int, first_timestamp: int) -> Record:
+def _record_at(
+    data: bytes, position: int, first_timestamp: int, append_time: int | None
+) -> tuple[Record, int]:
+    """Return the record at a position, and the position after it."""
+    try:
+        size, position = _varint(data, position)
+        end = position + size
+        record = _record(data, position, end, first_timestamp, append_time)
+    except (IndexError, UnicodeDecodeError) as error:
+        raise UnreadableRecords("a record is malformed") from error
+    return record, end
+
+
+def _record(
+    data: bytes, position: int, end: int, first_timestamp: int, append_time: int | None
+) -> Record:
     timestamp_delta, position = _varint(data, position + 1)
-    offset_delta, position = _varint(data, position)
+    offset, position = _varint(data, position)
     key, position = _bytes(data, position)
     value, position = _bytes(data, position)
     count, position = _varint(data, position)
+    if not 0 <= count <= end - position:
+        raise UnreadableRecords(f"a record has {count} headers")
     headers = []
     for _ in range(count):
         name, position = _bytes(data, position)
         content, position = _bytes(data, position)
-        headers.append(((name or b"").decode(), content))
-    if position != end or count < 0:
-        raise ValueError("a record does not end where its length says")
-    offset, timestamp = base_offset + offset_delta, first_timestamp + timestamp_delta
+        if name is None:
+            raise UnreadableRecords("a header has no name")
+        headers.append((name.decode(), content))
+    if position != end:
+        raise UnreadableRecords("a record does not end where its length says")
+    timestamp = first_timestamp + timestamp_delta if append_time is None else append_time
     return Record(offset, timestamp, key, value, tuple(headers))
 
 
-def _put_varint(into: bytearray, number: int) -> None:
+def put_varint(into: bytearray, number: int) -> None:
     """Append a number in zigzag form, 7 bits to the byte, the lowest first."""
     rest = (number << 1) ^ (number >> 63)
     while rest > 0x7F:
@@ -165,14 +216,14 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
             return (found >> 1) ^ -(found & 1), position
         shift += 7
         if shift > 63:
-            raise ValueError("a number has more than 64 bits")
+            raise UnreadableRecords("a number has more than 64 bits")
 
 
 def _put_bytes(into: bytearray, data: bytes | None) -> None:
     if data is None:
-        _put_varint(into, -1)
+        put_varint(into, -1)
         return
-    _put_varint(into, len(data))
+    put_varint(into, len(data))
     into += data
 
 
@@ -182,7 +233,7 @@ def _bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
         return None, position
     end = position + size
     if end > len(data):
-        raise ValueError("a length reaches beyond the end of the batch")
+        raise UnreadableRecords("a length reaches beyond the end of the batch")
     return data[position:end], end
 
 
@@ -194,14 +245,22 @@ def _compressed(data: bytes, compression: int) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
-def _decompressed(data: bytes, compression: int) -> bytes:
-    if compression == _NONE:
-        return data
+def _decompressed(data: bytes, compression: int, limit: int) -> bytes:
+    """Decompress the members of a gzip file, of which most have one."""
     _require_gzip(compression)
-    try:
-        return zlib.decompress(data, wbits=_GZIP_WINDOW)
-    except zlib.error as error:
-        raise ValueError("the compressed records are damaged") from error
+    plain = bytearray()
+    while data:
+        unpacker = zlib.decompressobj(wbits=_GZIP_WINDOW)
+        try:
+            plain += unpacker.decompress(data, limit + 1 - len(plain))
+        except zlib.error as error:
+            raise UnreadableRecords("the compressed records are damaged") from error
+        if len(plain) > limit:
+            raise DecompressedTooLarge(limit)
+        if not unpacker.eof:
+            raise UnreadableRecords("the compressed records are damaged")
+        data = unpacker.unused_data
+    return bytes(plain)
 
 
 def _require_gzip(compression: int) -> None:

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from leadline_client import batches
 from leadline_client.core import DEFAULT_MAX_BYTES, ClientCore
-from leadline_client.errors import LogTruncated, OffsetOutOfRange, TopicIdMismatch
+from leadline_client.errors import LogTruncated, OffsetOutOfRange, TopicIdMismatch, UnreadableBatch
 from leadline_client.flows import Flow
 from leadline_client.payloads import FetchedBatches
 from leadline_client.read_history import ReadHistory
@@ -113,6 +113,8 @@ class FetchPosition:
             LogTruncated: the log was truncated below the position (KIP-320).
             OffsetOutOfRange: the position is before the log start or beyond the end.
             TopicIdMismatch: the topic was deleted and recreated meanwhile.
+            UnreadableBatch: the next batch cannot be decoded; the position stays before it. To skip
+                it, seek to the error's `next_offset`.
 
         """
         try:
@@ -190,12 +192,21 @@ class FetchPosition:
         self._leader_epoch = fetched.leader_epoch
         self.high_watermark = fetched.high_watermark
         offset = history.offset
-        records = [record for record in batches.decode(fetched.batches) if record.offset >= offset]
+        end = LogPosition(max(offset, fetched.next_offset), fetched.last_epoch)
+        decoded = batches.decode(fetched.batches)
+        records: list[Record] = []
+        try:
+            # What came before an error stays in the list.
+            records.extend(record for record in decoded if record.offset >= offset)
+        except UnreadableBatch as error:
+            if not records:
+                raise error.within(self.topic, self.partition) from error
+            end = LogPosition(error.offset)  # The next read raises.
         if records and records[0].offset > offset:
             raise OffsetOutOfRange(
                 f"asked for offset {offset}, but the first record that came is {records[0].offset}"
             )
-        end = LogPosition(max(offset, fetched.next_offset), fetched.last_epoch)
-        history.advance(batches.parse_headers(fetched.batches), end)
+        headers = batches.parse_headers(fetched.batches)
+        history.advance((one for one in headers if one.base_offset < end.offset), end)
         history.forget_before(fetched.log_start_offset)
         return records

@@ -18,6 +18,7 @@ from leadline_client.errors import (
     OffsetOutOfRange,
     PartitionNotOwned,
     TopicIdMismatch,
+    UnreadableBatch,
 )
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.readers import PartitionReader
@@ -26,6 +27,7 @@ from leadline_client.retry import RetryPolicy
 from leadline_client.sync_consumer import Consumer
 from leadline_client.transport import Request, Response
 from leadline_client.wire import LogPosition, Record
+from tests.support.bad_input.batches import forged
 from tests.unit.client.standin import StandInCluster
 
 NO_WAIT = ReadLimits(wait_ms=0)
@@ -77,6 +79,26 @@ def test_the_response_of_a_former_leader_is_dropped(
         cluster.stale_fetches.append((0, bytes(stale)))
         assert reader.read() == []
         assert numbers(reader.read()) == list(range(10, 20))
+
+
+def test_a_batch_that_cannot_be_decoded_is_named_and_can_be_skipped(
+    cluster: StandInCluster,
+) -> None:
+    fill(cluster, 0, range(10))
+    hostile = bytearray(forged(b"\xff" * 100, 10))
+    batches.stamp(hostile, batches.header_at(hostile), 10, 0)
+    cluster.partitions[0].log += hostile
+    cluster.partitions[0].end = 20
+    fill(cluster, 0, range(20, 30))
+    with Client(cluster.bootstrap) as client:
+        reader = PartitionReader(client, "t", 0, limits=NO_WAIT)
+        assert numbers(reader.read()) == list(range(10))
+        with pytest.raises(UnreadableBatch, match="t-0 at offsets 10 to 19") as refusal:
+            reader.read()
+        assert (refusal.value.details["topic"], refusal.value.offset) == ("t", 10)
+        assert reader.position.offset == 10
+        reader = PartitionReader(client, "t", 0, start=refusal.value.next_offset, limits=NO_WAIT)
+        assert numbers(reader.read()) == list(range(20, 30))
 
 
 def test_missing_records_raise_and_are_not_skipped(cluster: StandInCluster) -> None:

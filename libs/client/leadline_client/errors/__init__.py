@@ -50,6 +50,7 @@ from leadline_client.errors.replication import (
     UnknownControllerEpoch,
     UnknownLeaderEpoch,
     UnknownStaged,
+    UnreadableBatch,
 )
 from leadline_client.errors.requests import (
     BodyTooLarge,
@@ -164,6 +165,7 @@ __all__ = [
     "UnknownStaged",
     "UnknownTopic",
     "Unreachable",
+    "UnreadableBatch",
     "UnsupportedFormat",
     "error_from_body",
 ]

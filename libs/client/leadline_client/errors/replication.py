@@ -13,6 +13,45 @@ class CorruptBatch(Refused):
     code = 40051
 
 
+class UnreadableBatch(Refused):
+    """A stored batch cannot be decoded: read from `next_offset` on to skip it.
+
+    Its bytes can still be fetched as they are stored. A broker that checks the records of producers
+    accepts no such batch.
+    """
+
+    code = 50051
+
+    @classmethod
+    def at(cls, offset: int, next_offset: int, reason: str, place: str = "the log") -> Self:
+        """Return the error for the batch that begins at `offset`."""
+        return cls(
+            f"the batch of {place} at offsets {offset} to {next_offset - 1} cannot be decoded: "
+            f"{reason}; read from offset {next_offset} to skip it, or fetch the stored bytes",
+            offset=offset,
+            next_offset=next_offset,
+            reason=reason,
+        )
+
+    @property
+    def offset(self) -> int:
+        """The first offset of the batch."""
+        return int(self.details["offset"])
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the batch, from which to read on."""
+        return int(self.details["next_offset"])
+
+    def within(self, topic: str, partition: int) -> Self:
+        """Return the error with the partition that the batch is in."""
+        error = self.at(
+            self.offset, self.next_offset, str(self.details["reason"]), f"{topic}-{partition}"
+        )
+        error.details |= {"topic": topic, "partition": partition}
+        return error
+
+
 class FencedLeaderEpoch(Refused):
     """The request states a leader epoch older than the current one."""
 

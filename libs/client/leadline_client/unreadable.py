@@ -1,0 +1,21 @@
+"""What a codec raises for records that it cannot decode."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MOST_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
+"""The largest content of a compressed batch that a reader decodes. No broker accepts a larger one,
+as `message.max.decompressed.bytes` cannot be higher."""
+
+
+class UnreadableRecords(ValueError):
+    """The records of a batch are malformed, or do not decompress."""
+
+
+class DecompressedTooLarge(UnreadableRecords):
+    """The records decompress to more than `limit` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the records decompress to more than {limit} bytes")
+        self.limit = limit
