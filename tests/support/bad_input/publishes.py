@@ -7,10 +7,12 @@ from typing import Any, Final
 import msgspec
 
 from leadline_common.staged_copies import DROP_STAGED_PATH, KEEP_STAGED_PATH, READ_STAGED_PATH
+from tests.support.bad_input.batches import BOMBS, RECORDS
 from tests.support.bad_input.table import JSON, MSGPACK, OCTETS, TEXT, Bad, bad_json
 
 STAGED: Final = "/v1/topics/t/partitions/0/staged"
 PUBLISH: Final = "/v1/topics/t/partitions/0/publish"
+HOSTILE_COUNT: Final = next(one for one in RECORDS if one.name == "a count of 2^31 - 1")
 GOOD: Final = {"app": "a", "batch": 0, "staged": ["no-such-upload"]}
 
 
@@ -32,6 +34,8 @@ def publishes(batch: bytes, large: bytes, request_max_bytes: int) -> list[Bad]:
         staged("staged garbage", 40051, b"\x00" * 200),
         staged("staged nothing", 40051, b""),
         staged("staged a torn batch", 40051, batch[:-1]),
+        *(staged(f"staged, {one}", one.code, one.data, says=one.says) for one in BOMBS),
+        staged("staged, lying count", 40051, HOSTILE_COUNT.data, says=HOSTILE_COUNT.says),
         staged("staged in an unknown topic", 40403, batch, "/v1/topics/none/partitions/0/staged"),
         staged("staged in no partition", 40402, batch, "/v1/topics/t/partitions/9/staged"),
         staged("staged, unknown parameter", 40050, batch, STAGED + "?acks=all", says="acks"),

@@ -13,6 +13,7 @@ import msgspec
 from leadline_client import batches
 from leadline_client.payloads import OutgoingRecord
 from leadline_common import rpc
+from tests.support.bad_input.batches import HOSTILE
 from tests.support.bad_input.configs import CONFIGS
 from tests.support.bad_input.exports import EXPORTS
 from tests.support.bad_input.history import QUESTIONS
@@ -64,6 +65,8 @@ def get(name: str, path: str, code: int, says: str = "") -> Bad:
 ONE = {"records": [{"value": "v"}]}
 GOOD = batch()
 LAST_OFFSET_DELTA = 23
+DIGITS = "9" * 5_000
+HUGE = {"-2^63": str(-(2**63)), "2^63": str(2**63), "2^64": str(2**64), "5,000 digits": DIGITS}
 
 PRODUCE = [
     bad_json("malformed JSON", RECORDS, 40050, '{"records": [', says="body"),
@@ -127,6 +130,42 @@ PRODUCE = [
         41350,
         {"records": [{"value": "x" * (MESSAGE_MAX_BYTES + 1)}]},
     ),
+    *(raw(str(one), one.code, one.data, says=one.says) for one in HOSTILE),
+    raw("too many batches", 40050, GOOD * 1_001, says="1000 record batches"),
+    bad_json(
+        "too many headers",
+        RECORDS,
+        40050,
+        {"records": [{"value": "v", "headers": [{"name": ""}] * 1_001}]},
+        says="headers",
+    ),
+    bad_json(
+        "a number of 5,000 digits",
+        RECORDS,
+        40050,
+        f'{{"format": "json", "records": [{{"value": {DIGITS}}}]}}',
+        says="value",
+    ),
+    bad_json(
+        "a timestamp of 5,000 digits",
+        RECORDS,
+        40050,
+        f'{{"records": [{{"value": "v", "timestamp": {DIGITS}}}]}}',
+        says="timestamp",
+    ),
+    bad_json("negative timestamp", RECORDS, 40050, {"records": [{"value": "v", "timestamp": -1}]}),
+    bad_json("deep JSON", RECORDS, 40050, '{"records": ' + "[" * 5_000, says="body"),
+    *(
+        bad_json(f"timeout_ms of {name}", RECORDS + f"?timeout_ms={number}", 40050, ONE, "timeout")
+        for name, number in HUGE.items()
+    ),
+    *(
+        bad_json(
+            f"leader_epoch of {name}", RECORDS + f"?leader_epoch={number}", 40050, ONE, "epoch"
+        )
+        for name, number in HUGE.items()
+    ),
+    bad_json("partition of 5,000 digits", f"/v1/topics/t/partitions/{DIGITS}/records", 40050, ONE),
     raw("sequence skipped", 40956, batch(sequence=50, numbered=True)),
     raw("fenced producer", 40957, batch(epoch=0, sequence=2, numbered=True)),
     bad_json(
@@ -146,6 +185,11 @@ FETCH = [
     get("offset beyond the end", RECORDS + "?offset=1000", 41650, says='"high_watermark"'),
     get("max_bytes of 0", RECORDS + "?offset=0&max_bytes=0", 40050, says="max_bytes"),
     get("wait too long", RECORDS + "?offset=0&wait_ms=999999999", 40050, says="wait_ms"),
+    *(
+        get(f"{field} of {name}", RECORDS + f"?offset=0&{field}={number}", 40050, says=field)
+        for field in ("max_bytes", "min_bytes", "wait_ms", "max_records", "last_epoch")
+        for name, number in HUGE.items()
+    ),
     get("unknown format", RECORDS + "?offset=0&format=xml", 40050, says="format"),
     get("unknown parameter", RECORDS + "?offset=0&group=g", 40050, says="group"),
     get("unknown topic", "/v1/topics/none/partitions/0/records?offset=0", 40403),
@@ -159,6 +203,21 @@ OTHERS = [
     get("offsets of an unknown topic", "/v1/topics/none/partitions/0/offsets", 40403),
     get("offsets of an unknown partition", "/v1/topics/t/partitions/9/offsets", 40402),
     get("offsets of no partition", "/v1/topics/t/partitions/x/offsets", 40050, says="partition"),
+    *(
+        get(f"offsets at {name}", OFFSETS + f"?timestamp={number}", 40050, says="timestamp")
+        for name, number in HUGE.items()
+    ),
+    *(get(f"epoch of {name}", f"{EPOCHS}/{number}", 40050) for name, number in HUGE.items()),
+    *(
+        bad_json(
+            f"bulk offsets at {name}",
+            "/v1/offsets",
+            40050,
+            f'{{"topics": ["t"], "timestamp": {number}}}',
+            says="timestamp",
+        )
+        for name, number in HUGE.items()
+    ),
     get("timestamp of a wrong type", OFFSETS + "?timestamp=noon", 40050, says="timestamp"),
     bad_json("malformed bulk offsets", "/v1/offsets", 40050, "{", says="body"),
     bad_json("bulk offsets of nothing", "/v1/offsets", 40050, {}),

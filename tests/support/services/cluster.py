@@ -205,7 +205,8 @@ class Cluster:
 
     def internal_url(self, name: str) -> str:
         """Return the URL of the internal listener of a broker or a controller."""
-        return re.findall(r'"internal_url": ?"(https:[^"]+)"', self.log(name))[-1]
+        found: list[str] = re.findall(r'"internal_url": ?"(https:[^"]+)"', self.log(name))
+        return found[-1]
 
     def internal_client(self, name: str, caller: ServiceIdentity) -> httpx.Client:
         """Return a client that calls a service's internal listener as `caller`."""

@@ -454,8 +454,14 @@ class SmallCluster:
         self, to: int, *records: str, acks: Acks = "all", timeout_ms: int = 5_000
     ) -> ProduceResult:
         """Produce one batch to a broker."""
+        return await self.send(to, batch(*records), acks, timeout_ms)
+
+    async def send(
+        self, to: int, data: bytes | bytearray, acks: Acks = "all", timeout_ms: int = 5_000
+    ) -> ProduceResult:
+        """Produce these bytes to a broker."""
         return await self.brokers[to].engine.serving.produce(
-            TOPIC, 0, batch(*records), acks=acks, timeout_ms=timeout_ms
+            TOPIC, 0, bytearray(data), acks=acks, timeout_ms=timeout_ms
         )
 
     async def read(self, at: int, offset: int = 0, wait_ms: int = 0) -> list[str]:

@@ -15,6 +15,7 @@ from leadline_client.errors import BodyTooLarge, NotEnoughReplicas, StagingFull
 from leadline_common import rpc
 from leadline_common.settings import BrokerSettings, settings_table
 from leadline_common.zk.errors import ConnectionLoss
+from tests.support.bad_input.batches import bomb
 from tests.unit.broker.small_cluster import (
     CLUSTER,
     TOPIC,
@@ -33,6 +34,7 @@ PROVED = {
     "log.retention.ms",
     "log.segment.bytes",
     "message.max.bytes",
+    "message.max.decompressed.bytes",
     "min.insync.replicas",
     "open.files.max",
     "replica.lag.time.max.ms",
@@ -133,6 +135,27 @@ async def test_larger_batches_are_accepted(tmp_path: Path) -> None:
         await configured(cluster, message_max_bytes=4_096)
 
         await cluster.produce(1, "x" * 2_000)
+
+
+async def test_batches_that_decompress_to_more_are_accepted(tmp_path: Path) -> None:
+    async with await three(
+        tmp_path, message_max_bytes=1_024, message_max_decompressed_bytes=1_024
+    ) as cluster:
+        with pytest.raises(BodyTooLarge):
+            await cluster.send(1, bomb(2_000, "zstd"))
+
+        await configured(cluster, message_max_decompressed_bytes=4_096)
+
+        await cluster.send(1, bomb(2_000, "zstd"))
+
+
+async def test_a_topic_of_large_batches_allows_them_compressed_too(tmp_path: Path) -> None:
+    async with await three(tmp_path, message_max_decompressed_bytes=1_024) as cluster:
+        granted(cluster, **{"max.message.bytes": "3000"})
+
+        await cluster.send(1, bomb(2_000, "zstd"))
+        with pytest.raises(BodyTooLarge):
+            await cluster.send(1, bomb(4_000, "zstd"))
 
 
 async def test_segments_are_closed_at_another_size(cluster: SmallCluster) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
+from leadline_client.unreadable import MOST_DECOMPRESSED_BYTES
 from leadline_common.settings.fields import (
     KIB,
     MIB,
@@ -67,6 +68,14 @@ class BrokerSettings(ServiceSettings):
     )
     message_max_bytes: int = setting(
         MIB, "Largest accepted record batch.", scope="cluster-wide", ge=KIB
+    )
+    message_max_decompressed_bytes: int = setting(
+        16 * MIB,
+        "Most bytes that a compressed batch may decompress to; a topic whose max.message.bytes is "
+        "higher allows that many.",
+        scope="cluster-wide",
+        ge=KIB,
+        le=MOST_DECOMPRESSED_BYTES,
     )
     stray_grace_ms: int = setting(
         24 * 3_600_000,

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import msgspec
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from leadline_broker.api.json_records import FORMATS, render
+from leadline_broker.api.json_answers import JsonShape, answer_json
+from leadline_broker.api.json_records import FORMATS
 from leadline_broker.api.parameters import Query, topic_partition
 from leadline_broker.api.produce import (
     LEADER_EPOCH_PARAMETER,
     PARTITION_PARAMETERS,
     RECORDS_PATH,
 )
+from leadline_broker.runtime.serving.batch_checks import SMALL_BYTES
 from leadline_broker.runtime.serving.serving import FetchedData, Serving
 from leadline_client import batches
 from leadline_client.errors import (
@@ -28,6 +31,7 @@ from leadline_client.errors import (
     UnknownLeaderEpoch,
     UnknownPartition,
     UnknownTopic,
+    UnreadableBatch,
 )
 from leadline_client.wire import RecordFormat
 from leadline_common.http.bulk import send_body
@@ -144,7 +148,8 @@ OPERATION = Operation(
         ),
         Parameter(
             "max_bytes",
-            "The maximum of stored bytes to read; at least one batch is read",
+            "The maximum of stored bytes to read, and of the bytes of records as JSON; at least "
+            "one batch is read, of which JSON has at least one record",
             {"type": "integer", "minimum": 1, "default": _MIB},
         ),
         Parameter(
@@ -206,6 +211,7 @@ OPERATION = Operation(
         NotLeader,
         BrokerFenced,
         OffsetNotAvailable,
+        UnreadableBatch,
     ],
 )
 
@@ -224,11 +230,12 @@ class FetchEndpoint:
         offset = query.integer("offset", None)
         form = query.choice("format", "string", FORMATS)
         max_records = query.integer("max_records", 1000, least=1, most=_MAX_RECORDS)
+        max_bytes = query.integer("max_bytes", _MIB, least=1, most=_MAX_FETCH_BYTES)
         data = await self._serving().fetch(
             topic,
             partition,
             offset,
-            max_bytes=query.integer("max_bytes", _MIB, least=1, most=_MAX_FETCH_BYTES),
+            max_bytes=max_bytes,
             min_bytes=query.integer("min_bytes", 1),
             wait_ms=query.integer("wait_ms", 0, most=_MAX_WAIT_MS),
             leader_epoch=query.optional_integer("leader_epoch"),
@@ -238,8 +245,19 @@ class FetchEndpoint:
         if OCTETS in Headers(scope=scope).get("accept", ""):
             await send_body(send, data.records, OCTETS.encode(), _offset_headers(data))
             return
-        body = _as_json(data, offset, cast("RecordFormat", form), max_records)
+        shape = JsonShape(cast("RecordFormat", form), max_records, max_bytes)
+        try:
+            body = await self._json(data, offset, shape)
+        except UnreadableBatch as error:
+            raise error.within(topic, partition) from error
         await send_body(send, body, JSON.encode())
+
+    async def _json(self, data: FetchedData, offset: int, shape: JsonShape) -> bytes:
+        """Return the records as JSON; large or compressed batches are decoded in a thread."""
+        headers = batches.parse_headers(data.records)
+        if len(data.records) <= SMALL_BYTES and not any(one.attributes for one in headers):
+            return answer_json(data, offset, shape)
+        return await self._serving().checks.in_worker(partial(answer_json, data, offset, shape))
 
 
 def _offset_headers(data: FetchedData) -> list[tuple[bytes, bytes]]:
@@ -254,33 +272,3 @@ def _offset_headers(data: FetchedData) -> list[tuple[bytes, bytes]]:
     return [
         (name.lower().encode(), str(value).encode()) for name, value in headers if value is not None
     ]
-
-
-def _as_json(data: FetchedData, offset: int, form: RecordFormat, max_records: int) -> bytes:
-    shown: list[dict[str, Any]] = []
-    next_offset = data.next_offset
-    for record in batches.decode(data.records):
-        if record.offset < offset:
-            continue
-        if len(shown) == max_records:
-            next_offset = record.offset
-            break
-        shown.append(render(record, form))
-    return msgspec.json.encode(
-        {
-            "records": shown,
-            "high_watermark": data.high_watermark,
-            "log_start_offset": data.log_start_offset,
-            "leader_epoch": data.leader_epoch,
-            "next_offset": max(next_offset, offset),
-            "last_epoch": _epoch_before(data, max(next_offset, offset)),
-        }
-    )
-
-
-def _epoch_before(data: FetchedData, offset: int) -> int | None:
-    """Return the leader epoch of the record before `offset`, which may be within a batch."""
-    for header in batches.parse_headers(data.records):
-        if header.base_offset < offset <= header.next_offset:
-            return header.leader_epoch
-    return data.last_epoch

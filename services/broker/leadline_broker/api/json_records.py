@@ -17,6 +17,11 @@ from leadline_client.wire import Record, RecordFormat
 
 FORMATS = ("string", "json", "base64")
 
+MOST_RECORDS = 100_000
+"""The records of one JSON request."""
+MOST_HEADERS = 1_000
+"""The headers of one record as JSON."""
+
 # The ranges of the fields of a batch header.
 Int64 = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
 ProducerEpoch = Annotated[int, msgspec.Meta(ge=0, le=2**15 - 1)]
@@ -39,7 +44,10 @@ class JsonRecord(msgspec.Struct, forbid_unknown_fields=True):
 
     value: Any
     key: Any = None
-    headers: list[JsonHeader] | dict[str, str] = []
+    headers: (
+        Annotated[list[JsonHeader], msgspec.Meta(max_length=MOST_HEADERS)]
+        | Annotated[dict[str, str], msgspec.Meta(max_length=MOST_HEADERS)]
+    ) = []
     timestamp: Int64 | None = None
 
 
@@ -54,7 +62,7 @@ class ProducerStamp(msgspec.Struct, forbid_unknown_fields=True):
 class ProduceBody(msgspec.Struct, forbid_unknown_fields=True):
     """Records to append as one batch, all or none."""
 
-    records: list[JsonRecord]
+    records: Annotated[list[JsonRecord], msgspec.Meta(max_length=MOST_RECORDS)]
     format: Literal["string", "json", "base64"] = "string"
     producer: ProducerStamp | None = None
 
@@ -167,7 +175,7 @@ def _from_bytes(data: bytes | None, form: RecordFormat, offset: int) -> Any:
         return base64.b64encode(data).decode()
     try:
         return data.decode() if form == "string" else msgspec.json.decode(data)
-    except (UnicodeDecodeError, msgspec.DecodeError):
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         raise InvalidRequest(
             f"the record at offset {offset} is not valid {form}; use format=base64",
             offset=offset,

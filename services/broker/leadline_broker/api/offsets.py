@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel
 
+from leadline_broker.api.parameters import INT64_MAX
 from leadline_broker.runtime.serving.offset_finder import OffsetFinder
 from leadline_broker.runtime.serving.serving import Serving
 from leadline_client.errors import (
@@ -20,6 +21,7 @@ from leadline_client.errors import (
 )
 from leadline_common.api.models import example
 from leadline_common.bulk_offsets import (
+    EARLIEST,
     OFFSETS_PATH,
     BulkAnswer,
     BulkQuestion,
@@ -96,8 +98,10 @@ def offsets_routes(serving: Callable[[], Serving]) -> APIRouter:
         timestamp: Annotated[
             int | None,
             Query(
+                ge=EARLIEST,
+                le=INT64_MAX,
                 description="Find the first record at or after this time, in Unix ms; -2 is the "
-                "log start, -1 the high watermark"
+                "log start, -1 the high watermark",
             ),
         ] = None,
     ) -> OffsetsAnswer:
@@ -119,7 +123,9 @@ def offsets_routes(serving: Callable[[], Serving]) -> APIRouter:
     async def epoch_end(
         topic: Annotated[str, _TOPIC],
         partition: Annotated[int, _PARTITION],
-        epoch: Annotated[int, Path(ge=0, description="The leader epoch", examples=[0])],
+        epoch: Annotated[
+            int, Path(ge=0, le=2**31 - 1, description="The leader epoch", examples=[0])
+        ],
     ) -> EpochEndAnswer:
         """Check whether records that were read in an epoch are still in the log (KIP-320).
 

@@ -10,6 +10,8 @@ from starlette.types import Scope
 from leadline_client.errors import InvalidRequest
 
 INT64_MAX = 2**63 - 1
+_MOST_DIGITS = 100
+"""Python refuses to read numbers of thousands of digits."""
 
 
 def invalid_field(field: str, message: str) -> InvalidRequest:
@@ -34,7 +36,7 @@ def number_of(partition: str) -> int:
         InvalidRequest: it is not a number.
 
     """
-    if not partition.isdecimal():
+    if not partition.isdecimal() or len(partition) > _MOST_DIGITS:
         raise invalid_field("path.partition", "must be a whole number, 0 or more")
     return int(partition)
 

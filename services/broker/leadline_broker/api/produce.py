@@ -1,12 +1,13 @@
 """Appending records, as raw batches (fast) or as JSON (readable).
 
-The endpoint bypasses the web framework's body parsing; it reads only the headers of raw
-batches.
+The endpoint bypasses the web framework's body parsing.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -15,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from leadline_broker.api.json_records import ProduceBody, encode_batch, parse_body
 from leadline_broker.api.parameters import Query, topic_partition
+from leadline_broker.runtime.serving.batch_checks import SMALL_BYTES
 from leadline_broker.runtime.serving.serving import Serving
 from leadline_client.errors import (
     BodyTooLarge,
@@ -167,7 +169,7 @@ class ProduceEndpoint:
         acks = query.choice("acks", "all", ("all", "1", "0"))
         timeout_ms = query.integer("timeout_ms", _DEFAULT_TIMEOUT_MS, least=1, most=_MAX_TIMEOUT_MS)
         leader_epoch = query.optional_integer("leader_epoch")
-        data = batches_of(scope, await read_body(receive), self._clock)
+        data = await batches_of(scope, await read_body(receive), self._clock)
         result = await self._serving().produce(
             topic,
             partition,
@@ -182,7 +184,7 @@ class ProduceEndpoint:
         await send_body(send, msgspec.json.encode(answer), JSON.encode())
 
 
-def batches_of(scope: Scope, body: bytes, clock: Clock) -> bytearray:
+async def batches_of(scope: Scope, body: bytes, clock: Clock) -> bytearray:
     """Return the record batches of a request body, which is raw batches or JSON records.
 
     Raises:
@@ -195,5 +197,10 @@ def batches_of(scope: Scope, body: bytes, clock: Clock) -> bytearray:
     if media_type in _RAW_MEDIA_TYPES:
         return bytearray(body)
     if media_type == JSON:
-        return bytearray(encode_batch(parse_body(body), clock.wall_ms()))
+        encoded = partial(_encoded, body, clock.wall_ms())
+        return encoded() if len(body) <= SMALL_BYTES else await asyncio.to_thread(encoded)
     raise UnsupportedFormat(f"the body must be {JSON} or {OCTETS}, not {media_type}")
+
+
+def _encoded(body: bytes, now_ms: int) -> bytearray:
+    return bytearray(encode_batch(parse_body(body), now_ms))

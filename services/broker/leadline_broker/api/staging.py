@@ -138,7 +138,7 @@ class StageEndpoint:
         limit_body(scope, self._max_body_bytes)
         topic, partition = topic_partition(scope)
         leader_epoch = Query(scope, ("leader_epoch",)).optional_integer("leader_epoch")
-        data = batches_of(scope, await read_body(receive), self._clock)
+        data = await batches_of(scope, await read_body(receive), self._clock)
         upload = await self._staging().stage(topic, partition, data, leader_epoch)
         await send_body(send, msgspec.json.encode(upload), JSON.encode(), status=STAGE.status)
 

@@ -30,6 +30,7 @@ from leadline_broker.runtime.replication.partition import NOT_APPLIED, Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.replication.throttle import MovingThrottle, Throttle
 from leadline_broker.runtime.replication.topic_settings import TopicSettings
+from leadline_broker.runtime.serving.batch_checks import BatchChecks
 from leadline_broker.runtime.serving.load import LoadMeter
 from leadline_broker.runtime.serving.offset_finder import OffsetFinder
 from leadline_broker.runtime.serving.producer_ids import ProducerIds
@@ -195,6 +196,7 @@ class Engine:
         )
 
     def _serving(self) -> Serving:
+        configuration = self._dependencies.configuration
         return Serving(
             broker_state=self._dependencies.broker_state,
             replicas=self.replicas,
@@ -202,6 +204,7 @@ class Engine:
             acks=self.acks,
             metrics=self._dependencies.metrics,
             executor=self._executor,
+            checks=BatchChecks(lambda: configuration.current.message_max_decompressed_bytes),
             clock=self._dependencies.clock,
         )
 

@@ -34,12 +34,12 @@ from leadline_broker.adapters.log.layout import (
     offsets_named,
     write_identity,
 )
-from leadline_broker.adapters.log.scan import defect_of, whole_batches
+from leadline_broker.adapters.log.scan import defect_of, first_record_at, whole_batches
 from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.adapters.log.snapshots import latest_snapshot, remove_snapshots
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
-from leadline_client.batches import BatchHeader, decode
+from leadline_client.batches import BatchHeader
 from leadline_client.errors import CorruptBatch
 
 
@@ -100,9 +100,9 @@ class LogState:
         """
         for segment in self.segments:
             for span in segment.find_timestamp(timestamp):
-                for record in decode(segment.read_bytes(span.position, span.end)):
-                    if record.timestamp >= timestamp:
-                        return record.offset, record.timestamp
+                found = first_record_at(segment.read_bytes(span.position, span.end), timestamp)
+                if found is not None:
+                    return found
         return None
 
 

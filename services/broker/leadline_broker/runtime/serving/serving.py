@@ -17,14 +17,14 @@ from leadline_broker.runtime.ports import Log
 from leadline_broker.runtime.replication.effect_executor import EffectExecutor, PendingAcks
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
+from leadline_broker.runtime.serving.batch_checks import BatchChecks
 from leadline_broker.runtime.serving.reader_positions import (
     check_position,
     epoch_before,
     epoch_to_state,
 )
-from leadline_client.batches import NO_PRODUCER_ID, BatchHeader, parse_headers, stamp, validate
+from leadline_client.batches import NO_PRODUCER_ID, BatchHeader, parse_headers, stamp
 from leadline_client.errors import (
-    BodyTooLarge,
     FencedLeaderEpoch,
     InvalidRequest,
     LeaderNotAvailable,
@@ -51,7 +51,8 @@ class FetchedData:
     `next_offset` is the offset after the last batch in `records`, or the requested offset if
     there are none. `records` may begin before the requested offset, because batches are never
     split. `last_epoch` is the leader epoch of the record before `next_offset`, None if unknown
-    or if that record is not committed.
+    or if that record is not committed. The batches decompress to at most `decompressed_bytes` each
+    if they were accepted under the settings in force.
     """
 
     records: bytes
@@ -61,6 +62,7 @@ class FetchedData:
     next_offset: int
     topic_id: str
     last_epoch: int | None
+    decompressed_bytes: int
 
 
 @dataclass(eq=False, kw_only=True)
@@ -73,6 +75,7 @@ class Serving:
     acks: PendingAcks
     metrics: BrokerMetrics
     executor: EffectExecutor
+    checks: BatchChecks
     clock: Clock
 
     def led(self, topic: str, number: int, leader_epoch: int | None = None) -> Partition:
@@ -149,15 +152,16 @@ class Serving:
         Raises:
             UnknownTopic, UnknownPartition, NotLeader, LeaderNotAvailable,
             FencedLeaderEpoch, UnknownLeaderEpoch, BrokerFenced, CorruptBatch,
-            BodyTooLarge, NotEnoughReplicas, OutOfOrderSequence, ProducerFenced,
-            StorageFailed: nothing was appended.
+            BodyTooLarge, InvalidRequest, NotEnoughReplicas, OutOfOrderSequence,
+            ProducerFenced, StorageFailed: nothing was appended.
             RequestTimedOut, NotEnoughReplicasAfterAppend, LeadershipLost: the
             outcome is unknown.
 
         """
         partition = self.led(topic, number, leader_epoch)
-        headers = validate(data)
-        require_size(headers, partition.settings.max_message_bytes)
+        headers = await self.checks.check(data, partition.settings.max_message_bytes)
+        # The check may have waited for a thread: only what follows is one step.
+        partition = self.led(topic, number, leader_epoch)
         partition.replica.leading().check_append(all_replicas=acks == "all")
         epoch = partition.replica.state.leader_epoch
         count = sum(header.record_count for header in headers)
@@ -295,6 +299,7 @@ class Serving:
             next_offset,
             partition.topic_id,
             epoch_to_state(partition, next_offset, None if records else last_epoch),
+            self.checks.limit(partition.settings.max_message_bytes),
         )
 
     def _read(
@@ -360,15 +365,6 @@ class Serving:
             self._require_epoch(epoch, current, self.broker_state.broker_id)
         found, end = log.epochs.end_of(epoch, log.log_end_offset)
         return EpochEnd(found, end, current)
-
-
-def require_size(headers: list[BatchHeader], limit: int) -> None:
-    """Raise BodyTooLarge if a batch has more than `limit` bytes."""
-    for header in headers:
-        if header.size > limit:
-            raise BodyTooLarge(
-                f"a batch of {header.size} bytes; at most {limit} are allowed", limit=limit
-            )
 
 
 def _commit_timeout(partition: Partition, timeout_ms: int) -> LeadlineError:

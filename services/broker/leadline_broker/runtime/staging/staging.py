@@ -24,9 +24,9 @@ from leadline_broker.runtime.cluster.configuration import Configuration
 from leadline_broker.runtime.ports import StagedStore
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
-from leadline_broker.runtime.serving.serving import Serving, require_size
+from leadline_broker.runtime.serving.serving import Serving
 from leadline_broker.runtime.staging.staged_copies import StagedCopies
-from leadline_client.batches import Buffer, validate
+from leadline_client.batches import Buffer
 from leadline_client.errors import (
     BodyTooLarge,
     LeaderNotAvailable,
@@ -112,14 +112,18 @@ class Staging:
         With `leader_epoch`, only as the leader of that epoch.
 
         Raises:
-            CorruptBatch, BodyTooLarge, StagingFull, StorageFailed, NotEnoughReplicas, and the
-                errors of `Serving.led`: nothing is staged, and leftover copies are deleted.
+            CorruptBatch, BodyTooLarge, InvalidRequest, StagingFull, StorageFailed,
+                NotEnoughReplicas, and the errors of `Serving.led`: nothing is staged, and
+                leftover copies are deleted.
 
         """
         partition = self.serving.led(topic, number, leader_epoch)
         partition.replica.leading().check_append(all_replicas=True)
-        headers = validate(data)
-        require_size(headers, partition.settings.max_message_bytes)
+        max_batch_bytes = partition.settings.max_message_bytes
+        headers = await self.serving.checks.check(data, max_batch_bytes)
+        # The check may have waited for a thread.
+        partition = self.serving.led(topic, number, leader_epoch)
+        partition.replica.leading().check_append(all_replicas=True)
         staged_id = uuid4().hex
         upload = await self.keep(partition.key, staged_id, data)
         try:

@@ -1,0 +1,63 @@
+"""Where producers' batches are checked: small ones at once, others in a worker thread.
+
+The event loop never stands still for a check. A hop to a thread costs more than the check of a
+small batch, so a batch goes there only if it is large, or turns out to be when it is decompressed.
+A check takes the interpreter's lock, but gives it up after each few hundred records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeVar
+
+from leadline_client.batches import BatchHeader, Buffer
+from leadline_client.errors import BodyTooLarge
+from leadline_client.record_checks import check_batches, finish
+from leadline_client.unreadable import MOST_DECOMPRESSED_BYTES
+
+T = TypeVar("T")
+SMALL_BYTES: Final = 64 * 1024
+"""A batch that has no more, decompressed, is checked in less than 3 ms."""
+_WORKERS: Final = 2
+_let_others_run: Final = partial(time.sleep, 0)
+
+
+class BatchChecks:
+    """Checks batches before they are accepted. Owned by the event loop.
+
+    `max_decompressed_bytes()` returns the setting in force. At most two batches are decompressed
+    at a time, which bounds the memory.
+    """
+
+    def __init__(self, max_decompressed_bytes: Callable[[], int]) -> None:
+        self._max_decompressed_bytes = max_decompressed_bytes
+        self._workers = asyncio.Semaphore(_WORKERS)
+
+    def limit(self, max_batch_bytes: int) -> int:
+        """Return how many bytes a batch may decompress to where it may have `max_batch_bytes`."""
+        return min(MOST_DECOMPRESSED_BYTES, max(self._max_decompressed_bytes(), max_batch_bytes))
+
+    async def check(self, data: Buffer, max_batch_bytes: int) -> list[BatchHeader]:
+        """Check batches as a producer sent them and return their headers.
+
+        Raises:
+            CorruptBatch, BodyTooLarge, InvalidRequest: see `check_batches`.
+
+        """
+        limit = self.limit(max_batch_bytes)
+        if len(data) <= SMALL_BYTES:
+            try:
+                return finish(check_batches(data, max_batch_bytes, min(SMALL_BYTES, limit)))
+            except BodyTooLarge:
+                if limit <= SMALL_BYTES:
+                    raise
+        steps = check_batches(data, max_batch_bytes, limit)
+        return await self.in_worker(partial(finish, steps, _let_others_run))
+
+    async def in_worker(self, work: Callable[[], T]) -> T:
+        """Run what decodes batches in a worker thread, and return its result."""
+        async with self._workers:
+            return await asyncio.to_thread(work)
