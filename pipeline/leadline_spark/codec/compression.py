@@ -11,10 +11,12 @@ import zlib
 
 import pyarrow as pa
 
+from leadline_client.unreadable import MOST_DECOMPRESSED_BYTES
+
 NUMBERS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 WRITABLE = ("none", "lz4", "zstd", "snappy", "gzip")
-MOST_BYTES = 1 << 30
-"""The largest section that is decompressed: positions in it must fit into 32 bits."""
+MOST_BYTES = MOST_DECOMPRESSED_BYTES
+"""The largest section that is decompressed: no broker accepts a larger one."""
 
 _GZIP_WINDOW = 31
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -61,28 +63,28 @@ def decompress(data: memoryview, number: int) -> pa.Buffer:
 
 def _decompress_snappy(data: memoryview) -> pa.Buffer:
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _decompress_snappy_block(data)
-    plain = []
+        return _decompress_snappy_block(data, MOST_BYTES)
+    plain, left = [], MOST_BYTES
     position = _XERIAL_HEADER_BYTES
     while position < len(data):
         (size,) = _CHUNK_SIZE.unpack_from(data, position)
         position += _CHUNK_SIZE.size
         if size < 0 or position + size > len(data):
             raise DecompressionFailed(f"a snappy chunk of {size} bytes does not fit")
-        plain.append(_decompress_snappy_block(data[position : position + size]))
+        plain.append(_decompress_snappy_block(data[position : position + size], left))
+        left -= plain[-1].size
         position += size
-    if sum(block.size for block in plain) > MOST_BYTES:
-        raise DecompressionFailed(f"it unpacks to more than {MOST_BYTES} bytes")
     return pa.py_buffer(b"".join(plain))
 
 
-def _decompress_snappy_block(block: memoryview) -> pa.Buffer:
+def _decompress_snappy_block(block: memoryview, most_bytes: int) -> pa.Buffer:
+    """Decompress a block, unless it says that it unpacks to more than `most_bytes`."""
     size = shift = 0
     for byte in block[:5]:
         size |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
             break
-    if size > MOST_BYTES:
-        raise DecompressionFailed(f"a snappy block says that it unpacks to {size} bytes")
+    if size > most_bytes:
+        raise DecompressionFailed(f"it unpacks to more than {MOST_BYTES} bytes")
     return pa.Codec("snappy").decompress(block, decompressed_size=size)

@@ -74,7 +74,8 @@ def _section(view: memoryview, frame: Frame) -> pa.Buffer:
         return decompress(packed, frame.attributes & CODEC_BITS)
     except DecompressionFailed as failure:
         message = f"the records of the batch at offset {frame.base_offset} cannot be unpacked"
-        raise corrupt(f"{message}: {failure}") from failure
+        advice = f"start from offset {frame.last_offset + 1} to skip it"
+        raise corrupt(f"{message}: {failure}; {advice}") from failure
 
 
 @dataclass(slots=True)
@@ -122,10 +123,10 @@ class _Group:
         try:
             batch = self._decoded()
         except (MalformedRecord, pa.ArrowException, IndexError, OverflowError) as failure:
-            first = self._frames[0].base_offset
+            first, last = self._frames[0].base_offset, self._frames[-1].last_offset
             raise corrupt(
-                f"the batches at offsets {first} to {self._frames[-1].last_offset} have the right "
-                f"checksums, but their records cannot be read: {failure}"
+                f"the batches at offsets {first} to {last} have the right checksums, but their "
+                f"records cannot be read: {failure}; start from offset {last + 1} to skip them"
             ) from failure
         rows = min(MOST_ROWS, max(1, self._rows * MOST_BYTES // max(self._bytes, 1)))
         self._frames, self._sections, self._rows, self._bytes = [], [], 0, 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 
 import google_crc32c
 import pyarrow as pa
@@ -13,11 +14,13 @@ from hypothesis import strategies as st
 
 from leadline_client import batches
 from leadline_client.payloads import OutgoingRecord
+from leadline_spark.codec import compression
 from leadline_spark.codec.checksum import checksum, crc32c, folded_crc32c
 from leadline_spark.codec.columns import TYPES, schema
 from leadline_spark.codec.decode import MOST_ROWS, decode
 from leadline_spark.codec.frames import frames
 from leadline_spark.errors import LeadlineSparkError
+from tests.support.bad_input.batches import BOMBS, HOSTILE, LARGE_BOMBS, Hostile
 
 ALL = tuple(TYPES)
 TIMESTAMPS = st.integers(-1, 253_402_300_799_999)
@@ -119,6 +122,27 @@ def test_a_cut_batch_is_an_error() -> None:
     for size in range(1, len(batch)):
         with pytest.raises(LeadlineSparkError, match="LEADLINE_BATCH_CORRUPT"):
             rows_of(batch[:size])
+
+
+@pytest.mark.parametrize("one", [*BOMBS, *LARGE_BOMBS], ids=str)
+def test_a_bomb_is_unpacked_to_the_limit_and_then_named(
+    one: Hostile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compression, "MOST_BYTES", 1 << 20)
+    data = bytearray(one.data)
+    batches.stamp(data, batches.header_at(data), 7, 0)
+    with pytest.raises(
+        LeadlineSparkError, match=r"at offset 7 .* unpacks to more than 1048576"
+    ) as (refusal):
+        rows_of(bytes(data))
+    assert refusal.value.code == "LEADLINE_BATCH_CORRUPT"
+    assert "start from offset 8 to skip it" in refusal.value.message
+
+
+@pytest.mark.parametrize("one", HOSTILE, ids=str)
+def test_a_stored_batch_that_no_broker_accepts_now_is_no_other_error(one: Hostile) -> None:
+    with suppress(LeadlineSparkError):
+        rows_of(one.data)
 
 
 def test_each_column_has_exactly_the_type_that_spark_wants() -> None:
