@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
@@ -22,7 +21,7 @@ from leadline_client.plain_codec import (
     CHUNK_RECORDS,
     COMPRESSION_MASK,
     HEADER,
-    put_varint,
+    require_lengths,
     require_room,
 )
 from leadline_client.unreadable import UnreadableRecords
@@ -31,7 +30,7 @@ from leadline_client.wire import Record, SupportsRecord
 T = TypeVar("T")
 _MAGIC: Final = 2
 _NO_LIMIT: Final = 1 << 30
-_LAST_VALUE: Final = secrets.token_bytes(64)
+_PADDING: Final = bytes(128)
 
 
 def crc32c(data: bytes) -> int:
@@ -74,20 +73,17 @@ def record_chunks(
     if compression := attributes & COMPRESSION_MASK:
         section = memoryview(decompress(section, compression, limit))
     require_room(count, len(section))
+    plain = _padded(fields, section)
+    require_lengths(plain, HEADER.size, HEADER.size + len(section), count)
+    # The codec's own iterator cannot be continued after a slice of it.
+    records = chain(DefaultRecordBatch(plain))
     try:
-        # The codec's own iterator cannot be continued after a slice of it.
-        records = chain(DefaultRecordBatch(_with_last_record(fields, section)))
         for position in range(0, count, CHUNK_RECORDS):
             chunk = islice(records, min(CHUNK_RECORDS, count - position))
             yield list(map(read, chunk))
-        last = next(records)
-        # Raises unless the last record ends where the bytes end.
-        next(records, None)
     except (CorruptRecordException, ValueError, OverflowError, MemoryError) as error:
         # The codec asks for the memory before it compares an absurd length with the bytes.
         raise UnreadableRecords("a record is malformed") from error
-    if (last.offset, last.key, last.value) != (count, None, _LAST_VALUE):
-        raise UnreadableRecords("the records do not end where the batch ends")
 
 
 def decode_batch(batch: bytes, limit: int) -> Iterator[Record]:
@@ -102,24 +98,12 @@ def decode_batch(batch: bytes, limit: int) -> Iterator[Record]:
         yield from chunk
 
 
-def _with_last_record(fields: tuple[Any, ...], section: memoryview) -> bytes:
-    """Return an uncompressed batch with one more record, which a producer cannot guess.
+def _padded(fields: tuple[Any, ...], section: memoryview) -> bytes:
+    """Return a batch of uncompressed records with zeros behind them.
 
     The compiled codec does not compare every number with the end of its buffer, so a hostile last
-    record could have it read beyond. The additional record is longer than it can read too far,
-    and is found unchanged only if the records before it fill the section exactly.
+    record could have it read beyond. It reads a few numbers too many at most, and zeros end them.
     """
-    attributes, count = fields[5], fields[12]
-    body = bytearray(b"\0\0")
-    put_varint(body, count)
-    put_varint(body, -1)
-    put_varint(body, len(_LAST_VALUE))
-    body += _LAST_VALUE + b"\0"
-    last = bytearray()
-    put_varint(last, len(body))
-    last += body
-    size = HEADER.size + len(section) + len(last) - 12
-    first_timestamp, max_timestamp = fields[7:9]
-    before = 0, size, -1, _MAGIC, 0, attributes & APPEND_TIME_BIT, count
-    header = HEADER.pack(*before, first_timestamp, max_timestamp, -1, -1, -1, count + 1)
-    return b"".join((header, section, last))
+    attributes = fields[5] & APPEND_TIME_BIT
+    head = HEADER.pack(*fields[:4], 0, attributes, *fields[6:])
+    return b"".join((b"\0" * 8, head[8:], section, _PADDING))

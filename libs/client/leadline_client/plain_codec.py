@@ -115,6 +115,7 @@ def record_chunks(
     if compression := attributes & COMPRESSION_MASK:
         section = _decompressed(section, compression, limit)
     require_room(count, len(section))
+    require_lengths(section, 0, len(section), count)
     times = fields[7], fields[8] if attributes & APPEND_TIME_BIT else None
     position = 0
     for start in range(0, count, CHUNK_RECORDS):
@@ -123,8 +124,6 @@ def record_chunks(
             record, position = _record_at(section, position, *times)
             chunk.append(read(record))
         yield chunk
-    if position != len(section):
-        raise UnreadableRecords("bytes are left behind the last record")
 
 
 def decode_batch(batch: bytes, limit: int) -> Iterator[Record]:
@@ -142,6 +141,31 @@ def require_room(count: int, size: int) -> None:
     """Raise UnreadableRecords unless so many records can be in so many bytes."""
     if not 0 <= count <= size // _LEAST_RECORD_BYTES:
         raise UnreadableRecords(f"{count} records cannot be in {size} bytes")
+
+
+def require_lengths(data: bytes, position: int, end: int, count: int) -> None:
+    """Raise UnreadableRecords unless the lengths of the records lead from `position` to `end`.
+
+    The attributes of a record are one byte without a meaning. Some codecs, the compiled one too,
+    read them as a number of several bytes: if they were, two readers would see two records.
+    """
+    try:
+        for _ in range(count):
+            size = data[position]
+            if size < 0x80:
+                position += 1
+            elif (high := data[position + 1]) < 0x80:
+                size, position = high << 7 | size & 0x7F, position + 2
+            else:
+                size, position = _varint(data, position)
+                size <<= 1
+            if data[position] >= 0x80:
+                raise UnreadableRecords("a record has unknown attributes")
+            position += size >> 1
+    except IndexError:
+        raise UnreadableRecords("a record is longer than the batch") from None
+    if position != end:
+        raise UnreadableRecords("the records do not end where the batch ends")
 
 
 def _put_record(
