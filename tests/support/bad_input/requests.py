@@ -154,6 +154,7 @@ PRODUCE = [
         says="timestamp",
     ),
     bad_json("negative timestamp", RECORDS, 40050, {"records": [{"value": "v", "timestamp": -1}]}),
+    Bad("JSON, not UTF-8", "POST", RECORDS, 40050, b'{"records": [{"value": "\xff"}]}', JSON),
     bad_json("deep JSON", RECORDS, 40050, '{"records": ' + "[" * 5_000, says="body"),
     *(
         bad_json(f"timeout_ms of {name}", RECORDS + f"?timeout_ms={number}", 40050, ONE, "timeout")
@@ -220,6 +221,7 @@ OTHERS = [
     ),
     get("timestamp of a wrong type", OFFSETS + "?timestamp=noon", 40050, says="timestamp"),
     bad_json("malformed bulk offsets", "/v1/offsets", 40050, "{", says="body"),
+    Bad("bulk offsets, not UTF-8", "POST", "/v1/offsets", 40050, b'{"topics": ["\xff"]}', JSON),
     bad_json("bulk offsets of nothing", "/v1/offsets", 40050, {}),
     bad_json("bulk offsets, unknown member", "/v1/offsets", 40050, {"topic": "t"}, says="topic"),
     bad_json("bulk offsets, wrong type", "/v1/offsets", 40050, {"topics": "t"}, says="topics"),

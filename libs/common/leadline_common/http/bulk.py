@@ -140,6 +140,8 @@ class _BulkEndpoint(Generic[RequestT, ResponseT]):
             raise InvalidRequest(f"{field}: {message}", fields=problems) from None
         except RecursionError:
             raise InvalidRequest("body: nested too deeply") from None
+        except UnicodeDecodeError:
+            raise InvalidRequest("body: not UTF-8") from None
 
 
 async def read_body(receive: Receive) -> bytes:

@@ -92,6 +92,8 @@ def parse_body(body: bytes | bytearray) -> ProduceBody:
         raise invalid_field(f"body{path.rstrip('`')}", message) from None
     except msgspec.DecodeError as error:
         raise invalid_field("body", f"not JSON: {error}") from None
+    except UnicodeDecodeError:
+        raise invalid_field("body", "not UTF-8") from None
     except RecursionError:
         raise invalid_field("body", "nested too deeply") from None
     if not parsed.records:
