@@ -90,6 +90,7 @@ def test_a_batch_that_cannot_be_decoded_is_named_and_can_be_skipped(
     cluster.partitions[0].log += hostile
     cluster.partitions[0].end = 20
     fill(cluster, 0, range(20, 30))
+    cluster.stale_fetches.append((0, bytes(cluster.partitions[0].log)))
     with Client(cluster.bootstrap) as client:
         reader = PartitionReader(client, "t", 0, limits=NO_WAIT)
         assert numbers(reader.read()) == list(range(10))
