@@ -75,6 +75,7 @@ async def commit(
     assert consumer.welcome is not None
     body = {
         "member": consumer.member,
+        "secret": consumer.secret,
         "generation": consumer.generation,
         "coordinator_epoch": consumer.welcome.coordinator_epoch,
         "offsets": [{"topic": "orders", "partition": partition, "offset": offset}],
@@ -99,7 +100,7 @@ async def test_only_the_owner_of_the_present_generation_commits(rig: Coordinator
     foreign = await commit(rig, first, lost, 8)
     zombie = await commit(rig, first, mine, 8, member="nobody")
     epoch = await commit(rig, first, mine, 8, coordinator_epoch=0)
-    stranger = await commit(rig, first, mine, 8, member=None)
+    stranger = await commit(rig, first, mine, 8, member=None, secret=None)
 
     assert (stale.status_code, stale.json()["error_code"]) == (409, 40970)
     assert foreign.json()["offsets"][0]["error_code"] == 40975
@@ -266,11 +267,12 @@ async def test_a_topic_that_comes_while_its_subscriber_is_being_let_in_is_not_mi
 
 async def test_a_member_that_leaves_hands_on_at_once(rig: CoordinatorRig) -> None:
     async with group_of(rig, 2) as (first, second):
-        answer = await rig.http.post(f"/v1/groups/g/members/{second.member}/leave")
+        leave = f"/v1/groups/g/members/{second.member}/leave"
+        answer = await rig.http.post(leave, json={"secret": second.secret})
 
         assert answer.status_code == 200
         await until(lambda: len(first.owned) == PARTITIONS, "the other has everything")
-        again = await rig.http.post(f"/v1/groups/g/members/{second.member}/leave")
+        again = await rig.http.post(leave, json={"secret": second.secret})
         assert again.json()["error_code"] == 40451
 
 
@@ -343,7 +345,8 @@ async def test_a_group_is_deleted_with_all_that_was_recorded(
 ) -> None:
     async with group_of(rig, 1) as (consumer,):
         await commit(rig, consumer, 2, 4)
-        await rig.http.post(f"/v1/groups/g/members/{consumer.member}/leave")
+        leave = f"/v1/groups/g/members/{consumer.member}/leave"
+        await rig.http.post(leave, json={"secret": consumer.secret})
         await until(
             lambda: rig.service.manager("g").group.state is GroupState.EMPTY, "the group is empty"
         )

@@ -111,6 +111,7 @@ def by_member(consumer: FrameConsumer, **changed: Any) -> dict[str, Any]:
     assert consumer.welcome is not None
     member = {
         "member": consumer.member,
+        "secret": consumer.secret,
         "generation": consumer.generation,
         "coordinator_epoch": consumer.welcome.coordinator_epoch,
     }
@@ -303,7 +304,8 @@ async def test_a_group_is_deleted_as_soon_as_its_last_member_has_left(
     """The rebalance that records the empty group ends first; nobody is told to stop members."""
     consumer = await joined(rig)
     recording = gate(rig, "record")
-    await rig.http.post(f"/v1/groups/g/members/{consumer.member}/leave")
+    leave = f"/v1/groups/g/members/{consumer.member}/leave"
+    await rig.http.post(leave, json={"secret": consumer.secret})
     await recording.reached.wait()
     ending = asyncio.create_task(rig.http.delete("/v1/groups/g"))
     await asyncio.wait({ending}, timeout=0.2)  # it has arrived, and waits

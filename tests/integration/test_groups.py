@@ -214,9 +214,10 @@ def test_defect_05_a_commit_that_arrives_late_does_not_move_an_offset_back(up: U
             consumer.poll(0.1)
         consumer.commit({("late", 0): 10})
         consumer.commit({("late", 0): 20})
-        group = up.ask("groups", "describe", "late")
+        group, known = up.ask("groups", "describe", "late"), consumer.group_metadata
         late = {
             "member": group["members"][0]["id"],
+            "secret": None if known is None else known.secret,
             "generation": group["generation"],
             "coordinator_epoch": group["coordinator_epoch"],
             "sequence": 1,

@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args, get_origin, get_type_hints
@@ -68,6 +68,8 @@ class Hello:
 
     It asks for `topics`, for all that match `pattern` (RE2, matched against whole names), or for
     both. It reads each topic with `threads` threads, or with as many as `topic_threads` says.
+    `secret` is that of `member`, from its Welcome. `instance_secret`, of at least 16 characters, is
+    chosen by whoever runs a static member: with it, a restarted consumer replaces the member.
     """
 
     type: ClassVar[str] = "hello"
@@ -83,11 +85,17 @@ class Hello:
     coordinator_epoch: int | None = None
     generation: int | None = None
     topic_threads: tuple[tuple[str, int], ...] = ()
+    secret: str | None = field(default=None, repr=False)
+    instance_secret: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome:
-    """The consumer is a member. It answers pings within `stop_limit_ms`, or stops by itself."""
+    """The consumer is a member. It answers pings within `stop_limit_ms`, or stops by itself.
+
+    A new member gets its `secret`, which it keeps to itself: to reconnect, commit and leave, it
+    needs the secret with its member id. The Welcome of a member that is back has none.
+    """
 
     type: ClassVar[str] = "welcome"
     member: str
@@ -95,6 +103,7 @@ class Welcome:
     generation: int
     ping_interval_ms: int
     stop_limit_ms: int
+    secret: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

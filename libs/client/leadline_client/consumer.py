@@ -31,7 +31,7 @@ from leadline_client.consumer_settings import (
 from leadline_client.errors import InvalidRequest, LeadlineError
 from leadline_client.extras import require_websockets
 from leadline_client.fetching import ConsumedRecord, Fetcher
-from leadline_client.groups import PartitionPositionMap, committed
+from leadline_client.groups import GroupMetadata, PartitionPositionMap, committed
 from leadline_client.reading import ReadLimits, Start
 from leadline_client.wire import TopicPartition
 
@@ -81,6 +81,14 @@ class AsyncConsumer:
     def threads(self) -> tuple[Partitions, ...]:
         """The assignment by thread, if the settings ask for several threads."""
         return () if self._coordinator is None else self._coordinator.threads
+
+    @property
+    def group_metadata(self) -> GroupMetadata | None:
+        """What `Client.commit_offsets` needs to commit as this member; None while it is none.
+
+        It has the member's secret: give it to nobody who may not commit in its name.
+        """
+        return None if self._coordinator is None else self._coordinator.session.group_metadata
 
     @property
     def paused(self) -> Partitions:

@@ -120,7 +120,7 @@ class GroupSession:
         member, epoch = membership.member, membership.coordinator_epoch
         if member is None or epoch is None or membership.generation is None:
             return None
-        return GroupMetadata(member, epoch, membership.generation)
+        return GroupMetadata(member, epoch, membership.generation, membership.secret)
 
     @property
     def answer_within_s(self) -> float:
@@ -157,9 +157,11 @@ class GroupSession:
 
     async def leave(self, *, quietly: bool) -> None:
         """End the membership; `quietly`: do not tell the coordinator, as the member will return."""
-        member = self._membership.member
+        member, secret = self._membership.member, self._membership.secret
         if member is not None and not quietly and self.error is None:
-            flow = leave_group(self._client.core, self._group, member, timeout_s=_LEAVE_WITHIN_S)
+            flow = leave_group(
+                self._client.core, self._group, member, secret, timeout_s=_LEAVE_WITHIN_S
+            )
             # If it fails, the coordinator notices the closed socket or the end of the lease.
             with suppress(LeadlineError):
                 await self._client.run(flow)

@@ -7,7 +7,7 @@ coordinator's response, which `openapi/coordinator.json` describes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
@@ -35,6 +35,8 @@ class GroupMetadata:
     member: str
     coordinator_epoch: int
     generation: int
+    secret: str | None = field(default=None, repr=False)
+    """What the member got with its Welcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ def commit_offsets(
     were read: if one was recreated meanwhile, its offsets are refused.
 
     Raises:
-        StaleGeneration, UnknownMember: nothing was committed (R16).
+        StaleGeneration, UnknownMember, WrongMemberSecret: nothing was committed (R16).
         PartitionNotOwned, TopicIdMismatch: the partition that the error names was not committed;
             others may be.
 
@@ -163,9 +165,12 @@ def evict_member(core: ClientCore, group: str, member: str) -> Flow[dict[str, An
     return (yield from _ask(core, "DELETE", _path(group, "members", member)))
 
 
-def leave_group(core: ClientCore, group: str, member: str, *, timeout_s: float) -> Flow[None]:
+def leave_group(
+    core: ClientCore, group: str, member: str, secret: str | None, *, timeout_s: float
+) -> Flow[None]:
     """Leave the group; the member must have stopped consuming."""
-    call = _command("POST", _path(group, "members", member, "leave"), {}, repeatable=True)
+    path = _path(group, "members", member, "leave")
+    call = _command("POST", path, {"secret": secret}, repeatable=True)
     yield from core.call(core.coordinator, call, timeout_s)
 
 

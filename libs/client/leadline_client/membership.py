@@ -14,7 +14,7 @@ rules are those of `channel.py`. In short:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Final, TypeAlias
 
 from leadline_client.channel import (
@@ -53,7 +53,8 @@ class ConsumerSubscription:
     """What a consumer subscribes to: `topics`, a `pattern` (RE2, whole names), or both.
 
     `threads` is the number of threads that read a topic, unless `topic_threads` names it.
-    `instance_id` makes it a static member, which keeps its partitions over a quick restart.
+    `instance_id` makes it a static member, which keeps its partitions over a quick restart. With
+    `instance_secret`, of at least 16 characters, nobody else can take its place.
     """
 
     topics: tuple[str, ...] | None = None
@@ -64,6 +65,7 @@ class ConsumerSubscription:
     instance_id: str | None = None
     client_id: str = ""
     topic_threads: tuple[tuple[str, int], ...] = ()
+    instance_secret: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,8 @@ class MembershipManager:
     def __init__(self, subscription: ConsumerSubscription) -> None:
         self.subscription = subscription
         self.member: str | None = None
+        self.secret: str | None = None
+        """Proves to the coordinator that this is the member; never logged or shown."""
         self.owned: frozenset[TopicPartition] = frozenset()
         self._numbers: Numbers | None = None
         self._channel: _Channel | None = None
@@ -164,6 +168,7 @@ class MembershipManager:
         return Hello(
             **asdict(self.subscription),
             member=self.member,
+            secret=self.secret,
             owned=group_partitions(self.owned),
             coordinator_epoch=self.coordinator_epoch if self.member else None,
             generation=self.generation if self.member else None,
@@ -205,7 +210,7 @@ class MembershipManager:
 
     def end(self) -> list[Effect]:
         """End the membership: all partitions are lost."""
-        self.member = None
+        self.member = self.secret = None
         self._channel = None
         return self._lose(self.owned)
 
@@ -214,6 +219,8 @@ class MembershipManager:
         if self._numbers is not None and numbers[0] < self._numbers[0]:
             return [CloseChannel()]
         known, self.member = self.member, frame.member
+        if known != frame.member:
+            self.secret = frame.secret
         channel.welcome(frame, now_s)
         # Not the highest ones seen: the generations of a deleted group start again from the first.
         self._numbers = numbers

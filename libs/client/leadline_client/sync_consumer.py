@@ -31,7 +31,7 @@ from leadline_client.consumer_settings import (
 )
 from leadline_client.event_loop_thread import EventLoopThread
 from leadline_client.fetching import ConsumedRecord
-from leadline_client.groups import PartitionPositionMap
+from leadline_client.groups import GroupMetadata, PartitionPositionMap
 from leadline_client.reading import ReadLimits
 
 P = ParamSpec("P")
@@ -79,6 +79,14 @@ class Consumer:
     def threads(self) -> tuple[Partitions, ...]:
         """The assignment by thread, if the settings ask for several threads."""
         return self._consumer.threads
+
+    @property
+    def group_metadata(self) -> GroupMetadata | None:
+        """What `Client.commit_offsets` needs to commit as this member; None while it is none.
+
+        It has the member's secret: give it to nobody who may not commit in its name.
+        """
+        return self._consumer.group_metadata
 
     @property
     def paused(self) -> Partitions:

@@ -3,7 +3,7 @@
     /consumers/coordinator                        ephemeral: the active coordinator
     /consumers/coordinator_epoch                  each election adds 1; writes check its version
     /consumers/groups/{g}                         assignor, protocol, generation, empty since when
-    /consumers/groups/{g}/ids/{member}            the member's subscription
+    /consumers/groups/{g}/ids/{member}            the member's subscription, hashes of its secrets
     /consumers/groups/{g}/owners/{topic}          the owner of each partition of a topic
     /consumers/groups/{g}/offsets/{topic}         empty
     /consumers/groups/{g}/offsets/{topic}/{p}     committed offset, and the topic's id
@@ -103,7 +103,7 @@ class GroupNode(msgspec.Struct, frozen=True):
 
 
 class MemberNode(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A member's subscription when it joined."""
+    """A member's subscription when it joined, and SHA-256 of its secrets, in hex."""
 
     client_id: str = ""
     instance_id: str | None = None
@@ -111,6 +111,8 @@ class MemberNode(msgspec.Struct, frozen=True, omit_defaults=True):
     pattern: str | None = None
     threads: int = 1
     topic_threads: tuple[tuple[str, int], ...] = ()
+    secret_hash: str = ""
+    instance_hash: str = ""
     version: int = 1
 
 

@@ -35,18 +35,20 @@ class OffsetToCommit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CommitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Offsets to commit, and the member that commits; without one for a group without members.
 
-    `sequence` rises with each commit of the member; a repeated request has the same. A request
-    that arrives after a later one of the member does not change what that one committed.
+    A member states its `secret`, from the Welcome of its channel. `sequence` rises with each commit
+    of the member; a repeated request has the same. A request that arrives after a later one of the
+    member does not change what that one committed.
     `topic_ids` has the ids of the topics that were read; offsets of a topic that was recreated
     meanwhile are refused.
     """
 
     offsets: Annotated[tuple[OffsetToCommit, ...], msgspec.Meta(min_length=1, max_length=MAX_ROWS)]
-    member: str | None = None
+    member: Annotated[str, msgspec.Meta(max_length=512)] | None = None
     generation: int | None = None
     coordinator_epoch: int | None = None
     sequence: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None = None
     topic_ids: dict[Name, str] = {}
+    secret: Annotated[str, msgspec.Meta(max_length=255)] | None = None
 
     def __post_init__(self) -> None:
         """Refuse a member without generation or epoch, and a sequence without a member."""
@@ -54,6 +56,8 @@ class CommitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("member requires generation and coordinator_epoch")
         if self.member is None and self.sequence is not None:
             raise ValueError("sequence requires member")
+        if self.member is None and self.secret is not None:
+            raise ValueError("secret requires member")
 
 
 class CommittedRow(msgspec.Struct, frozen=True):

@@ -231,11 +231,21 @@ class Group:
         service = await self.cluster.active_coordinator()
         body = {
             "member": member["id"],
+            "secret": self._secrets().get(member["id"]),
             "generation": document["generation"],
             "coordinator_epoch": document["coordinator_epoch"],
             "offsets": offsets,
         }
         return await self.cluster.post(service, f"/v1/groups/{self.name}/offsets", json=body)
+
+    def _secrets(self) -> dict[str, str]:
+        """Return the secret of each member, by its id, as the members wrote them down."""
+        known: dict[str, str] = {}
+        for event in self.events():
+            if event.kind == "member":
+                member, secret = event.detail.split()
+                known[member] = secret
+        return known
 
     def judge(self, acked: Mapping[Partition, Sequence[int]]) -> list[str]:
         """Say everything that is wrong with what the members did."""

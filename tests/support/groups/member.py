@@ -116,6 +116,9 @@ class Member:
                 del self._due[one]
 
     def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        known = self._consumer.group_metadata
+        if known is not None:
+            self._log.write("member", detail=f"{known.member} {known.secret}")
         self._log.write("assigned", _rows(partitions))
 
     async def _revoked(self, partitions: Sequence[TopicPartition]) -> None:

@@ -153,6 +153,7 @@ class FrameConsumer:
         self.group = group
         self.hello = Hello(**({"topics": ("orders",)} | hello))
         self.welcome: Welcome | None = None
+        self.secret: str | None = None
         self.frames: list[channel.Frame] = []
         self.starts: list[Start] = []
         self.stops: list[Stop] = []
@@ -189,10 +190,12 @@ class FrameConsumer:
         await self.drop()
         assert self.welcome is not None
         owned = channel.group_partitions(self.owned)
-        known = {name: getattr(self.hello, name) for name in ("topics", "pattern", "instance_id")}
+        kept = ("topics", "pattern", "instance_id", "instance_secret")
+        known = {name: getattr(self.hello, name) for name in kept}
         self.hello = Hello(
             **known,
             member=self.member,
+            secret=self.secret,
             owned=owned,
             assignor=self.hello.assignor,
             protocol=self.hello.protocol,
@@ -229,6 +232,7 @@ class FrameConsumer:
         match frame:
             case Welcome():
                 self.welcome = frame
+                self.secret = frame.secret or self.secret
             case Error():
                 self.error = frame
             case Ping() if self.answers_pings:

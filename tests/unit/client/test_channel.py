@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from leadline_client.errors import (
 )
 
 PARTS: channel.Partitions = (("orders", (0, 3)), ("returns", (1,)))
-NUMBERS = {"coordinator_epoch": 2, "generation": 7}
+NUMBERS: dict[str, Any] = {"coordinator_epoch": 2, "generation": 7}
 FRAMES: list[channel.Frame] = [
     channel.Hello(topics=("orders",), client_id="c"),
     channel.Hello(
@@ -28,6 +29,7 @@ FRAMES: list[channel.Frame] = [
         generation=7,
     ),
     channel.Welcome(member="m", ping_interval_ms=1000, stop_limit_ms=3000, **NUMBERS),
+    channel.Welcome(member="m", ping_interval_ms=1, stop_limit_ms=2, **(NUMBERS | {"secret": "x"})),
     channel.Ping(id=4, acknowledged=3, **NUMBERS),
     channel.Pong(id=4, **NUMBERS),
     channel.Stop(id=5, attempt=1, partitions=PARTS, reason="m2 joined", **NUMBERS),
@@ -52,7 +54,7 @@ def test_a_frame_comes_back_as_it_went(frame: channel.Frame) -> None:
 
 
 def test_partitions_are_lists_of_numbers_by_topic_on_the_wire() -> None:
-    frame = json.loads(channel.encode(FRAMES[5]))
+    frame = json.loads(channel.encode(FRAMES[6]))
 
     assert frame["partitions"] == [["orders", [0, 3]], ["returns", [1]]]
 

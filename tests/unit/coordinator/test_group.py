@@ -57,6 +57,9 @@ class Recorder(World):
         return self.coordinator.group
 
 
+OWN = "the secret of every member in these tests"
+
+
 def group_of(count: int, **hello: Any) -> tuple[Recorder, list[Consumer]]:
     """A settled group of so many consumers."""
     world = Recorder()
@@ -137,9 +140,9 @@ def test_a_static_member_that_restarts_gets_its_part_and_stops_nobody() -> None:
 
 def test_of_two_consumers_with_one_instance_id_the_first_is_fenced() -> None:
     world, consumers = group_of(2)
-    twin = world.join(topics=("t",), instance_id="twin")
+    twin = world.join(topics=("t",), instance_id="twin", instance_secret=OWN)
     world.run(600)
-    other = world.join(topics=("t",), instance_id="twin")
+    other = world.join(topics=("t",), instance_id="twin", instance_secret=OWN)
     world.sent.clear()
     world.run(100)
 
@@ -171,7 +174,7 @@ def test_who_does_not_answer_a_start_is_put_out_after_the_retries() -> None:
 def refused(group: Group, error: type[LeadlineError], **hello: Any) -> None:
     before = group.record()
     with pytest.raises(error):
-        GroupMembership(group).on_hello(Hello(**hello), 99, "new", 5_000)
+        GroupMembership(group).on_hello(Hello(**hello), 99, "new", 5_000, new_secret=OWN)
     assert group.record() == before
 
 
@@ -200,10 +203,10 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing() -> None:
 def test_a_full_group_takes_nobody_else() -> None:
     group = Group("g", 1, GroupLimits(max_size=1), {}, {})
     members = GroupMembership(group)
-    members.on_hello(Hello(topics=("t",)), 1, "a", 0)
+    members.on_hello(Hello(topics=("t",)), 1, "a", 0, new_secret=OWN)
 
     refused(group, GroupFull, topics=("t",))
-    members.on_hello(Hello(topics=("t",), member="a"), 2, "b", 10)
+    members.on_hello(Hello(topics=("t",), member="a", secret=OWN), 2, "b", 10, new_secret=OWN)
 
     assert list(group.members) == ["a"]
 
@@ -214,19 +217,20 @@ def test_only_the_owner_commits_under_the_generation_that_it_was_told() -> None:
     mine = TopicPartition(*next(iter(first.owned)))
     other = TopicPartition(*next(iter(second.owned)))
 
-    found = committing_member(group, member, group.generation, 1)
+    secret = first.secret
+    found = committing_member(group, member, group.generation, 1, secret)
     check_owned(found, mine)
 
     with pytest.raises(PartitionNotOwned):
         check_owned(found, other)
     with pytest.raises(StaleGeneration):
-        committing_member(group, member, group.generation - 1, 1)
+        committing_member(group, member, group.generation - 1, 1, secret)
     with pytest.raises(StaleGeneration):
-        committing_member(group, member, group.generation, 2)
+        committing_member(group, member, group.generation, 2, secret)
     with pytest.raises(UnknownMember):
-        committing_member(group, "nobody", group.generation, 1)
+        committing_member(group, "nobody", group.generation, 1, secret)
     with pytest.raises(GroupNotEmpty):
-        committing_member(group, None, None, None)
+        committing_member(group, None, None, None, None)
 
 
 def test_defect_18_a_consumer_subscribes_to_topics_and_a_pattern_with_counts_per_topic() -> None:

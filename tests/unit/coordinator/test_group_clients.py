@@ -120,7 +120,7 @@ class Client(Consumer):
 
     def _show(self) -> None:
         one = self._membership
-        self.member, self.owned = one.member, set(one.owned)
+        self.member, self.secret, self.owned = one.member, one.secret, set(one.owned)
         if one.coordinator_epoch is not None and one.generation is not None:
             self.seen = (one.coordinator_epoch, one.generation, 0)
 

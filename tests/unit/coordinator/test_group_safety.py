@@ -87,6 +87,8 @@ def happen(world: World, what: str, which: int, hello: dict[str, Any]) -> None:
         HAPPENINGS[what](world, living[which % len(living)], which)
     elif len(living) < 6:
         instance = {"instance_id": f"i{len(world.consumers)}"} if which % 3 == 0 else {}
+        if which % 6 == 0:
+            instance["instance_secret"] = f"only {len(world.consumers)} and its successors know"
         world.join(topics=("t",), **hello, **instance)
 
 
@@ -113,6 +115,7 @@ def play(
         world.join(topics=("t",), **hello)
     for what, which, wait_ms in story:
         world.run(wait_ms)
+        world.intrude()
         happen(world, what, which, hello)
     world.heal()
     world.settled()

@@ -16,6 +16,7 @@ from leadline_client.errors import (
 )
 from leadline_client.wire import TopicPartition
 from leadline_coordinator.domain.commits import committing_member, is_superseded
+from leadline_coordinator.domain.credentials import hash_of
 from leadline_coordinator.domain.effects import SendToMember
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import GroupLimits
@@ -26,14 +27,25 @@ from leadline_coordinator.domain.rebalance import (
     WriteRecord,
     handle_rebalance_request,
 )
-from leadline_coordinator.domain.records import CommittedOffset, GroupRecord, MemberSubscription
+from leadline_coordinator.domain.records import (
+    CommittedOffset,
+    GroupRecord,
+    MemberCredentials,
+    MemberSubscription,
+)
 
 LIMITS = GroupLimits()
+OWN = "the secret of every member in these tests"
 P = TopicPartition("t", 0)
 Q = TopicPartition("t", 1)
 
 
 def hello(**said: Any) -> Hello:
+    """The Hello of a consumer that has the secrets of whom it says to be."""
+    if "member" in said:
+        said = {"secret": OWN} | said
+    if "instance_id" in said:
+        said = {"instance_secret": OWN} | said
     return Hello(topics=("t",), **said)
 
 
@@ -46,7 +58,15 @@ def new_group() -> GroupMembership:
 def taken_over(*, instance_id: str | None = None) -> GroupMembership:
     """A group as a new coordinator finds it: member `a` has both partitions."""
     subscription = MemberSubscription(instance_id=instance_id, topics=("t",))
-    record = GroupRecord("g", "range", "eager", 3, {"a": subscription}, {P: "a", Q: "a"})
+    record = GroupRecord(
+        "g",
+        "range",
+        "eager",
+        3,
+        {"a": subscription},
+        {P: "a", Q: "a"},
+        credentials={"a": MemberCredentials(hash_of(OWN), hash_of(OWN))},
+    )
     offsets = {P: CommittedOffset(7, 0), Q: CommittedOffset(8, 0)}
     members = GroupMembership(restored(record, 2, LIMITS, {"t": 2}, offsets, 0))
     members.group.awaited = {"a"}
@@ -67,11 +87,11 @@ def start(members: GroupMembership, name: str, *part: TopicPartition) -> Start:
 
 def test_a_group_that_was_empty_for_long_puts_out_who_falls_silent_as_soon_as_any_other() -> None:
     members = new_group()
-    members.on_hello(hello(), 1, "a", 0)
+    members.on_hello(hello(), 1, "a", 0, new_secret=OWN)
     members.on_tick(50)
-    members.on_leave("a")
+    members.on_leave("a", OWN)
     hours_later = 3_600_000
-    members.on_hello(hello(), 2, "b", hours_later)
+    members.on_hello(hello(), 2, "b", hours_later, new_secret=OWN)
 
     for passed_ms in range(0, LIMITS.evict_limit_ms + 1, 50):
         members.on_tick(hours_later + passed_ms)
@@ -82,7 +102,7 @@ def test_a_group_that_was_empty_for_long_puts_out_who_falls_silent_as_soon_as_an
 def test_what_a_member_claims_is_started_with_its_offset_as_it_may_have_given_it_up_since() -> None:
     members = taken_over()
 
-    members.on_hello(hello(member="a", owned=(("t", (0, 1)),)), 1, "x", 10)
+    members.on_hello(hello(member="a", owned=(("t", (0, 1)),)), 1, "x", 10, new_secret=OWN)
 
     assert starts(members)[-1].offsets == (("t", 0, 7, None), ("t", 1, 8, None))
 
@@ -94,7 +114,7 @@ def test_defect_04_an_offset_of_an_earlier_topic_of_the_same_name_is_not_handed_
         Q: CommittedOffset(8, 0, topic_id="new"),
     }
     members.group.topic_ids = {"t": "new", "u": "other"}
-    members.on_hello(hello(), 1, "a", 0)
+    members.on_hello(hello(), 1, "a", 0, new_secret=OWN)
 
     first = start(members, "a", P, Q)
 
@@ -104,7 +124,7 @@ def test_defect_04_an_offset_of_an_earlier_topic_of_the_same_name_is_not_handed_
 
 def test_defect_05_the_commits_of_a_member_are_ordered_for_each_partition() -> None:
     members = new_group()
-    member = members.on_hello(hello(), 1, "a", 0)
+    member = members.on_hello(hello(), 1, "a", 0, new_secret=OWN)
     assert not is_superseded(member, P, 4)
     assert not is_superseded(member, Q, 2)
     assert is_superseded(member, P, 3)
@@ -118,7 +138,7 @@ def test_defect_05_the_commits_of_a_member_are_ordered_for_each_partition() -> N
 
 def test_what_a_member_has_on_its_channel_is_not_told_its_offset_again() -> None:
     members = new_group()
-    members.on_hello(hello(), 1, "a", 0)
+    members.on_hello(hello(), 1, "a", 0, new_secret=OWN)
     first = start(members, "a", P)
     second = start(members, "a", P, Q)
 
@@ -128,7 +148,7 @@ def test_what_a_member_has_on_its_channel_is_not_told_its_offset_again() -> None
 
 def test_what_a_member_stopped_is_told_its_offset_when_it_comes_back_to_it() -> None:
     members = new_group()
-    member = members.on_hello(hello(), 1, "a", 0)
+    member = members.on_hello(hello(), 1, "a", 0, new_secret=OWN)
     start(members, "a", P, Q)
     members.group.retained = {"a": {Q}}
     members.group.send_stop(member)
@@ -150,10 +170,10 @@ def stopped(members: GroupMembership, number: int) -> Stopped:
 
 def test_who_took_the_place_of_one_that_may_still_read_is_not_started_at_once() -> None:
     members = taken_over(instance_id="i")
-    members.on_hello(hello(instance_id="i"), 1, "b", 10)
+    members.on_hello(hello(instance_id="i"), 1, "b", 10, new_secret=OWN)
     members.on_closed(1, 20)
 
-    members.on_hello(hello(instance_id="i", member="b"), 2, "x", 30)
+    members.on_hello(hello(instance_id="i", member="b"), 2, "x", 30, new_secret=OWN)
 
     assert members.group.pending_evictions["a"].held == {P, Q}
     assert not starts(members)
@@ -164,11 +184,11 @@ def test_a_hello_that_was_overtaken_by_a_later_channel_changes_nothing(
     said: dict[str, str],
 ) -> None:
     members = new_group()
-    members.on_hello(hello(instance_id="i"), 2, "a", 0)
+    members.on_hello(hello(instance_id="i"), 2, "a", 0, new_secret=OWN)
     start(members, "a", P)
 
     with pytest.raises(InvalidRequest):
-        members.on_hello(hello(**said), 1, "x", 10)
+        members.on_hello(hello(**said), 1, "x", 10, new_secret=OWN)
 
     member = members.group.members["a"]
     assert member.session is not None
@@ -178,9 +198,9 @@ def test_a_hello_that_was_overtaken_by_a_later_channel_changes_nothing(
 
 def test_the_instance_that_came_last_has_the_place() -> None:
     members = new_group()
-    members.on_hello(hello(instance_id="i"), 1, "a", 0)
+    members.on_hello(hello(instance_id="i"), 1, "a", 0, new_secret=OWN)
 
-    members.on_hello(hello(instance_id="i"), 2, "b", 10)
+    members.on_hello(hello(instance_id="i"), 2, "b", 10, new_secret=OWN)
 
     assert list(members.group.members) == ["b"]
     errors = [one.frame for one in members.group.effects if isinstance(one, SendToMember)]
@@ -188,11 +208,13 @@ def test_the_instance_that_came_last_has_the_place() -> None:
 
 
 def test_the_answer_to_an_earlier_start_is_none_to_the_one_that_is_due() -> None:
-    record = GroupRecord("g", "range", "eager", 3, {"a": MemberSubscription(topics=("t",))})
+    subscription = MemberSubscription(topics=("t",))
+    credentials = {"a": MemberCredentials(hash_of(OWN))}
+    record = GroupRecord("g", "range", "eager", 3, {"a": subscription}, credentials=credentials)
     members = GroupMembership(restored(record, 2, LIMITS, {"t": 2}, {}, 0))
     steps = handle_rebalance_request(members.group, members)
     assert steps.send(None) == AwaitAnswers()
-    members.on_hello(hello(member="a"), 1, "x", 10)
+    members.on_hello(hello(member="a"), 1, "x", 10, new_secret=OWN)
     early = starts(members)[-1]
     assert early.assignment == ()
     assert isinstance(steps.send(None), ComputeAssignment)
@@ -208,33 +230,33 @@ def test_the_answer_to_an_earlier_start_is_none_to_the_one_that_is_due() -> None
 
 def test_another_assignor_waits_for_members_that_may_come_back() -> None:
     members = new_group()
-    members.on_hello(hello(), 1, "a", 0)
+    members.on_hello(hello(), 1, "a", 0, new_secret=OWN)
     with pytest.raises(InvalidSubscription):
-        members.on_hello(hello(assignor="sticky"), 2, "b", 10)
+        members.on_hello(hello(assignor="sticky"), 2, "b", 10, new_secret=OWN)
     members.on_closed(1, 20)
 
     with pytest.raises(RebalanceInProgress):
-        members.on_hello(hello(assignor="sticky"), 3, "b", 30)
+        members.on_hello(hello(assignor="sticky"), 3, "b", 30, new_secret=OWN)
     assert members.group.assignor == "range"
 
     members.on_tick(20 + LIMITS.reconnect_grace_ms)
-    members.on_hello(hello(assignor="sticky"), 4, "b", 2_000)
+    members.on_hello(hello(assignor="sticky"), 4, "b", 2_000, new_secret=OWN)
     assert (members.group.assignor, list(members.group.members)) == ("sticky", ["b"])
 
 
 def test_a_static_member_that_is_alone_comes_back_with_another_assignor() -> None:
     members = new_group()
-    members.on_hello(hello(instance_id="i"), 1, "a", 0)
+    members.on_hello(hello(instance_id="i"), 1, "a", 0, new_secret=OWN)
     members.on_closed(1, 10)
 
-    members.on_hello(hello(instance_id="i", assignor="sticky"), 2, "b", 20)
+    members.on_hello(hello(instance_id="i", assignor="sticky"), 2, "b", 20, new_secret=OWN)
 
     assert (members.group.assignor, list(members.group.members)) == ("sticky", ["b"])
 
 
 def test_a_generation_before_what_was_lost_and_regained_commits_nothing() -> None:
     members = new_group()
-    member = members.on_hello(hello(), 1, "a", 0)
+    member = members.on_hello(hello(), 1, "a", 0, new_secret=OWN)
     first = start(members, "a", P)
     members.on_answer(
         Started(id=1, coordinator_epoch=1, generation=first.generation, attempt=0), 1, 10
@@ -244,5 +266,5 @@ def test_a_generation_before_what_was_lost_and_regained_commits_nothing() -> Non
     last = start(members, "a", P, Q)
 
     with pytest.raises(StaleGeneration):
-        committing_member(members.group, "a", first.generation, 1)
-    assert committing_member(members.group, "a", last.generation, 1) is member
+        committing_member(members.group, "a", first.generation, 1, OWN)
+    assert committing_member(members.group, "a", last.generation, 1, OWN) is member

@@ -10,20 +10,28 @@ by two of them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
+import pytest
+
 from leadline_client import channel
 from leadline_client.channel import Error, Hello, Ping, Pong, Start, Started, Stop, Stopped, Welcome
-from leadline_client.errors import FencedInstance, LeadlineError
+from leadline_client.errors import (
+    FencedInstance,
+    InstanceInUse,
+    LeadlineError,
+    WrongMemberSecret,
+)
 from leadline_client.wire import GroupState, TopicPartition
 from leadline_coordinator.domain.assignors.assign import assign
 from leadline_coordinator.domain.commits import check_owned, committing_member
 from leadline_coordinator.domain.effects import CloseMemberChannel, SendToMember
 from leadline_coordinator.domain.group import Group
-from leadline_coordinator.domain.members import GroupLimits
+from leadline_coordinator.domain.members import GroupLimits, GroupMember
 from leadline_coordinator.domain.membership import GroupMembership, restored
 from leadline_coordinator.domain.rebalance import (
     AwaitAnswers,
@@ -74,6 +82,7 @@ class Consumer:
         self.alive = True
         self.frozen_until = 0
         self.member: str | None = None
+        self.secret: str | None = None
         self.connection: Connection | None = None
         self.owned: set[tuple[str, int]] = set()
         self.started: set[tuple[str, int]] = set()
@@ -123,6 +132,7 @@ class Consumer:
         hello = Hello(
             **self.hello,
             member=self.member,
+            secret=self.secret,
             owned=claims,
             coordinator_epoch=self.seen[0],
             generation=self.seen[1],
@@ -134,7 +144,7 @@ class Consumer:
     def _take(self, frame: channel.Frame, link: Connection) -> None:
         if isinstance(frame, Welcome):
             if frame.member != self.member:
-                self.owned = set()
+                self.owned, self.secret = set(), frame.secret
             self.member = frame.member
             self.seen = max(self.seen, (frame.coordinator_epoch, frame.generation, 0))
             return
@@ -214,8 +224,9 @@ class Coordinator:
 
     def _welcome(self, hello: Hello, link: Connection) -> None:
         new_id = f"{link.consumer.name}.{self.group.epoch}.{link.number}"
+        secret = f"only {new_id} knows this"
         try:
-            self.members.on_hello(hello, link.number, new_id, self.world.now)
+            self.members.on_hello(hello, link.number, new_id, self.world.now, new_secret=secret)
         except LeadlineError as error:
             self.world.put(link, "down", Error.of(error))
 
@@ -372,7 +383,7 @@ class World:
         """Stop, then say so."""
         consumer.alive = False
         if self.coordinator is not None and consumer.member in self.coordinator.group.members:
-            self.coordinator.members.on_leave(consumer.member)
+            self.coordinator.members.on_leave(consumer.member, consumer.secret)
         elif consumer.connection is not None:
             consumer.connection.server_closed_at = self.now + self.delay()
 
@@ -392,11 +403,43 @@ class World:
         if self.coordinator is None:
             return False
         try:
-            member = committing_member(self.coordinator.group, consumer.member, generation, epoch)
+            group = self.coordinator.group
+            member = committing_member(group, consumer.member, generation, epoch, consumer.secret)
             check_owned(member, partition)
         except LeadlineError:
             return False
         return True
+
+    def intrude(self) -> None:
+        """Act as each member, knowing everything but its secrets: nothing may change."""
+        if self.coordinator is None:
+            return
+        group, members = self.coordinator.group, self.coordinator.members
+        before = repr(vars(group))
+        for member in list(group.members.values()):
+            generation = member.sent_generation
+            for secret in (None, "", member.id, member.credentials.secret_hash, "\ud800"):
+                hello = Hello(member=member.id, secret=secret, topics=("t",), owned=(("t", (0,)),))
+                _refused(partial(self._hello, members, hello))
+                _refused(partial(members.on_leave, member.id, secret))
+                by = (member.id, generation, group.epoch, secret)
+                _refused(partial(committing_member, group, *by))
+            self._intrude_instance(members, member)
+        assert repr(vars(group)) == before, "a stranger changed the group"
+
+    def _intrude_instance(self, members: GroupMembership, member: GroupMember) -> None:
+        """Take the place of a static member; of one without a secret, only while it may live."""
+        instance_id = member.subscription.instance_id
+        is_gone = member.session is None and self.now >= member.stopped_at_ms
+        if instance_id is None or (is_gone and not member.credentials.instance_hash):
+            return
+        for secret in (None, "a guess of sixteen characters", member.credentials.instance_hash):
+            hello = Hello(instance_id=instance_id, instance_secret=secret or None, topics=("t",))
+            _refused(partial(self._hello, members, hello))
+
+    def _hello(self, members: GroupMembership, hello: Hello) -> None:
+        self._numbers += 1
+        members.on_hello(hello, self._numbers, "stranger", self.now, new_secret=str(self._numbers))
 
     def heal(self) -> None:
         """End every fault, and let everybody find together."""
@@ -422,3 +465,8 @@ class World:
         readers = [partition for consumer in living for partition in consumer.consuming()]
         wanted = {(topic, n) for topic, count in self.topics.items() for n in range(count)}
         assert sorted(readers) == sorted(wanted if living else ())
+
+
+def _refused(request: Callable[[], object]) -> None:
+    with pytest.raises((WrongMemberSecret, InstanceInUse)):
+        request()

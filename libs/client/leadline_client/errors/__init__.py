@@ -19,6 +19,7 @@ from leadline_client.errors.groups import (
     FencedInstance,
     GroupFull,
     GroupNotEmpty,
+    InstanceInUse,
     InvalidSubscription,
     NotCoordinator,
     PartitionNotOwned,
@@ -26,6 +27,7 @@ from leadline_client.errors.groups import (
     StaleGeneration,
     UnknownGroup,
     UnknownMember,
+    WrongMemberSecret,
 )
 from leadline_client.errors.replication import (
     BrokerFenced,
@@ -113,6 +115,7 @@ __all__ = [
     "GroupNotEmpty",
     "HistoryUnavailable",
     "IdempotencyKeyReused",
+    "InstanceInUse",
     "InternalError",
     "InvalidRequest",
     "InvalidSubscription",
@@ -167,5 +170,6 @@ __all__ = [
     "Unreachable",
     "UnreadableBatch",
     "UnsupportedFormat",
+    "WrongMemberSecret",
     "error_from_body",
 ]

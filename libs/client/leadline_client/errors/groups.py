@@ -15,6 +15,17 @@ class InvalidSubscription(Refused):
     code = 40052
 
 
+class WrongMemberSecret(Refused):
+    """The secret of the member, or of its instance, is missing or wrong.
+
+    The coordinator gives a consumer its secret when it joins, and nobody else. A consumer that does
+    not have it joins without a member id. Whoever restarts a static member passes the instance
+    secret that the member joined with, or waits until the member is removed.
+    """
+
+    code = 40360
+
+
 class UnknownGroup(Refused):
     """The consumer group does not exist, as far as this server knows."""
 
@@ -78,6 +89,16 @@ class ConsumerRebalanceFailed(Refused):
     """
 
     code = 40976
+    retriable = True
+
+
+class InstanceInUse(Refused):
+    """The member with this instance id is connected, or may still be consuming: retry later.
+
+    It gave no instance secret, so another consumer can take its place only once it has stopped.
+    """
+
+    code = 40977
     retriable = True
 
 

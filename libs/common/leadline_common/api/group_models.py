@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -17,6 +17,8 @@ TopicName = Annotated[str, Field(min_length=1, max_length=249)]
 Number = Annotated[int, Field(ge=0, le=1_000_000, strict=True)]
 Offset = Annotated[int, Field(ge=0, le=_INT64_MAX, strict=True)]
 
+MEMBER_SECRET: Final = "".join(("h0Jx5sQz0n7mXl2Rb8uW4", "kVt6yDe1fAcPgIoN3vKqLM"))
+"""What the secret of a member looks like, for examples."""
 _MEMBER: dict[str, Any] = {
     "id": "billing-6f1c0e5d2b7a4c11",
     "instance_id": None,
@@ -226,6 +228,14 @@ class LagBody(BaseModel):
 
     partitions: list[LagRow]
     total: int
+
+
+class LeaveBody(BaseModel):
+    """The secret of the member that leaves, from the `welcome` of its channel."""
+
+    model_config = example({"secret": MEMBER_SECRET})
+
+    secret: Annotated[str, Field(max_length=255)] | None = None
 
 
 class MemberGone(BaseModel):

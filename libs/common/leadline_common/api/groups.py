@@ -32,6 +32,7 @@ from leadline_client.errors import (
     UnknownPartition,
     UnknownTopic,
     UnsupportedFormat,
+    WrongMemberSecret,
 )
 from leadline_common.api import group_models as models
 from leadline_common.api.routes import add_declared_routes, route
@@ -98,10 +99,19 @@ class GroupRoutes(Protocol):
         """
 
     @_route(
-        "POST /groups/{group}/members/{member}/leave", "Leave a group", UnknownGroup, UnknownMember
+        "POST /groups/{group}/members/{member}/leave",
+        "Leave a group",
+        UnknownGroup,
+        UnknownMember,
+        WrongMemberSecret,
     )
-    def leave_group(self, group: GroupName, member: MemberName) -> models.MemberGone:
-        """Leave after stopping and committing; the partitions go to other members at once."""
+    def leave_group(
+        self, group: GroupName, member: MemberName, body: models.LeaveBody
+    ) -> models.MemberGone:
+        """Leave after stopping and committing; the partitions go to other members at once.
+
+        Only the member itself can leave: it states its secret. An operator evicts a member.
+        """
 
     @_route(
         "DELETE /groups/{group}/members/{member}",
@@ -177,7 +187,8 @@ COMMIT: Final = Operation(
     summary="Commit offsets",
     description=(
         "An offset whose `error_code` is 0 is durable. A member commits offsets of the partitions "
-        "that it owns, under its own generation. Each offset is accepted or refused separately. A "
+        "that it owns, under its own generation, with the secret that it got when it joined. Each "
+        "offset is accepted or refused separately. A "
         "request without a member sets offsets of a group that has no members, for consumers that "
         "assign partitions themselves.\n\n"
         "A request may be delayed, and arrive after later ones. So a member numbers its commits "
@@ -207,6 +218,7 @@ COMMIT: Final = Operation(
                 3,
                 sequence=12,
                 topic_ids={"orders": "b1946ac92492d2347c6235b4d2611184"},
+                secret=models.MEMBER_SECRET,
             ),
         )
     ],
@@ -219,6 +231,7 @@ COMMIT: Final = Operation(
         StoreOutcomeUnknown,
         ConnectionLost,
         UnknownMember,
+        WrongMemberSecret,
         StaleGeneration,
     ],
 )

@@ -29,11 +29,11 @@ from leadline_common.znode_json import node_number
 from leadline_common.znodes import AuditEntry
 from leadline_coordinator.adapters.group_values import (
     group_value,
+    member_values,
     offset_of,
     offset_value,
     owner_values,
     record_of,
-    subscription_value,
 )
 from leadline_coordinator.domain.records import CommittedOffset, GroupRecord, StoredGroup
 
@@ -135,7 +135,7 @@ class GroupNodes:
         """Write what differs: first members, then owners, the group node last."""
 
         def differing(written: WrittenGroup) -> list[list[Op]]:
-            members = {name: subscription_value(one) for name, one in record.members.items()}
+            members = member_values(record)
             ids = _differences(
                 members, written.members, lambda name: nodes.member_path(record.name, name)
             )

@@ -11,7 +11,12 @@ import msgspec
 from leadline_client.wire import TopicPartition
 from leadline_common import consumer_znodes as nodes
 from leadline_common.unreadable import UNREADABLE
-from leadline_coordinator.domain.records import CommittedOffset, GroupRecord, MemberSubscription
+from leadline_coordinator.domain.records import (
+    CommittedOffset,
+    GroupRecord,
+    MemberCredentials,
+    MemberSubscription,
+)
 
 _Node = TypeVar("_Node")
 _decode_group = partial(nodes.decode, kind=nodes.GroupNode)
@@ -38,9 +43,23 @@ def group_value(record: GroupRecord) -> bytes:
     )
 
 
-def subscription_value(subscription: MemberSubscription) -> bytes:
-    """Return the value of a member's node."""
-    return nodes.encode(msgspec.convert(subscription, nodes.MemberNode, from_attributes=True))
+def member_values(record: GroupRecord) -> dict[str, bytes]:
+    """Return the values of the members' nodes, by member."""
+    return {
+        name: _member_value(subscription, record.credentials.get(name, MemberCredentials()))
+        for name, subscription in record.members.items()
+    }
+
+
+def _member_value(subscription: MemberSubscription, credentials: MemberCredentials) -> bytes:
+    node = msgspec.convert(subscription, nodes.MemberNode, from_attributes=True)
+    return nodes.encode(
+        msgspec.structs.replace(
+            node,
+            secret_hash=credentials.secret_hash,
+            instance_hash=credentials.instance_hash,
+        )
+    )
 
 
 def owner_values(owners: Mapping[TopicPartition, str]) -> dict[str, bytes]:
@@ -79,11 +98,12 @@ def record_of(
     node = decoded(_decode_group, value, nodes.group_path(group))
     if node is None:
         return None
-    subscriptions = {}
+    subscriptions, credentials = {}, {}
     for member, data in members.items():
         one = decoded(_decode_member, data, nodes.member_path(group, member))
         if one is not None:
             subscriptions[member] = msgspec.convert(one, MemberSubscription, from_attributes=True)
+            credentials[member] = MemberCredentials(one.secret_hash, one.instance_hash)
     owned: dict[TopicPartition, str] = {}
     for topic, data in owners.items():
         row = decoded(_decode_owners, data, nodes.topic_owners_path(group, topic))
@@ -99,4 +119,5 @@ def record_of(
         members=subscriptions,
         owners=owned,
         empty_since_ms=node.empty_since,
+        credentials=credentials,
     )

@@ -24,6 +24,7 @@ from leadline_client.channel import (
     encode,
 )
 from leadline_client.errors import UnknownMember
+from leadline_common.api.group_models import MEMBER_SECRET
 
 _REF: Final = "#/components/schemas/{name}"
 _CHANNEL: Final = "groupChannel"
@@ -42,12 +43,19 @@ rises by one over the `ping`, `stop` and `start` frames of a channel, from 1; 0 
 consumer's partitions to others only after the longer `group.evict.limit.ms` has passed since it
 *received* that answer. `acknowledged` does not rise while a `stop` is unanswered.
 
+**Secret.** Member ids, instance ids and generations are public: anyone can list them. What proves
+that a consumer is the member is the `secret` of its first `welcome`, which it keeps to itself. A
+`hello` that names a member has the member's secret, and so has each commit and the request to
+leave; without it they are refused (`WrongMemberSecret`), and change nothing. A static member that
+gave an `instance_secret` is replaced only by a `hello` with the same one. One that gave none is
+replaced only once it has certainly stopped; until then the coordinator answers `InstanceInUse`.
+
 **End.** A consumer stops at once when the channel ends. It connects again, and claims the
 partitions that it had in `hello.owned`. It reads again after the next `start`. If `welcome.member`
 differs from `hello.member`, the consumer had been evicted and has lost all its partitions.
 """
 _PARTS: Final = (("orders", (0, 3)),)
-_TERM: Final = {"coordinator_epoch": 3, "generation": 7}
+_TERM: Final[dict[str, Any]] = {"coordinator_epoch": 3, "generation": 7}
 _EXAMPLES: Final[tuple[Frame, ...]] = (
     Hello(topics=("orders",), client_id="billing", assignor="sticky", protocol="cooperative"),
     Welcome(
@@ -55,6 +63,7 @@ _EXAMPLES: Final[tuple[Frame, ...]] = (
         **_TERM,
         ping_interval_ms=1000,
         stop_limit_ms=3000,
+        secret=MEMBER_SECRET,
     ),
     Ping(id=4, **_TERM, acknowledged=3),
     Pong(id=4, **_TERM),

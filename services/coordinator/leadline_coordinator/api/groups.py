@@ -50,9 +50,9 @@ class GroupEndpoints(OffsetEndpoints):
         await self._coordinator.delete(group)
         return models.GroupGone(group=group)
 
-    def leave_group(self, group: str, member: str) -> models.MemberGone:
+    def leave_group(self, group: str, member: str, body: models.LeaveBody) -> models.MemberGone:
         """Remove a member that has stopped and leaves."""
-        self._coordinator.leave(group, member)
+        self._coordinator.leave(group, member, body.secret)
         return models.MemberGone(group=group, member=member)
 
     async def evict_member(self, group: str, member: str) -> models.MemberGone:

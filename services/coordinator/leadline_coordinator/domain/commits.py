@@ -19,19 +19,25 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_client.wire import TopicPartition
+from leadline_coordinator.domain.credentials import check_member_secret
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import GroupMember
 from leadline_coordinator.domain.records import CommittedOffset, TopicState
 
 
 def committing_member(
-    group: Group, member_id: str | None, generation: int | None, epoch: int | None
+    group: Group,
+    member_id: str | None,
+    generation: int | None,
+    epoch: int | None,
+    secret: str | None,
 ) -> GroupMember | None:
     """Return the member that commits, or None for a group without members.
 
     Raises:
         GroupNotEmpty, RebalanceInProgress: no member is named, and the group has or had some.
         UnknownMember: the group has no such member.
+        WrongMemberSecret: the caller is not the member.
         StaleGeneration: generation or coordinator epoch are not the member's present ones.
 
     """
@@ -39,6 +45,7 @@ def committing_member(
         check_without_members(group)
         return None
     member = group.member(member_id)
+    check_member_secret(member, secret)
     if epoch != group.epoch:
         raise StaleGeneration(
             f"the coordinator epoch is {group.epoch}, not {epoch}", coordinator_epoch=group.epoch

@@ -166,6 +166,7 @@ class Group:
             members={name: member.subscription for name, member in self.members.items()},
             owners=dict(self.owners),
             empty_since_ms=self.empty_since_wall_ms,
+            credentials={name: member.credentials for name, member in self.members.items()},
         )
 
     # -- changes ---------------------------------------------------------------
@@ -226,8 +227,10 @@ class Group:
 
     # -- frames ----------------------------------------------------------------
 
-    def connect(self, member: GroupMember, connection: int, now_ms: int) -> None:
-        """Give a member a channel, and send its Welcome."""
+    def connect(
+        self, member: GroupMember, connection: int, now_ms: int, secret: str | None
+    ) -> None:
+        """Give a member a channel, and send its Welcome, with its secret if it is new."""
         member.session = MemberSession(connection, acknowledged_at_ms=now_ms, pinged_at_ms=now_ms)
         member.connection = connection
         member.started = False
@@ -239,6 +242,7 @@ class Group:
             generation=self.generation,
             ping_interval_ms=self.limits.ping_interval_ms,
             stop_limit_ms=self.limits.stop_limit_ms,
+            secret=secret,
         )
         self.effects.append(SendToMember(connection, welcome))
 

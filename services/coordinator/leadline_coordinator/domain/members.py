@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from leadline_client.wire import TopicPartition
-from leadline_coordinator.domain.records import MemberSubscription
+from leadline_coordinator.domain.records import MemberCredentials, MemberSubscription
 
 NO_GENERATION: Final = -1
 
@@ -126,6 +126,7 @@ class GroupMember:
     """Whether it has answered a Start of its present assignment."""
     commit_sequences: dict[TopicPartition, int] = field(default_factory=dict)
     """The sequence number of its last commit of each partition."""
+    credentials: MemberCredentials = field(default_factory=MemberCredentials)
     outdated: bool = False
     """Whether the last Start, answered or not, is not of its present or next assignment."""
 

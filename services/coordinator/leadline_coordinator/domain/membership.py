@@ -12,6 +12,7 @@ from leadline_client.channel import Hello, Pong, Started, Stopped, partition_pai
 from leadline_client.errors import (
     FencedInstance,
     GroupFull,
+    InstanceInUse,
     InvalidRequest,
     InvalidSubscription,
     LeadlineError,
@@ -19,10 +20,20 @@ from leadline_client.errors import (
     UnknownMember,
 )
 from leadline_client.wire import GroupState, TopicPartition
+from leadline_coordinator.domain.credentials import (
+    check_instance_secret,
+    check_member_secret,
+    hash_of,
+)
 from leadline_coordinator.domain.effects import MemberRemoved
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import GroupLimits, GroupMember
-from leadline_coordinator.domain.records import CommittedOffset, GroupRecord, MemberSubscription
+from leadline_coordinator.domain.records import (
+    CommittedOffset,
+    GroupRecord,
+    MemberCredentials,
+    MemberSubscription,
+)
 from leadline_coordinator.domain.subscriptions import check_fits, subscription_of
 
 
@@ -48,7 +59,9 @@ def restored(
     for name, subscription in record.members.items():
         grace_ms = limits.static_grace_ms if subscription.instance_id is not None else 0
         remove_ms = max(stopped_ms, now_ms + grace_ms)
-        group.add(GroupMember(name, subscription, stopped_at_ms=stopped_ms, remove_at_ms=remove_ms))
+        member = GroupMember(name, subscription, stopped_at_ms=stopped_ms, remove_at_ms=remove_ms)
+        member.credentials = record.credentials.get(name, member.credentials)
+        group.add(member)
     for topic_partition, name in group.owners.items():
         group.members[name].held.add(topic_partition)
     if group.members:
@@ -65,10 +78,14 @@ class GroupMembership:
         self._limits = group.limits
         self._last_tick_ms: int | None = None
 
-    def on_hello(self, hello: Hello, connection: int, new_id: str, now_ms: int) -> GroupMember:
-        """Let a consumer join or rejoin; a new member gets the id `new_id`.
+    def on_hello(
+        self, hello: Hello, connection: int, new_id: str, now_ms: int, *, new_secret: str
+    ) -> GroupMember:
+        """Let a consumer join or rejoin; a new member gets the id `new_id` and `new_secret`.
 
         Raises:
+            WrongMemberSecret: it names a member or a static member that it is not.
+            InstanceInUse: the static member that it would replace may still be consuming.
             InvalidRequest: the consumer has opened another channel since this one.
             InvalidSubscription: it is not valid, or does not fit the other members.
             RebalanceInProgress: it does not fit members that are disconnected and may soon be gone.
@@ -79,22 +96,28 @@ class GroupMembership:
         if not group.is_active:
             self._last_tick_ms = None  # an inactive group gets no ticks: that was no pause
         subscription = subscription_of(hello)
-        known = group.members.get(hello.member) if hello.member is not None else None
+        known = self._claimed(hello)
         replaced = group.member_of_instance(subscription.instance_id)
         if replaced is known:
             replaced = None
         if any(one is not None and one.connection > connection for one in (known, replaced)):
             # It was delayed for longer than its sender would wait, and is out of date.
             raise InvalidRequest("hello: this member has a later channel")
+        if replaced is not None:
+            _check_replaceable(replaced, hello, now_ms)
         self._check_fits(hello, known or replaced)
         if known is None and replaced is None and len(group.members) >= self._limits.max_size:
             raise GroupFull(f"group {group.name!r} has {len(group.members)} members already")
         group.assignor, group.protocol = hello.assignor, hello.protocol
+        instance_hash = hash_of(hello.instance_secret)
         if known is None:
-            member = self._join(GroupMember(new_id, subscription), replaced)
+            credentials = MemberCredentials(hash_of(new_secret), instance_hash)
+            new = GroupMember(new_id, subscription, credentials=credentials)
+            member = self._join(new, replaced)
         else:
-            member = self._rejoin(known, hello, subscription)
-        group.connect(member, connection, now_ms)
+            credentials = MemberCredentials(known.credentials.secret_hash, instance_hash)
+            member = self._rejoin(known, hello, subscription, credentials)
+        group.connect(member, connection, now_ms, new_secret if known is None else None)
         self._catch_up(member, is_back=known is not None)
         return member
 
@@ -122,14 +145,16 @@ class GroupMembership:
                     if group.state is GroupState.STARTING:
                         group.awaited.discard(member.id)
 
-    def on_leave(self, name: str) -> None:
+    def on_leave(self, name: str, secret: str | None) -> None:
         """Remove a member that has stopped and leaves.
 
         Raises:
             UnknownMember: there is no such member.
+            WrongMemberSecret: the caller is not the member.
 
         """
         member = self.group.member(name)
+        check_member_secret(member, secret)
         member.held.clear()
         self._remove(member, "left", None, 0)
 
@@ -161,6 +186,19 @@ class GroupMembership:
 
     # -- joining ---------------------------------------------------------------
 
+    def _claimed(self, hello: Hello) -> GroupMember | None:
+        """Return the member that a consumer proves to be; None if it joins as a new one.
+
+        Raises:
+            WrongMemberSecret: it is not the member that it names.
+
+        """
+        claimed = None if hello.member is None else self.group.members.get(hello.member)
+        if claimed is None or not claimed.credentials.secret_hash:
+            return None
+        check_member_secret(claimed, hello.secret)
+        return claimed
+
     def _check_fits(self, hello: Hello, itself: GroupMember | None) -> None:
         """Refuse a consumer that does not fit the members other than `itself`."""
         group = self.group
@@ -190,14 +228,19 @@ class GroupMembership:
         return member
 
     def _rejoin(
-        self, member: GroupMember, hello: Hello, subscription: MemberSubscription
+        self,
+        member: GroupMember,
+        hello: Hello,
+        subscription: MemberSubscription,
+        credentials: MemberCredentials,
     ) -> GroupMember:
         """Reconnect a member on a new channel; it has stopped, and claims what it would keep."""
         group = self.group
         if member.session is not None:
             group.disconnect(member.session.connection, None)
         member.held &= set(partition_pairs(hello.owned))
-        if subscription != member.subscription:
+        if (subscription, credentials) != (member.subscription, member.credentials):
+            member.credentials = credentials
             group.unindex_instance(member)
             member.subscription = subscription
             group.index_instance(member)
@@ -274,3 +317,23 @@ class GroupMembership:
                 member.session.acknowledged_at_ms += pause_ms
             else:
                 member.remove_at_ms += pause_ms
+
+
+def _check_replaceable(replaced: GroupMember, hello: Hello, now_ms: int) -> None:
+    """Refuse to replace a static member that is not gone, without its instance secret.
+
+    Without an instance secret a restarted consumer proves nothing, so a member that lives, or is
+    about to reconnect, must come first. What it leaves is a place that nobody occupies.
+
+    Raises:
+        WrongMemberSecret: the member gave an instance secret, and this is not it.
+        InstanceInUse: it gave none, and may still be consuming.
+
+    """
+    if replaced.credentials.instance_hash:
+        check_instance_secret(replaced, hello.instance_secret)
+    elif replaced.session is not None or now_ms < replaced.stopped_at_ms:
+        raise InstanceInUse(
+            f"instance_id: {hello.instance_id!r} belongs to a member that may still be consuming: "
+            "try again"
+        )

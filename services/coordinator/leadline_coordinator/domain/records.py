@@ -40,6 +40,17 @@ class MemberSubscription:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberCredentials:
+    """SHA-256 of the secrets of a member and of its instance, in hex; "" where there is none.
+
+    Nobody can prove to be a member without a hash, which an earlier release recorded.
+    """
+
+    secret_hash: str = ""
+    instance_hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class CommittedOffset:
     """The offset of the next record to read; `time_ms` is when it was committed, in Unix ms.
 
@@ -76,6 +87,8 @@ class GroupRecord:
     members: Mapping[str, MemberSubscription] = field(default_factory=dict)
     owners: Mapping[TopicPartition, str] = field(default_factory=dict)
     empty_since_ms: int | None = None
+    credentials: Mapping[str, MemberCredentials] = field(default_factory=dict)
+    """Of each member; one that is not listed has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ _MAX_TOPICS_CHARACTERS: Final = 100_000
 """Of all names together: a member has to fit into a znode, with room to spare."""
 _MAX_THREADS: Final = 1_000
 _MAX_NAME: Final = 255
+_MIN_SECRET: Final = 16
 _MAX_PATTERN: Final = 1_000
 _MAX_PROGRAM: Final = 2_000
 """Instructions; a match then takes less than 0.1 ms, even if little of it fits the memory."""
@@ -65,6 +66,8 @@ def subscription_of(hello: Hello) -> MemberSubscription:
     _check_threads(hello)
     if hello.instance_id is not None and not 0 < len(hello.instance_id) <= _MAX_NAME:
         raise InvalidSubscription(f"instance_id: must have 1 to {_MAX_NAME} characters")
+    if hello.instance_secret is not None:
+        _check_instance_secret(hello)
     if len(hello.client_id) > _MAX_NAME:
         raise InvalidSubscription(f"client_id: must have at most {_MAX_NAME} characters")
     return MemberSubscription(
@@ -75,6 +78,15 @@ def subscription_of(hello: Hello) -> MemberSubscription:
         threads=hello.threads,
         topic_threads=tuple(sorted(hello.topic_threads)),
     )
+
+
+def _check_instance_secret(hello: Hello) -> None:
+    if hello.instance_id is None:
+        raise InvalidSubscription("instance_secret: requires instance_id")
+    if not _MIN_SECRET <= len(hello.instance_secret or "") <= _MAX_NAME:
+        raise InvalidSubscription(
+            f"instance_secret: must have {_MIN_SECRET} to {_MAX_NAME} characters"
+        )
 
 
 def _check_threads(hello: Hello) -> None:
@@ -95,6 +107,7 @@ def _check_texts(hello: Hello) -> None:
     texts = {
         "client_id": (hello.client_id,),
         "instance_id": (hello.instance_id or "",),
+        "instance_secret": (hello.instance_secret or "",),
         "pattern": (hello.pattern or "",),
         "topics": hello.topics or (),
     }

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
+from leadline_client.errors import WrongMemberSecret
 from leadline_common.clock import Clock
 from leadline_common.leader_election import LeadershipTerm
 from leadline_common.metrics import Metrics
 from leadline_common.refusals import RefusalSampler
 from leadline_common.settings import CoordinatorSettings
 from leadline_coordinator.runtime.ports import BrokerClient, CoordinatorStore
+
+_SECRET_BYTES: Final = 32
 
 
 class CoordinatorMetrics(Metrics):
@@ -35,6 +40,11 @@ class CoordinatorMetrics(Metrics):
         self.evictions = self.counter(
             "coordinator_evictions", "Members removed from their group, by reason.", ("reason",)
         )
+        self.refused_secrets = self.counter(
+            "coordinator_refused_member_secrets",
+            "Requests in a member's name without its secret, by request.",
+            ("request",),
+        )
         self.commits = self.counter(
             "coordinator_committed_offsets", "Offsets committed, by outcome.", ("outcome",)
         )
@@ -49,6 +59,15 @@ class CoordinatorMetrics(Metrics):
             "Records that a group has not committed yet, over all of its partitions.",
             ("group",),
         )
+
+    @contextlib.contextmanager
+    def refused_secrets_counted(self, request: str) -> Iterator[None]:
+        """Count a refusal of a member's secret in the block; `request` is the label."""
+        try:
+            yield
+        except WrongMemberSecret:
+            self.refused_secrets.labels(request).inc()
+            raise
 
     def forget(self, group: str) -> None:
         """Remove a group's gauges."""
@@ -69,3 +88,5 @@ class CoordinatorContext:
     metrics: CoordinatorMetrics
     new_id: Callable[[], str]
     refusals: RefusalSampler = field(default_factory=RefusalSampler)
+    new_secret: Callable[[], str] = lambda: secrets.token_urlsafe(_SECRET_BYTES)
+    """Returns the secret of a new member, which nobody can guess."""

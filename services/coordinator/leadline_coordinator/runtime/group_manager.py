@@ -112,7 +112,14 @@ class GroupManager:
         self.check_exists()
         self._channels[channel.number] = channel
         try:
-            self.members.on_hello(hello, channel.number, self._new_member_id(hello), self._now())
+            with self._context.metrics.refused_secrets_counted("hello"):
+                self.members.on_hello(
+                    hello,
+                    channel.number,
+                    self._new_member_id(hello),
+                    self._now(),
+                    new_secret=self._context.new_secret(),
+                )
         except Exception:
             del self._channels[channel.number]
             raise

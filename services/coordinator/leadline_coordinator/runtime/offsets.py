@@ -88,7 +88,8 @@ class GroupOffsets:
         """Commit offsets; return the outcome of each.
 
         Raises:
-            UnknownMember, StaleGeneration, GroupNotEmpty: the caller may not commit.
+            UnknownMember, WrongMemberSecret, StaleGeneration: the caller may not commit.
+            GroupNotEmpty: the caller names no member, and the group has some.
             RebalanceInProgress: the group is being deleted.
             OutcomeUnknown: the connection to ZooKeeper was lost.
 
@@ -265,7 +266,10 @@ class GroupOffsets:
             return None
         manager = self._coordinator.manager(group)
         manager.check_exists()
-        return committing_member(manager.group, by.member, by.generation, by.coordinator_epoch)
+        with self._context.metrics.refused_secrets_counted("commit"):
+            return committing_member(
+                manager.group, by.member, by.generation, by.coordinator_epoch, by.secret
+            )
 
     def _committed(self, group: str, *, is_new: bool) -> Mapping[TopicPartition, CommittedOffset]:
         """Return the offsets of a group without members; none if it does not exist yet."""

@@ -180,15 +180,17 @@ class CoordinatorService:
             found |= {TopicPartition(topic, number) for number in range(counts[topic])}
         return found
 
-    def leave(self, group: str, member: str) -> None:
+    def leave(self, group: str, member: str, secret: str | None) -> None:
         """Remove a member that has stopped and leaves.
 
         Raises:
             UnknownGroup, UnknownMember: there is no such member.
+            WrongMemberSecret: the caller is not the member.
 
         """
         manager = self.manager(group)
-        manager.members.on_leave(member)
+        with self._active().context.metrics.refused_secrets_counted("leave"):
+            manager.members.on_leave(member, secret)
         manager.apply_effects()
 
     async def evict(self, group: str, member: str) -> None:
