@@ -18,6 +18,7 @@ from leadline_client.commit_tracker import CommitTracker
 from leadline_client.consumer_settings import ConsumerSettings, Notice, OffsetReset
 from leadline_client.errors import (
     CoordinatorNotAvailable,
+    LeaderNotAvailable,
     LeadlineError,
     LogTruncated,
     OffsetOutOfRange,
@@ -38,6 +39,13 @@ from leadline_client.wire import LogPosition, TopicPartition
 logger = logging.getLogger(__name__)
 
 _RETRY_PAUSE_S: Final = 0.2
+_RETRIED: Final = (
+    StaleGeneration,
+    RebalanceInProgress,
+    CoordinatorNotAvailable,
+    LeaderNotAvailable,
+)
+"""What refuses a commit only for now: a rebalance, or an election."""
 
 
 class ConsumerCoordinator:
@@ -200,7 +208,7 @@ class ConsumerCoordinator:
                 left_s = deadline_s - self._clock()
                 try:
                     await self._commit_once(offsets, left_s)
-                except (StaleGeneration, RebalanceInProgress, CoordinatorNotAvailable):
+                except _RETRIED:
                     if not await self._may_retry(left_s):
                         raise
                 else:

@@ -28,7 +28,7 @@ class OffsetToCommit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topic: Name
     partition: Number
     offset: Offset
-    leader_epoch: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    leader_epoch: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
     metadata: Annotated[str, msgspec.Meta(max_length=4_096)] = ""
 
 

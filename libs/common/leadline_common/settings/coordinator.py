@@ -63,6 +63,12 @@ class CoordinatorSettings(ServiceSettings):
         "commits that arrive meanwhile are written together.",
         ge=0,
     )
+    offsets_commit_timeout_ms: int = setting(
+        5_000,
+        "How long a commit beyond the known end of a log waits for the leader to tell its end. "
+        "After that it is refused, and may be retried.",
+        ge=1,
+    )
     offsets_retention_ms: int = setting(
         7 * 24 * _HOUR_MS,
         "How long the committed offsets of an empty group are kept; -1 keeps them forever.",

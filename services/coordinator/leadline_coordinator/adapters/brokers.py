@@ -16,6 +16,8 @@ from leadline_common.rpc import JSON
 from leadline_coordinator.domain.records import Ends
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=10, sock_connect=2)
+_QUICK: Final = aiohttp.ClientTimeout(total=1, sock_connect=1)
+"""For what a commit waits for."""
 _MAX_NAMED: Final = 6_000
 """Characters of topic names in a query: servers limit URLs. Beyond it, all topics are read."""
 _FAILURES: Final = (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError, KeyError)
@@ -23,6 +25,10 @@ _FAILURES: Final = (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeEr
 
 class HttpBrokerClient:
     """See `runtime.ports.BrokerClient`. Connections are reused."""
+
+    def __init__(self) -> None:
+        self._leaders: dict[TopicPartition, str] = {}
+        """The leaders that last told where a log ends."""
 
     @cached_property
     def _session(self) -> aiohttp.ClientSession:
@@ -50,36 +56,97 @@ class HttpBrokerClient:
         )
         return {led: ends for answer in answers for led, ends in answer.items()}
 
+    async def log_ends(
+        self, brokers: Sequence[str], topic_partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Ask the leaders that answered last, and look for those of the other partitions."""
+        led: dict[str, list[TopicPartition]] = {}
+        for one in topic_partitions:
+            if one in self._leaders:
+                led.setdefault(self._leaders[one], []).append(one)
+        found = await self._ask_ends(led)
+        lost = set(topic_partitions) - found.keys()
+        if lost:
+            for one in lost:
+                self._leaders.pop(one, None)
+            found |= await self._find_ends(brokers, lost)
+        return found
+
+    async def _find_ends(
+        self, brokers: Sequence[str], topic_partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Ask the leaders that the metadata names, and remember those that answer."""
+        topics = {one.topic for one in topic_partitions}
+        metadata = await self._metadata(brokers, topics, _QUICK)
+        led: dict[str, list[TopicPartition]] = {}
+        for one, url in () if metadata is None else _leaders(metadata):
+            if one in topic_partitions:
+                led.setdefault(url, []).append(one)
+        found = await self._ask_ends(led)
+        self._leaders |= {one: url for url, many in led.items() for one in many if one in found}
+        return found
+
+    async def _ask_ends(
+        self, led: Mapping[str, Sequence[TopicPartition]]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        asking = (self._rows(url, many, None, _QUICK) for url, many in led.items())
+        answers = await asyncio.gather(*asking)
+        return {
+            TopicPartition(row["topic"], row["partition"]): (
+                row["offsets"]["log_end_offset"],
+                row["offsets"]["leader_epoch"],
+            )
+            for rows in answers
+            for row in rows
+        }
+
     async def close(self) -> None:
         """Close all connections."""
         await self._session.close()
 
-    async def _metadata(self, brokers: Sequence[str], topics: Collection[str]) -> Metadata | None:
+    async def _metadata(
+        self,
+        brokers: Sequence[str],
+        topics: Collection[str],
+        limits: aiohttp.ClientTimeout = _TIMEOUT,
+    ) -> Metadata | None:
         names = ",".join(sorted(topics))
         params = {"topics": names} if len(names) <= _MAX_NAMED else {}
         for url in brokers:
             with suppress(*_FAILURES):
                 return Metadata.from_json(
-                    await self._send("GET", f"{url}/v1/metadata", params=params)
+                    await self._send("GET", f"{url}/v1/metadata", limits, params=params)
                 )
         return None
 
     async def _ask(
         self, url: str, led: Sequence[TopicPartition], timestamp: int | None
     ) -> dict[TopicPartition, Ends]:
+        return dict(_ends(row) for row in await self._rows(url, led, timestamp, _TIMEOUT))
+
+    async def _rows(
+        self,
+        url: str,
+        led: Sequence[TopicPartition],
+        timestamp: int | None,
+        limits: aiohttp.ClientTimeout,
+    ) -> list[Any]:
+        """Ask a leader; return the rows of the partitions that it answers for."""
         rows: list[dict[str, Any]] = [
             {"topic": topic, "partition": number, "timestamp": timestamp} for topic, number in led
         ]
         body = msgspec.json.encode({"partitions": rows})
         try:
-            answer = await self._send("POST", f"{url}/v1/offsets", data=body)
-            return dict(_ends(row) for row in answer["partitions"] if row["error_code"] == 0)
+            answer = await self._send("POST", f"{url}/v1/offsets", limits, data=body)
+            return [row for row in answer["partitions"] if row["error_code"] == 0]
         except _FAILURES:
-            return {}
+            return []
 
-    async def _send(self, method: str, url: str, **content: Any) -> Any:
+    async def _send(
+        self, method: str, url: str, limits: aiohttp.ClientTimeout, **content: Any
+    ) -> Any:
         """Send a request, and decode its answer."""
-        async with self._session.request(method, url, timeout=_TIMEOUT, **content) as answer:
+        async with self._session.request(method, url, timeout=limits, **content) as answer:
             answer.raise_for_status()
             return msgspec.json.decode(await answer.read())
 

@@ -40,6 +40,7 @@ from leadline_coordinator.runtime.audit import OPERATOR
 from leadline_coordinator.runtime.committer import OffsetCommitter, WriteOutcome
 from leadline_coordinator.runtime.context import CoordinatorContext
 from leadline_coordinator.runtime.group_manager import Channel, GroupManager
+from leadline_coordinator.runtime.log_ends import LogEnds
 from leadline_coordinator.runtime.topics import TopicListeners
 
 logger = structlog.get_logger(__name__)
@@ -62,6 +63,7 @@ class Coordinator:
         self.rebalance_request_queue: asyncio.Queue[str] = asyncio.Queue()
         self.subscription_index = TopicSubscriptionIndex()
         self.topics = TopicListeners(context, self.on_topic_change, self._subscribed)
+        self.log_ends = LogEnds(context)
         self._limits = group_limits(context.settings)
         self._handlers: set[asyncio.Task[None]] = set()
         self._failing: set[str] = set()
@@ -167,6 +169,7 @@ class Coordinator:
         if not self._term_ended.cancel():
             self._term_ended.exception()
         self._settled.set()  # whoever waits sees that the term has ended
+        await self.log_ends.close()
         for manager in self.groups.values():
             manager.close()
             self.context.metrics.forget(manager.group.name)  # the next coordinator shows it now
@@ -304,6 +307,8 @@ class Coordinator:
             left = gone.get(one.topic, one.partition + 1)
             return one.partition >= left or self._is_outdated(one, committed)
 
+        for topic in gone:
+            self.log_ends.forget(topic)
         for each in self.groups.values():
             each.committer.drop(is_invalid)
         index = self.subscription_index

@@ -22,6 +22,7 @@ from leadline_coordinator.domain.commits import (
     existing_topic,
     is_superseded,
 )
+from leadline_coordinator.domain.log_ends import LogPoint, later
 from leadline_coordinator.domain.members import GroupMember
 from leadline_coordinator.domain.records import CommittedOffset, Ends, TopicState
 from leadline_coordinator.runtime.audit import (
@@ -94,6 +95,8 @@ class GroupOffsets:
             OutcomeUnknown: the connection to ZooKeeper was lost.
 
         """
+        self._member(group, request)  # for a stranger no leader is asked
+        beyond = await self._coordinator.log_ends.refusals(self._points(request))
         member = self._member(group, request)
         outcomes: list[CommitOutcome] = []
         accepted: dict[TopicPartition, CommittedOffset] = {}
@@ -101,6 +104,8 @@ class GroupOffsets:
             topic_partition = TopicPartition(new.topic, new.partition)
             try:
                 committed = self._acceptable(new, member, request.topic_ids.get(new.topic))
+                if topic_partition in beyond:
+                    raise beyond[topic_partition]
             except LeadlineError as refusal:
                 self._context.metrics.commits.labels("refused").inc()
                 outcomes.append(CommitOutcome(refusal))
@@ -112,6 +117,17 @@ class GroupOffsets:
         if accepted:
             await (await self._manager_for_writing(group, member)).committer.commit(accepted)
         return outcomes
+
+    def _points(self, request: CommitRequest) -> dict[TopicPartition, LogPoint]:
+        """Return the furthest point that a request commits in each existing log."""
+        topics = self._coordinator.topics.topics
+        points: dict[TopicPartition, LogPoint] = {}
+        for new in request.offsets:
+            topic, one = topics.get(new.topic), TopicPartition(new.topic, new.partition)
+            if topic is not None and new.partition < topic.partitions:
+                epoch = -1 if new.leader_epoch is None else new.leader_epoch
+                points[one] = later(points.get(one), LogPoint(topic.topic_id, new.offset, epoch))
+        return points
 
     def _acceptable(
         self, new: OffsetToCommit, member: GroupMember | None, topic_id: str | None

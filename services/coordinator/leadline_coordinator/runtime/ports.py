@@ -92,5 +92,13 @@ class BrokerClient(Protocol):
         `brokers` are the URLs of live brokers. `timestamp`, in Unix ms, is looked up as well.
         """
 
+    async def log_ends(
+        self, brokers: Sequence[str], topic_partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Ask the leaders for log end offset and leader epoch; leave out who does not answer.
+
+        `brokers` are the URLs of live brokers. It takes at most about two seconds.
+        """
+
     async def close(self) -> None:
         """Close all connections."""
