@@ -215,6 +215,7 @@ FROM_COORDINATOR: Final = (Welcome, Ping, Stop, Start, Error)
 _KINDS: Final[dict[str, type[Frame]]] = {
     kind.type: kind for kind in (*FROM_CONSUMER, *FROM_COORDINATOR)
 }
+_MAX_SHOWN: Final = 100
 _encode_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -252,7 +253,7 @@ def decode(text: str | bytes) -> Frame:
         raise InvalidRequest("the frame is not a JSON object")
     kind = members.get("type")
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise InvalidRequest(f"type: {kind!r} is not a frame of this channel")
+        raise InvalidRequest(f"type: {_shown(kind)} is not a frame of this channel")
     known: dict[str, Any] = {}
     for name, read in _READERS[kind].items():
         if name in members:
@@ -260,6 +261,8 @@ def decode(text: str | bytes) -> Frame:
                 known[name] = read(members[name])
             except (TypeError, ValueError) as problem:
                 raise InvalidRequest(f"{name}: {problem}") from None
+            except RecursionError:
+                raise InvalidRequest(f"{name}: it is nested too deeply") from None
     try:
         return _KINDS[kind](**known)
     except TypeError:
@@ -292,7 +295,7 @@ def _optional(inner: Callable[[Any], Any], value: Any) -> Any:
 
 def _one_of(options: tuple[str, ...], value: Any) -> Any:
     if value not in options:
-        raise ValueError(f"{value!r} is not one of {', '.join(options)}")
+        raise ValueError(f"{_shown(value)} is not one of {', '.join(options)}")
     return value
 
 
@@ -308,8 +311,14 @@ def _row_of(readers: tuple[Callable[[Any], Any], ...], value: Any) -> Any:
 
 def _plain(kind: type[Any], value: Any) -> Any:
     if type(value) is not kind:  # Not isinstance: in JSON, true is not an integer.
-        raise TypeError(f"{value!r} is not of type {kind.__name__}")
+        raise TypeError(f"{_shown(value)} is not of type {kind.__name__}")
     return value
+
+
+def _shown(value: Any) -> str:
+    """Return a value as a message shows it: a stranger may send any, of any size."""
+    shown = repr(value)
+    return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}…"
 
 
 _READERS: Final[dict[str, dict[str, Callable[[Any], Any]]]] = {

@@ -102,6 +102,12 @@ class InstanceInUse(Refused):
     retriable = True
 
 
+class TooManyGroups(Refused):
+    """There are as many groups as group.max.count allows: delete those that nobody uses."""
+
+    code = 40978
+
+
 class NotCoordinator(Refused):
     """This process is not the active coordinator; any broker names the active one."""
 
@@ -113,6 +119,13 @@ class CoordinatorNotAvailable(Refused):
     """No coordinator is active, or it cannot be reached, or it is still loading its state."""
 
     code = 50360
+    retriable = True
+
+
+class TooManyChannels(Refused):
+    """The coordinator has as many channels as group.max.channels and …per.address allow."""
+
+    code = 50362
     retriable = True
 
 

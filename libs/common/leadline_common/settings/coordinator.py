@@ -49,6 +49,22 @@ class CoordinatorSettings(ServiceSettings):
         ge=0,
     )
     group_max_size: int = setting(5_000, "Most consumers in one group.", ge=1)
+    group_max_count: int = setting(10_000, "Most consumer groups, with or without members.", ge=1)
+    group_max_channels: int = setting(
+        20_000, "Most channels of consumers that one coordinator keeps open.", ge=1
+    )
+    group_max_channels_per_address: int = setting(
+        5_000, "Most channels of consumers from one network address.", ge=1
+    )
+    group_max_frames_per_s: int = setting(
+        100,
+        "Most frames that a consumer sends in a second. It only answers, so it needs few; a "
+        "channel with more is closed.",
+        ge=10,
+    )
+    group_hello_timeout_ms: int = setting(
+        10_000, "How long a new channel may stay without its first frame.", ge=100
+    )
     max_rebalance_retries: int = setting(
         4,
         "How often a Start is repeated to consumers that do not answer it before they are evicted.",

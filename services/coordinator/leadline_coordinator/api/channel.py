@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from typing import Final
 
 from starlette.routing import WebSocketRoute
@@ -12,6 +13,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from leadline_client.channel import (
     CHANNEL_PATH,
     Error,
+    Frame,
     Hello,
     Pong,
     Started,
@@ -23,7 +25,8 @@ from leadline_client.errors import InvalidRequest, LeadlineError
 from leadline_coordinator.runtime.group_manager import Channel
 from leadline_coordinator.runtime.service import CoordinatorService
 
-HELLO_WITHIN_S: Final = 10.0
+_SEND_WITHIN_S: Final = 10.0
+"""How long a consumer may leave a frame unread before its channel is closed."""
 _NORMAL: Final = 1000
 _POLICY: Final = 1008
 
@@ -34,52 +37,79 @@ def channel_route(coordinator: CoordinatorService) -> WebSocketRoute:
     async def serve(socket: WebSocket) -> None:
         await socket.accept()
         try:
-            await _serve(coordinator, socket)
+            with _counted(coordinator, socket):
+                await _serve(coordinator, socket)
         except LeadlineError as error:
             await _refuse(socket, error)
-        except (WebSocketDisconnect, TimeoutError):
+        except WebSocketDisconnect:
             return
 
     return WebSocketRoute(CHANNEL_PATH, serve, name="channel")
 
 
+@contextlib.contextmanager
+def _counted(coordinator: CoordinatorService, socket: WebSocket) -> Iterator[None]:
+    address = socket.client.host if socket.client is not None else ""
+    coordinator.channels.open(address)
+    try:
+        yield
+    finally:
+        coordinator.channels.close(address)
+
+
+async def _first(coordinator: CoordinatorService, socket: WebSocket) -> Frame:
+    try:
+        async with asyncio.timeout(coordinator.hello_timeout_s):
+            return decode(await _text(socket))
+    except TimeoutError:
+        raise InvalidRequest("hello: it did not come within group.hello.timeout.ms") from None
+
+
 async def _serve(coordinator: CoordinatorService, socket: WebSocket) -> None:
     connection = coordinator.new_connection()
-    async with asyncio.timeout(HELLO_WITHIN_S):
-        hello = decode(await _text(socket))
+    hello = await _first(coordinator, socket)
     if not isinstance(hello, Hello):
         raise InvalidRequest(f"type: the first frame must be hello, not {hello.type}")
     channel = coordinator.open_channel(socket.path_params["group"], hello, connection)
+    reading = asyncio.create_task(_read(coordinator, socket, channel), name="channel-reader")
     writing = asyncio.create_task(_write(socket, channel), name="channel-writer")
     try:
-        await _read(coordinator, socket, channel)
+        # The writer ends first if it is told to close, or if the consumer does not read.
+        await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
+        if reading.done():
+            reading.result()
     finally:
         coordinator.on_closed(channel)
         channel.end()
-        writing.cancel()
-        await asyncio.gather(writing, return_exceptions=True)
+        for task in (reading, writing):
+            task.cancel()
+        await asyncio.gather(reading, writing, return_exceptions=True)
 
 
 async def _read(coordinator: CoordinatorService, socket: WebSocket, channel: Channel) -> None:
     """Apply answers until the connection ends.
 
     Raises:
-        InvalidRequest: a frame is not an answer; the error is sent, and the channel closed.
+        InvalidRequest: a frame is not an answer, or one too many; the error is sent, and the
+            channel closed.
         WebSocketDisconnect: the connection has ended.
 
     """
+    rate = coordinator.new_frame_rate()
     while True:
         frame = decode(await _text(socket))
+        rate.on_frame(coordinator.monotonic_ms())
         if not isinstance(frame, Pong | Stopped | Started):
             raise InvalidRequest(f"type: a consumer must not send {frame.type}")
         coordinator.on_answer(frame, channel)
 
 
 async def _write(socket: WebSocket, channel: Channel) -> None:
-    """Send what is queued, then close the connection."""
-    with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+    """Send what is queued, then close the connection; give up on a consumer that reads nothing."""
+    with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
         while (message := await channel.outgoing.get()) is not None:
-            await socket.send_text(message)
+            async with asyncio.timeout(_SEND_WITHIN_S):
+                await socket.send_text(message)
         await socket.close(_NORMAL)
 
 

@@ -23,6 +23,7 @@ from leadline_client.errors import (
     NotCoordinator,
     RebalanceInProgress,
     StoreOutcomeUnknown,
+    TooManyGroups,
     UnknownGroup,
 )
 from leadline_client.wire import TopicPartition
@@ -193,10 +194,12 @@ class Coordinator:
 
         Raises:
             InvalidRequest: no group can have this name.
+            TooManyGroups: there are as many as allowed.
 
         """
         if name not in self.groups:
             check_group_name(name)
+            self._check_count()
             self.on_group_change(name)
         return self.groups[name]
 
@@ -343,6 +346,13 @@ class Coordinator:
         finally:
             self.groups_being_rebalanced.discard(name)
             self._settled.set()
+
+    def _check_count(self) -> None:
+        if len(self.groups) >= self.context.settings.group_max_count:
+            raise TooManyGroups(
+                f"there are {len(self.groups)} groups, the most that group.max.count allows: "
+                "delete those that nobody uses"
+            )
 
     def _restore(self, stored: StoredGroup) -> None:
         record = stored.record

@@ -58,6 +58,10 @@ class CoordinatorElector:
         self.election: LeaderElection[CoordinatorStore] = LeaderElection(self)
         self._dependencies = dependencies
 
+    def monotonic_ms(self) -> int:
+        """Return the time of this process, in monotonic ms."""
+        return self._dependencies.clock.monotonic_ms()
+
     # -- what the election asks for --------------------------------------------
 
     async def open_session(self) -> CoordinatorStore:

@@ -17,6 +17,7 @@ from leadline_client.errors import (
 from leadline_client.wire import TopicPartition
 from leadline_common.leader_election import Leader
 from leadline_common.zk.errors import ZkError
+from leadline_coordinator.domain.channel_limits import ChannelCount, FrameRate
 from leadline_coordinator.runtime.audit import group_entry, refusals_audited, write_audit
 from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.elector import CoordinatorElector
@@ -34,6 +35,13 @@ class CoordinatorService:
         # Numbers are unique over all terms, so that a channel of an earlier term that ends
         # is not taken for one of this term.
         self._connections = itertools.count(1)
+        settings = elector.settings
+        self.channels = ChannelCount(
+            settings.group_max_channels, settings.group_max_channels_per_address
+        )
+        elector.metrics.gauge_from(
+            "coordinator_channels", "Open channels of consumers.", lambda: self.channels.total
+        )
 
     # -- this process ----------------------------------------------------------
 
@@ -96,6 +104,20 @@ class CoordinatorService:
             yield _LOADING
 
     # -- channels --------------------------------------------------------------
+
+    @property
+    def hello_timeout_s(self) -> float:
+        """How long a new channel may stay without its first frame."""
+        return self._elector.settings.group_hello_timeout_ms / 1000
+
+    def new_frame_rate(self) -> FrameRate:
+        """Return the count of the frames of a new channel."""
+        most = self._elector.settings.group_max_frames_per_s
+        return FrameRate(most, self._elector.monotonic_ms())
+
+    def monotonic_ms(self) -> int:
+        """Return the time of this process."""
+        return self._elector.monotonic_ms()
 
     def new_connection(self) -> int:
         """Return the number of a new connection; a delayed Hello is recognized by it."""
