@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeVar
 
 from hypothesis import given, settings
@@ -122,6 +123,22 @@ def test_a_member_consumes_from_its_start_on_from_the_offsets_that_came_with_it(
     assert [type(one) for one in answers(effects)] == [Started]
     assert member.may_consume(0.2)
     assert (member.member, member.owned) == ("m", frozenset({A, B}))
+
+
+def test_a_member_says_its_secret_until_it_is_no_member_any_more() -> None:
+    member = MembershipManager(ConsumerSubscription(topics=("t",)))
+    assert member.hello(0.0).secret is None
+    member.on_frame(replace(welcome(), secret=str(1)), 0.0)
+    member.on_closed()
+    assert (member.hello(1.0).member, member.hello(1.0).secret) == ("m", "1")
+    member.on_frame(welcome(epoch=2), 1.0)
+    kept = member.hello(2.0).secret
+    assert kept == str(1), "a Welcome to a member that is back has none"
+
+    member.on_frame(replace(welcome("n", epoch=3), secret=str(2)), 2.0)
+    assert (member.hello(3.0).member, member.hello(3.0).secret) == ("n", "2")
+    member.end()
+    assert member.hello(4.0).secret is None
 
 
 def test_the_lease_counts_from_the_answer_that_was_acknowledged_not_from_the_last_one() -> None:

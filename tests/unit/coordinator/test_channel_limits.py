@@ -58,6 +58,14 @@ def test_any_message_makes_a_frame_or_an_invalid_request(text: str | bytes) -> N
     decoded(text)
 
 
+def test_at_no_depth_of_nesting_does_anything_but_an_invalid_request_come() -> None:
+    """Just below the depth that the JSON reader refuses, showing the value may fail, too."""
+    for depth in range(1, 1_200):
+        nested = "[" * depth + "]" * depth
+        decoded(f'{{"type":"hello","assignor":{nested}}}')
+        decoded(f'{{"type":"hello","owned":[["t",[{nested}]]]}}')
+
+
 def test_channels_are_counted_in_total_and_by_address() -> None:
     count = ChannelCount(most=3, most_per_address=2)
     count.open("a")
