@@ -47,6 +47,12 @@ def elected(controller: RunningController) -> ActiveController:
     return found
 
 
+async def ask(term: ActiveController, request: ControllerRequest[Any]) -> None:
+    """Have a request handled, and fail if nobody answers it."""
+    async with asyncio.timeout(30):
+        await term.queue.submit(request, "cause")
+
+
 async def recorded(controller: RunningController, **params: Any) -> list[dict[str, Any]]:
     answer = await controller.http.get("/v1/audit", params={"order": "oldest"} | params)
     assert answer.status_code == 200, answer.text
@@ -62,7 +68,7 @@ async def test_a_refusal_of_unencodable_text_is_recorded_and_ends_no_term(
     term = elected(controller)
     for _ in range(3):
         with pytest.raises(Refused):
-            await term.queue.submit(request_, "cause")
+            await ask(term, request_)
     assert elected(controller) is term
     entries = await recorded(controller, outcome="refused")
     assert [entry["resource"]["topic"] for entry in entries] == ["\\ud800x"] * 3
@@ -107,7 +113,7 @@ async def test_a_fault_of_one_handler_fails_its_request_only(rig: Rig, fault: Ex
 
     term._executor.handlers = {**term._executor.handlers, DeleteTopic: fail}
     with pytest.raises(InternalError, match="changed nothing"):
-        await term.queue.submit(DeleteTopic("orders"), "cause")
+        await ask(term, DeleteTopic("orders"))
     assert term.context.metrics.event_faults.labels("DeleteTopic")._value.get() == 1
     await create(controller, "orders")
     assert elected(controller) is term
@@ -131,7 +137,7 @@ async def test_after_a_fault_behind_a_write_everything_is_read_again(rig: Rig) -
 
     reconciler.check_leadership = checked  # type: ignore[method-assign]  # the first step of it
     with pytest.raises(StoreOutcomeUnknown):
-        await term.queue.submit(DeleteTopic("orders"), "cause")
+        await ask(term, DeleteTopic("orders"))
     async with asyncio.timeout(10):
         await read_again.wait()
     assert elected(controller) is term
@@ -158,7 +164,7 @@ async def test_a_flood_of_refusals_is_counted_instead_of_written(rig: Rig) -> No
     writes = term._writer.sent
     for _ in range(100):
         with pytest.raises(LeadlineError):
-            await term.queue.submit(CreateTopic(NewTopic("orders"), dry_run=False), "cause")
+            await ask(term, CreateTopic(NewTopic("orders"), dry_run=False))
     assert term._writer.sent == writes + FULL_PER_KEY
     term.queue.trigger(RefusalsCounted)
     await until(lambda: term._writer.sent == writes + FULL_PER_KEY + 1, "the rest is recorded")
