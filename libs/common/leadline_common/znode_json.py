@@ -25,7 +25,8 @@ VALUE_VERSION: Final = 1
 """The `version` of every value."""
 
 _MAX_DIGITS: Final = 10
-_INT64: Final = 2**63
+MAX_TIME: Final = 2**63 - 1
+"""The latest time, in Unix ms."""
 _Value = TypeVar("_Value")
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
@@ -34,8 +35,7 @@ def decode_json(data: bytes, kind: type[_Value] | Any = Any) -> Any:
     """Decode a value, of the type `kind`.
 
     Raises:
-        msgspec.MsgspecError: it is no JSON, of another type, nested too deep, or has numbers of
-            more than 64 bits.
+        msgspec.MsgspecError: it is no JSON, of another type, or nested too deep.
 
     """
     try:
@@ -52,7 +52,7 @@ def check_plain(value: Any, depth: int = MAX_DEPTH) -> None:
     """Check that a decoded value can be encoded again.
 
     Raises:
-        msgspec.ValidationError: it is nested too deep, or has too large a number.
+        msgspec.ValidationError: it is nested too deep.
 
     """
     if isinstance(value, dict | list):
@@ -60,8 +60,6 @@ def check_plain(value: Any, depth: int = MAX_DEPTH) -> None:
             raise msgspec.ValidationError(f"nested deeper than {MAX_DEPTH} levels")
         for item in value.values() if isinstance(value, dict) else value:
             check_plain(item, depth - 1)
-    elif isinstance(value, int) and not -_INT64 <= value < _INT64:
-        raise msgspec.ValidationError("a number has more than 64 bits")
 
 
 def check_range(what: str, numbers: Iterable[int], least: int, most: int = MAX_NUMBER) -> None:

@@ -16,6 +16,7 @@ from leadline_common.plain_json import encodable
 from leadline_common.znode_json import (
     MAX_EPOCH,
     MAX_NODE_PARTITION,
+    MAX_TIME,
     VALUE_VERSION,
     check_partitions,
     check_range,
@@ -387,6 +388,7 @@ def encode_audit(entry: AuditEntry) -> bytes:
 def decode_audit(data: bytes) -> AuditEntry:
     """Decode an audit entry; raises msgspec.MsgspecError if it is no entry."""
     entry: AuditEntry = decode_json(data, AuditEntry)
+    check_range("time", (entry.time,), 0, MAX_TIME)
     for change in entry.changes:
         check_range("partition", (change.partition,), 0, MAX_NODE_PARTITION)
         check_range("version", (change.state_version,), -1)

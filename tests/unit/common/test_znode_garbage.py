@@ -110,9 +110,8 @@ def test_unknown_fields_are_kept_unless_they_could_not_be_written_again() -> Non
     deep: Any = 1
     for _ in range(40):
         deep = [deep]
-    for value in (deep, 2**63):
-        with pytest.raises(msgspec.ValidationError):
-            znodes.decode_state(state(later=value))
+    with pytest.raises(msgspec.ValidationError):
+        znodes.decode_state(state(later=deep))
 
 
 @given(st.text() | st.integers().map(str))
