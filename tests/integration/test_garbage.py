@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 import structlog
 
 from leadline_common import znodes
 from leadline_common.unreadable import UNREADABLE
-from leadline_common.zk.errors import NodeExists
+from leadline_common.zk.errors import NodeExists, NoNode
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_controller.runtime.engine.events import Reconcile
@@ -75,11 +76,15 @@ def quiet() -> Iterator[None]:
 
 
 async def write(session: ZkSession, path: str, data: bytes) -> None:
-    """Create a node, or replace its value."""
-    try:
-        await session.create(path, data)
-    except NodeExists:
-        await session.set(path, data, ANY_VERSION)
+    """Create a node or replace its value; the controller may delete it or its parent."""
+    while True:
+        await session.ensure_path(path.rpartition("/")[0])
+        with suppress(NoNode):
+            try:
+                await session.create(path, data)
+            except NodeExists:
+                await session.set(path, data, ANY_VERSION)
+            return
 
 
 async def handles_requests(controller: RunningController, topic: str) -> None:
@@ -111,9 +116,7 @@ async def test_garbage_in_every_node_ends_no_term_and_hinders_none(
     assert "nodes in ZooKeeper cannot be read" in summary
     for path in NODES:
         if await zk_session.exists(path) is None:  # what was an order has been refused
-            parent = path.rpartition("/")[0]
-            if await zk_session.exists(parent) is not None:
-                await write(zk_session, path, GARBAGE[kind])
+            await write(zk_session, path, GARBAGE[kind])
     await controller.retire()
     controller.resume()
     await until(lambda: controller.is_active, "the next term begins")
