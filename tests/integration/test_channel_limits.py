@@ -34,7 +34,7 @@ from tests.support.services.zookeeper import until
 LIMITS = {
     "group_max_count": 2,
     "group_max_channels": 4,
-    "group_max_channels_per_address": 3,
+    "group_address_max_channels": 3,
     "group_max_frames_per_s": 20,
     "group_hello_timeout_ms": 300,
     "offsets_commit_timeout_ms": 300,

@@ -123,7 +123,7 @@ class CoordinatorNotAvailable(Refused):
 
 
 class TooManyChannels(Refused):
-    """The coordinator has as many channels as group.max.channels and …per.address allow."""
+    """There are as many channels as group.max.channels or group.address.max.channels allow."""
 
     code = 50362
     retriable = True

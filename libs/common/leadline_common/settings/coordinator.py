@@ -53,7 +53,7 @@ class CoordinatorSettings(ServiceSettings):
     group_max_channels: int = setting(
         20_000, "Most channels of consumers that one coordinator keeps open.", ge=1
     )
-    group_max_channels_per_address: int = setting(
+    group_address_max_channels: int = setting(
         5_000, "Most channels of consumers from one network address.", ge=1
     )
     group_max_frames_per_s: int = setting(

@@ -37,7 +37,7 @@ class CoordinatorService:
         self._connections = itertools.count(1)
         settings = elector.settings
         self.channels = ChannelCount(
-            settings.group_max_channels, settings.group_max_channels_per_address
+            settings.group_max_channels, settings.group_address_max_channels
         )
         elector.metrics.gauge_from(
             "coordinator_channels", "Open channels of consumers.", lambda: self.channels.total
