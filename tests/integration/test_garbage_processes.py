@@ -62,10 +62,8 @@ async def cluster(
 @pytest_asyncio.fixture(loop_scope="module")
 async def session(cluster: Cluster) -> AsyncIterator[ZkSession]:
     """Yield a ZooKeeper session of an operator."""
-    found = ZkSession()
-    await found.start(cluster.file.zookeeper, 20_000)
-    yield found
-    await found.close()
+    async with cluster.zookeeper() as found:
+        yield found
 
 
 async def write(session: ZkSession, path: str, data: bytes) -> None:

@@ -32,7 +32,7 @@ from leadline_cli.supervisor import Supervisor
 from leadline_client.client import AsyncClient
 from leadline_client.retry import RetryPolicy
 from leadline_common.identity import ServiceIdentity
-from leadline_common.zk.credentials import ZkCredentials
+from leadline_common.zk.credentials import ZkCredentials, read_credentials
 from leadline_common.zk.session import ZkSession
 from tests.support.services.identities import load_tls
 
@@ -196,7 +196,9 @@ class Cluster:
     async def zookeeper(self, *, as_operator: bool = True) -> AsyncIterator[ZkSession]:
         """Open a session as the cluster's operator, or as nobody."""
         login = self.credentials.zookeeper_operator.read_text().strip()
-        session = ZkSession(credentials=ZkCredentials.of(login) if as_operator else None)
+        services = read_credentials(self.credentials.zookeeper_services).writers[0]
+        operator = ZkCredentials.of(login, services)
+        session = ZkSession(credentials=operator if as_operator else None)
         await session.start(self.file.zookeeper, 10_000)
         try:
             yield session
