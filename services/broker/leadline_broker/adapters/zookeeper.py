@@ -13,21 +13,22 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 
+from leadline_broker.adapters import leader_nodes
 from leadline_broker.adapters.isr_transaction import (
     IsrTransaction,
     PartitionNodes,
     TopicNode,
 )
+from leadline_broker.adapters.leader_nodes import watched
 from leadline_broker.adapters.producer_id_block import encode_block, next_producer_id
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
 from leadline_broker.domain.state import Addresses, Directories, PublishedState, TopicIdPartition
 from leadline_client.wire import ControllerInfo
-from leadline_common import consumer_znodes, znodes
+from leadline_common import znodes
 from leadline_common.clock import Clock
 from leadline_common.cluster_id import UnreadableNode, decode_cluster_id
 from leadline_common.directories import next_directories
-from leadline_common.leader_election import decode_epoch
 from leadline_common.rpc import ControllerRow
 from leadline_common.unreadable import UNREADABLE
 from leadline_common.zk.credentials import ZkCredentials
@@ -43,7 +44,6 @@ from leadline_common.zk.errors import (
 from leadline_common.zk.ops import CreateOp, DeleteOp, Op, SetOp, Stat
 from leadline_common.zk.session import ZkSession
 from leadline_common.zk.transport import SessionState
-from leadline_common.znode_json import node_number
 from leadline_common.znodes import BrokerEpoch, BrokerRegistration
 
 logger = structlog.get_logger(__name__)
@@ -233,55 +233,20 @@ class ZkBrokerStore:
     async def configs(self, on_hint: Callable[[], None]) -> tuple[bytes | None, bytes | None]:
         """Return the dynamic settings of this broker and of the cluster, and watch both."""
         session = self._open()
-        broker = await _watched(session, znodes.broker_config_path(self.broker_id), on_hint)
-        return broker, await _watched(session, znodes.CONFIG_CLUSTER, on_hint)
+        broker = await watched(session, znodes.broker_config_path(self.broker_id), on_hint)
+        return broker, await watched(session, znodes.CONFIG_CLUSTER, on_hint)
 
     async def elected_controller(self) -> tuple[int | None, int]:
         """Return the id of the active controller and its epoch; see `ClusterStore`."""
-        session = self._open()
-        await session.sync()
-        holder, epoch = await session.get_many([znodes.CONTROLLER, znodes.CONTROLLER_EPOCH])
-        number = 0 if epoch is None else decode_epoch(znodes.CONTROLLER_EPOCH, *epoch)
-        if holder is None:
-            return -1, number
-        try:
-            return znodes.decode_controller(holder[0]).id, number
-        except msgspec.MsgspecError:
-            return None, number
+        return await leader_nodes.elected_controller(self._open())
 
     async def controller(self) -> ControllerRow | None:
         """Return the holder of `/controller` and watch it; the epoch, which it lacks, is 0."""
-        session = self._open()
-        if await session.exists(znodes.CONTROLLER, watch=self._hint) is None:
-            return None
-        try:
-            data, _ = await session.get(znodes.CONTROLLER)
-            holder = znodes.decode_controller(data)
-        except NoNode:
-            return None
-        except msgspec.MsgspecError as problem:
-            UNREADABLE.add(znodes.CONTROLLER, problem)
-            return None
-        UNREADABLE.discard(znodes.CONTROLLER)
-        return ControllerRow(holder.id, holder.url, 0, holder.internal_url)
+        return await leader_nodes.controller(self._open(), self._hint)
 
     async def coordinator(self, on_hint: Callable[[], None]) -> ControllerInfo | None:
         """Return the holder of `/consumers/coordinator` with its epoch, and watch it."""
-        session = self._open()
-        node = await _watched(session, consumer_znodes.COORDINATOR, on_hint)
-        if node is None:
-            return None
-        try:
-            epoch, _ = await session.get(consumer_znodes.COORDINATOR_EPOCH)
-            holder = consumer_znodes.decode(node, consumer_znodes.CoordinatorRegistration)
-        except NoNode:
-            return None
-        except msgspec.MsgspecError as problem:
-            UNREADABLE.add(consumer_znodes.COORDINATOR, problem)
-            return None
-        UNREADABLE.discard(consumer_znodes.COORDINATOR)
-        number = node_number(epoch.decode(errors="replace"))
-        return None if number is None else ControllerInfo(holder.id, holder.url, number)
+        return await leader_nodes.coordinator(self._open(), on_hint)
 
     # -- state nodes -----------------------------------------------------------
 
@@ -403,13 +368,3 @@ def _skip_undecodable(path: str) -> Iterator[None]:
         UNREADABLE.add(path, problem)
     else:
         UNREADABLE.discard(path)
-
-
-async def _watched(session: ZkSession, path: str, watch: Callable[[], None]) -> bytes | None:
-    """Return a node's value, or None if it does not exist; watch for its change or creation."""
-    if await session.exists(path, watch=watch) is None:
-        return None
-    try:
-        return (await session.get(path))[0]
-    except NoNode:
-        return None

@@ -14,6 +14,7 @@ from leadline_common.leader_election import LeadershipTerm
 from leadline_common.metrics import Metrics
 from leadline_common.refusals import RefusalSampler
 from leadline_common.settings import CoordinatorSettings
+from leadline_coordinator.domain.members import GroupLimits
 from leadline_coordinator.runtime.ports import BrokerClient, CoordinatorStore
 
 _SECRET_BYTES: Final = 32
@@ -90,3 +91,18 @@ class CoordinatorContext:
     refusals: RefusalSampler = field(default_factory=RefusalSampler)
     new_secret: Callable[[], str] = lambda: secrets.token_urlsafe(_SECRET_BYTES)
     """Returns the secret of a new member, which nobody can guess."""
+
+
+def group_limits(settings: CoordinatorSettings) -> GroupLimits:
+    """Return the limits of all groups from the settings."""
+    return GroupLimits(
+        ping_interval_ms=settings.group_ping_interval_ms,
+        stop_limit_ms=settings.group_stop_limit_ms,
+        evict_limit_ms=settings.group_evict_limit_ms,
+        reconnect_grace_ms=settings.group_reconnect_grace_ms,
+        static_grace_ms=settings.group_static_grace_ms,
+        initial_delay_ms=settings.group_initial_rebalance_delay_ms,
+        answer_timeout_ms=settings.rebalance_answer_timeout_ms,
+        max_size=settings.group_max_size,
+        max_retries=settings.max_rebalance_retries,
+    )

@@ -29,17 +29,15 @@ from leadline_client.errors import (
 from leadline_client.wire import TopicPartition
 from leadline_common.cause import cause_scope, new_cause
 from leadline_common.leader_election import TermEnded
-from leadline_common.settings import CoordinatorSettings
 from leadline_common.zk.errors import ZkError
 from leadline_coordinator.domain.commits import check_without_members, is_outdated
 from leadline_coordinator.domain.group import Group
-from leadline_coordinator.domain.members import GroupLimits
 from leadline_coordinator.domain.membership import GroupMembership, restored
 from leadline_coordinator.domain.records import CommittedOffset, StoredGroup
 from leadline_coordinator.domain.subscriptions import TopicSubscriptionIndex, check_group_name
 from leadline_coordinator.runtime.audit import OPERATOR
 from leadline_coordinator.runtime.committer import OffsetCommitter, WriteOutcome
-from leadline_coordinator.runtime.context import CoordinatorContext
+from leadline_coordinator.runtime.context import CoordinatorContext, group_limits
 from leadline_coordinator.runtime.group_manager import Channel, GroupManager
 from leadline_coordinator.runtime.log_ends import LogEnds
 from leadline_coordinator.runtime.topics import TopicListeners
@@ -392,18 +390,3 @@ class Coordinator:
         """Tell whether an offset is of a deleted partition, or of an earlier topic of its name."""
         is_readable = one.topic not in self.topics.unreadable
         return is_readable and is_outdated(self.topics.topics, one, committed)
-
-
-def group_limits(settings: CoordinatorSettings) -> GroupLimits:
-    """Return the limits of all groups from the settings."""
-    return GroupLimits(
-        ping_interval_ms=settings.group_ping_interval_ms,
-        stop_limit_ms=settings.group_stop_limit_ms,
-        evict_limit_ms=settings.group_evict_limit_ms,
-        reconnect_grace_ms=settings.group_reconnect_grace_ms,
-        static_grace_ms=settings.group_static_grace_ms,
-        initial_delay_ms=settings.group_initial_rebalance_delay_ms,
-        answer_timeout_ms=settings.rebalance_answer_timeout_ms,
-        max_size=settings.group_max_size,
-        max_retries=settings.max_rebalance_retries,
-    )
