@@ -19,8 +19,10 @@ from leadline_broker.domain.state import Addresses
 from leadline_broker.runtime.broker import Broker
 from leadline_common.clock import Clock, SystemClock
 from leadline_common.http.app import ServiceApp
+from leadline_common.http.connection_bounds import ConnectionBounds
 from leadline_common.http.internal_listener import InternalListener, bind_internal
 from leadline_common.http.listeners import Listener, bind
+from leadline_common.http.origins import AllowedNames
 from leadline_common.http.server import run as run_on_loop
 from leadline_common.http.server import serve
 from leadline_common.logs import configure_logging
@@ -99,7 +101,11 @@ async def _run(settings: BrokerSettings, listener: Listener, internal: InternalL
     metrics, clock = Metrics(), SystemClock()
     broker = build_broker(settings, metrics, clock, internal.tls.client, login_of(settings))
     app = build_app(
-        broker, request_max_bytes=settings.request_max_bytes, metrics=metrics, clock=clock
+        broker,
+        request_max_bytes=settings.request_max_bytes,
+        metrics=metrics,
+        clock=clock,
+        names=AllowedNames.of(settings),
     )
     serving = asyncio.create_task(
         serve(
@@ -108,6 +114,7 @@ async def _run(settings: BrokerSettings, listener: Listener, internal: InternalL
             hand_over=broker.controlled_shutdown,
             stopping=broker.stop_serving,
             internal=internal,
+            bounds=ConnectionBounds(settings, metrics),
         )
     )
     addresses = Addresses(

@@ -12,8 +12,10 @@ from pathlib import Path
 
 from leadline_common.clock import SystemClock
 from leadline_common.http.app import ServiceApp
+from leadline_common.http.connection_bounds import ConnectionBounds
 from leadline_common.http.internal_listener import bind_internal
 from leadline_common.http.listeners import bind
+from leadline_common.http.origins import AllowedNames
 from leadline_common.http.server import run as run_loop
 from leadline_common.http.server import serve
 from leadline_common.identity import InternalAddress
@@ -58,10 +60,12 @@ async def _main(settings: ControllerSettings) -> None:
     url = settings.advertised_url or listener.url
     leadership, service = _build(settings, url, gateway, history, login_of(settings))
     leadership.internal_url = settings.internal_advertised_url or internal.url
-    app = build_app(service, leadership.metrics, settings.request_max_bytes)
+    names = AllowedNames.of(settings)
+    app = build_app(service, leadership.metrics, settings.request_max_bytes, names)
+    bounds = ConnectionBounds(settings, leadership.metrics)
     election = asyncio.create_task(leadership.run(), name="leader-election")
     try:
-        await serve(app, listener, stopping=service.stopping, internal=internal)
+        await serve(app, listener, stopping=service.stopping, bounds=bounds, internal=internal)
     finally:
         election.cancel()
         await asyncio.gather(election, return_exceptions=True)

@@ -9,7 +9,9 @@ from typing import Any, Final
 
 from leadline_common.clock import SystemClock
 from leadline_common.http.app import ServiceApp
+from leadline_common.http.connection_bounds import ConnectionBounds
 from leadline_common.http.listeners import bind
+from leadline_common.http.origins import AllowedNames
 from leadline_common.http.server import run as run_loop
 from leadline_common.http.server import serve
 from leadline_common.logs import configure_logging
@@ -45,7 +47,9 @@ async def _main(settings: CoordinatorSettings) -> None:
     elector, service = _build(
         settings, settings.advertised_url or listener.url, brokers, login_of(settings)
     )
-    app = build_app(service, elector.metrics, settings.request_max_bytes)
+    names = AllowedNames.of(settings)
+    app = build_app(service, elector.metrics, settings.request_max_bytes, names)
+    bounds = ConnectionBounds(settings, elector.metrics)
     election = asyncio.create_task(elector.election.run(), name="coordinator-elector")
 
     def resign() -> None:
@@ -53,7 +57,9 @@ async def _main(settings: CoordinatorSettings) -> None:
         election.cancel()
 
     try:
-        await serve(app, listener, stopping=resign, max_message_bytes=MAX_FRAME_BYTES)
+        await serve(
+            app, listener, stopping=resign, max_message_bytes=MAX_FRAME_BYTES, bounds=bounds
+        )
     finally:
         election.cancel()
         await asyncio.gather(election, return_exceptions=True)

@@ -35,6 +35,18 @@ class Forbidden(Refused):
     code = 40350
 
 
+class HostNotAllowed(Refused):
+    """The `Host` header names another server: `listen.allowed.hosts` lists further names."""
+
+    code = 40352
+
+
+class OriginNotAllowed(Refused):
+    """A page of another origin made the request: `listen.allowed.origins` lists allowed ones."""
+
+    code = 40351
+
+
 class ClusterChanged(Refused):
     """Another cluster is at this address than the one that the client knows.
 
@@ -84,6 +96,25 @@ class BodyTooLarge(Refused):
     """The body exceeds the limit of the route."""
 
     code = 41350
+
+
+class RequestTooSlow(Refused):
+    """The head or the body of the request did not arrive in time."""
+
+    code = 40850
+    retriable = True
+
+
+class UrlTooLong(Refused):
+    """The URL exceeds 8 KiB."""
+
+    code = 41450
+
+
+class HeadTooLarge(Refused):
+    """The request has too many headers, or they exceed `request.head.max.bytes`."""
+
+    code = 43150
 
 
 class InternalError(Refused):
@@ -167,4 +198,18 @@ class ComputationsBusy(Refused):
     """Too many what-if requests or plans are being computed."""
 
     code = 50365
+    retriable = True
+
+
+class TooManyConnections(Refused):
+    """The service, or this peer's address, has as many connections as allowed."""
+
+    code = 50366
+    retriable = True
+
+
+class TooManyBodies(Refused):
+    """The bodies of all requests together exceed `queued.max.request.bytes`."""
+
+    code = 50363
     retriable = True

@@ -25,6 +25,7 @@ from leadline_common.http.health import OPERATIONS, Check, health_routes
 from leadline_common.http.internal import ListenerGate
 from leadline_common.http.middleware import RequestMiddleware
 from leadline_common.http.operation import INTERNAL, Operation, add_operation
+from leadline_common.http.origins import AllowedNames
 from leadline_common.metrics import Metrics
 
 DEFAULT_MAX_BODY_BYTES = 1024 * 1024
@@ -130,6 +131,7 @@ def create_app(
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
     lifespan: Lifespan | None = None,
     cluster_id: Callable[[], str] = str,
+    names: AllowedNames | None = None,
 ) -> ServiceApp:
     """Return an application with health, metrics and documentation routes; does no IO.
 
@@ -137,7 +139,8 @@ def create_app(
     `tags` ({"name", "description"}) group the operations in the documentation.
     `max_body_bytes` limits request bodies, unless a route sets its own limit (`limit_body`).
     `cluster_id` returns the id of the service's cluster, "" while it is not known: requests that
-    name another one are refused.
+    name another one are refused. `names` are the host names and the origins to accept; None,
+    for use within a process, accepts any.
     """
     app = ServiceApp(
         title=title,
@@ -161,6 +164,7 @@ def create_app(
         max_body_bytes=max_body_bytes,
         route_of=app.route_of,
         cluster_id=cluster_id,
+        names=names,
     )
     app.include_router(health_routes(checks, app.metrics))
     add_docs(app, app.page_links)

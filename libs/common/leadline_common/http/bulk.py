@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from leadline_client.errors import (
@@ -23,6 +24,7 @@ from leadline_client.errors import (
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.errors import read_only
 from leadline_common.http.internal import caller_of
+from leadline_common.http.json_bodies import UnacceptableBody, decode_body
 from leadline_common.http.middleware import limit_body
 from leadline_common.http.operation import INTERNAL, Body, Operation, Parameter
 from leadline_common.identity import ServiceIdentity
@@ -131,29 +133,41 @@ class _BulkEndpoint(Generic[RequestT, ResponseT]):
 
     def _decoded(self, body: bytes) -> RequestT:
         try:
-            return self.decode(body)
+            return decode_body(self.decode, body)
         except msgspec.DecodeError as problem:
             # The message ends in the path of the field, such as `$.topics[0]`.
             message, _, path = str(problem).partition(" - at `$")
             field = "body" + path.rstrip("`").replace("[", ".").replace("]", "")
             problems = [{"field": field, "message": message}]
             raise InvalidRequest(f"{field}: {message}", fields=problems) from None
-        except RecursionError:
-            raise InvalidRequest("body: nested too deeply") from None
-        except UnicodeDecodeError:
-            raise InvalidRequest("body: not UTF-8") from None
+        except UnacceptableBody as problem:
+            raise InvalidRequest(f"body: {problem}") from None
 
 
 async def read_body(receive: Receive) -> bytes:
-    """Return the whole body of a request; raises HTTPException 413 above its limit."""
-    message: Message = await receive()
+    """Return the whole body of a request.
+
+    Raises:
+        HTTPException: the body is larger than its limit.
+        ClientDisconnect: the connection ended within the body.
+
+    """
+    message = await _part(receive)
     if not message.get("more_body"):
         return bytes(message.get("body", b""))
     chunks = [message["body"]]
     while message.get("more_body"):
-        message = await receive()
+        message = await _part(receive)
         chunks.append(message.get("body", b""))
     return b"".join(chunks)
+
+
+async def _part(receive: Receive) -> Message:
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        # What has arrived is no request: it must not be taken for the whole body.
+        raise ClientDisconnect
+    return message
 
 
 async def send_body(

@@ -143,8 +143,12 @@ def _shared_response(document: dict[str, Any], response: dict[str, Any]) -> dict
 
 
 def _other_error() -> dict[str, Any]:
-    content = {_JSON: {"schema": ERROR_SCHEMA}}
-    return {"description": "Any other error; see the table of error codes", "content": content}
+    description = (
+        "Any other error; see the table of error codes. Every route may refuse a request for its "
+        "Host or its origin (403), its length (413, 414, 431), its slowness (408), or because of "
+        "too many connections or bodies (503)."
+    )
+    return {"description": description, "content": {_JSON: {"schema": ERROR_SCHEMA}}}
 
 
 def _replace_validation_errors(operation: dict[str, Any]) -> None:

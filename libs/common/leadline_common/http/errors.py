@@ -35,6 +35,7 @@ from leadline_client.errors import (
     Unauthorized,
     UnsupportedFormat,
 )
+from leadline_common.http.json_bodies import printable
 
 RETRY_AFTER_S = 1
 """The value of `Retry-After` on a retriable 503."""
@@ -107,9 +108,9 @@ def is_read_only(endpoint: Callable[..., Any] | None) -> bool:
 
 
 def error_response(error: LeadlineError, headers: dict[str, str] | None = None) -> Response:
-    """Return the response for an error."""
+    """Return the response for an error; never raises, whatever the error quotes."""
     answer = Response(
-        json.dumps(error.body(), ensure_ascii=False).encode(),
+        _encoded(error.body()),
         status_code=error.status,
         headers=headers,
         media_type="application/json",
@@ -117,6 +118,13 @@ def error_response(error: LeadlineError, headers: dict[str, str] | None = None) 
     if error.retriable and error.status == 503:
         answer.headers["Retry-After"] = str(RETRY_AFTER_S)
     return answer
+
+
+def _encoded(body: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, TypeError, RecursionError):
+        return json.dumps(printable(body), ensure_ascii=False).encode()
 
 
 def unexpected_error(scope: Scope, message: str) -> LeadlineError:
@@ -164,8 +172,13 @@ async def on_http_exception(request: Request, error: HTTPException) -> Response:
         headers["Allow"] = ", ".join(allowed_methods(request))
         if request.method == "OPTIONS":
             return Response(status_code=204, headers=headers)
+    return error_response(error_of_status(error, _message(request, error)), headers)
+
+
+def error_of_status(error: HTTPException, message: str = "") -> LeadlineError:
+    """Return the error of the tree for one of the framework; `message` replaces its own."""
     kind = _BY_STATUS.get(error.status_code, InvalidRequest)
-    return error_response(kind(_message(request, error)), headers)
+    return kind(message or str(error.detail))
 
 
 def _message(request: Request, error: HTTPException) -> str:

@@ -18,10 +18,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from yarl import URL
 
-from leadline_client.errors import BodyTooLarge, ConnectionLost, LeadlineError, NoController
+from leadline_client.errors import ConnectionLost, LeadlineError, NoController
 from leadline_client.transport import CLUSTER_ID_HEADER
 from leadline_common import cause
-from leadline_common.http.errors import error_response
+from leadline_common.http.errors import error_of_status, error_response
 
 FORWARDED = "X-Leadline-Forwarded"
 """Marks a forwarded request, which is never forwarded again: that would allow loops."""
@@ -38,8 +38,14 @@ _DROPPED = frozenset(
         "date",
         "host",
         "keep-alive",
+        "origin",
         "proxy-authenticate",
         "proxy-authorization",
+        "referer",
+        "sec-fetch-dest",
+        "sec-fetch-mode",
+        "sec-fetch-site",
+        "sec-fetch-user",
         "server",
         "te",
         "trailer",
@@ -49,7 +55,8 @@ _DROPPED = frozenset(
         CLUSTER_ID_HEADER,
     }
 )
-"""Headers of one connection, and those that every service checks or sets itself."""
+"""Headers of one connection, those that every service checks or sets itself, and those by which
+a browser states the page: they were checked here, against the address that the page used."""
 
 _NO_AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """Headers that aiohttp would add: only those of the caller are forwarded."""
@@ -210,6 +217,6 @@ class StandbyGate:
             response = await self.forwarder.forward(request, url, timeout_s=self.timeout_s)
         except LeadlineError as error:
             response = error_response(error)
-        except HTTPException as error:  # the body is larger than this service accepts
-            response = error_response(BodyTooLarge(str(error.detail)))
+        except HTTPException as error:  # this service does not accept the body
+            response = error_response(error_of_status(error))
         await response(scope, receive, send)

@@ -16,15 +16,20 @@ import structlog
 from prometheus_client import Counter, Gauge, Histogram
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from leadline_client.errors import ClusterChanged
+from leadline_client.errors import ClusterChanged, InvalidRequest, LeadlineError
 from leadline_client.transport import CLUSTER_ID_HEADER
 from leadline_common import cause
 from leadline_common.http.errors import error_response, unexpected_error
+from leadline_common.http.json_bodies import is_json, problem_of_json, problem_of_target
+from leadline_common.http.origins import AllowedNames, handshake_refusal, refusal
 from leadline_common.metrics import Metrics
 
 BODY_KEY = "leadline.body"
+_LENGTH_DIGITS = 20
+"""More than any length has; a longer number is refused by the HTTP parser."""
 _CAUSE_HEADER = cause.HEADER.lower().encode()
 _CLUSTER_HEADER = CLUSTER_ID_HEADER.encode()
 
@@ -35,22 +40,51 @@ class BoundedBody:
     """The `receive` of one request, which limits its body to `limit` bytes.
 
     A route may set another `limit` before it reads. A declared length above the limit is
-    refused before any of the body is read, a chunked body as soon as it exceeds the limit.
+    refused before any of the body is read, a chunked body as soon as it exceeds the limit. A body
+    that may be JSON is passed on as a whole, and only if any JSON parser accepts it, unless the
+    route decodes strictly itself (`limit_body`).
     """
 
-    __slots__ = ("_receive", "_seen", "_stated", "limit")
+    __slots__ = ("_receive", "_seen", "_stated", "checks_json", "limit")
 
     def __init__(self, scope: Scope, receive: Receive, limit: int) -> None:
-        stated = Headers(scope=scope).get("content-length", "")
-        self._stated = int(stated) if stated.isdecimal() else 0
+        headers = Headers(scope=scope)
+        stated = headers.get("content-length", "")
+        self._stated = int(stated) if stated.isdecimal() and len(stated) < _LENGTH_DIGITS else 0
         self._receive = receive
         self._seen = 0
         self.limit = limit
+        self.checks_json = is_json(headers.get("content-type", "").encode("latin-1"))
 
     async def receive(self) -> Message:
-        """Return the next message of the request; raises HTTPException 413 above the limit."""
+        """Return the next message of the request.
+
+        Raises HTTPException: 413 above the limit, 400 for JSON that cannot be represented.
+        """
         if self._stated > self.limit:
             raise self._too_large()
+        message = await self._next()
+        if not self.checks_json or message["type"] != "http.request":
+            return message
+        body = message.get("body", b"")
+        if message.get("more_body"):
+            body, message = await self._rest(body)
+            if message["type"] != "http.request":
+                return message
+        if body and (problem := problem_of_json(body)) is not None:
+            raise HTTPException(400, f"body: {problem}")
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def _rest(self, first: bytes) -> tuple[bytes, Message]:
+        """Return the whole body and its last message."""
+        chunks = [first]
+        while True:
+            message = await self._next()
+            chunks.append(message.get("body", b""))
+            if not message.get("more_body"):
+                return b"".join(chunks), message
+
+    async def _next(self) -> Message:
         message = await self._receive()
         if message["type"] == "http.request":
             self._seen += len(message.get("body", b""))
@@ -64,8 +98,13 @@ class BoundedBody:
 
 
 def limit_body(scope: Scope, max_bytes: int) -> None:
-    """Set the body limit of one request, before its body is read."""
-    scope[BODY_KEY].limit = max_bytes
+    """Set the body limit of one request, before its body is read.
+
+    Only for routes that decode strictly (`json_bodies.decode_body`), or accept any octets.
+    """
+    body: BoundedBody = scope[BODY_KEY]
+    body.limit = max_bytes
+    body.checks_json = False
 
 
 class ResponseSender:
@@ -97,7 +136,8 @@ class ResponseSender:
 class RequestMiddleware:
     """The ASGI middleware around all routes of one service.
 
-    `cluster_id` returns the id of the service's cluster, "" while it is not known.
+    `cluster_id` returns the id of the service's cluster, "" while it is not known. `names` are the
+    names of this server and the origins of trusted pages; None checks neither.
     """
 
     def __init__(
@@ -108,13 +148,20 @@ class RequestMiddleware:
         max_body_bytes: int,
         route_of: Callable[[Scope], str],
         cluster_id: Callable[[], str],
+        names: AllowedNames | None,
     ) -> None:
         self._app = app
+        self._names = names
         self._cluster_id = cluster_id
         self._max_body_bytes = max_body_bytes
         self._route_of = route_of
         self._requests: Counter = metrics.counter(
             "http_requests", "Requests answered.", ("method", "route", "status")
+        )
+        self._refused: Counter = metrics.counter(
+            "http_refused_requests",
+            "Requests and handshakes refused for their Host, their origin or their type.",
+            ("reason",),
         )
         self._under_way: Gauge = metrics.gauge(
             "http_in_progress_requests", "Requests being served now, including long polls."
@@ -129,7 +176,7 @@ class RequestMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self._other(scope, receive, send)
             return
         started = time.perf_counter()
         method = scope["method"]
@@ -144,6 +191,26 @@ class RequestMiddleware:
             finally:
                 self._under_way.dec()
                 self._measure(method, scope, answer.status, time.perf_counter() - started)
+
+    async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the lifespan or a WebSocket, whose handshake is refused with status 403."""
+        if scope["type"] == "websocket" and self._names is not None:
+            error = handshake_refusal(dict(scope["headers"]), self._names)
+            if error is not None:
+                self._refused.labels(type(error).__name__).inc()
+                await send({"type": "websocket.close", "code": 1008, "reason": error.message})
+                return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> LeadlineError | None:
+        """Return the error for a request that no route may see."""
+        if self._names is not None:
+            error = refusal(scope["method"], dict(scope["headers"]), self._names)
+            if error is not None:
+                self._refused.labels(type(error).__name__).inc()
+                return error
+        problem = problem_of_target(scope)
+        return None if problem is None else InvalidRequest(problem)
 
     def _measure(self, method: str, scope: Scope, status: int, seconds: float) -> None:
         labels = (method, self._route_of(scope), status)
@@ -164,10 +231,16 @@ class RequestMiddleware:
             refusal = error_response(ClusterChanged.between(str(meant_for), cluster_id))
             await refusal(scope, receive, answer.send)
             return
+        if (error := self._refusal(scope)) is not None:
+            await error_response(error)(scope, receive, answer.send)
+            return
         body = BoundedBody(scope, receive, self._max_body_bytes)
         scope[BODY_KEY] = body
         try:
             await self._app(scope, body.receive, answer.send)
+        except ClientDisconnect:
+            # The caller, or a limit of the connection, ended the request within its body.
+            return
         except Exception:
             logger.exception("request failed", method=scope["method"], path=scope["path"])
             if answer.status:

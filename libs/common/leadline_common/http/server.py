@@ -19,16 +19,16 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
+from leadline_common.http.connection_bounds import ConnectionBounds
+from leadline_common.http.connections import BoundedWebSocket, protocol_of
 from leadline_common.http.internal_listener import HANDSHAKE_TIMEOUT_S, InternalListener
 from leadline_common.http.listeners import BACKLOG, Listener
 from leadline_common.http.tls import InternalProtocol
+from leadline_common.metrics import Metrics
+from leadline_common.settings.fields import ServiceSettings
 
 GRACE_S: Final = 2
 """How long a stopping server waits for requests in progress."""
-
-# Longer than our clients keep idle connections. So the client closes them, and never sends a
-# request on a connection that the server is closing.
-_KEEP_ALIVE_S: Final = 75
 
 logger = structlog.get_logger(__name__)
 
@@ -41,6 +41,7 @@ async def serve(
     stopping: Callable[[], None] | None = None,
     max_message_bytes: int = 0,
     internal: InternalListener | None = None,
+    bounds: ConnectionBounds | None = None,
 ) -> None:
     """Serve `app` until SIGTERM or SIGINT, then finish within about `GRACE_S` seconds.
 
@@ -51,12 +52,14 @@ async def serve(
 
     At the signal `hand_over` is awaited while requests are still served; a second signal
     cancels it. Then `stopping` is called, for instance to complete long polls. Returns after
-    the last response and the end of the lifespan.
+    the last response and the end of the lifespan. `bounds` limit the connections; the settings'
+    defaults apply without them.
     """
+    bounds = bounds or ConnectionBounds(ServiceSettings(), Metrics(process=False))
     config = uvicorn.Config(
         app,
-        http="httptools",
-        ws="websockets-sansio" if max_message_bytes else "none",
+        http=protocol_of(bounds),
+        ws=BoundedWebSocket if max_message_bytes else "none",
         ws_max_size=max_message_bytes,
         ws_ping_interval=None,
         ws_per_message_deflate=False,
@@ -66,7 +69,7 @@ async def serve(
         proxy_headers=False,
         server_header=False,
         backlog=BACKLOG,
-        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_keep_alive=bounds.settings.connections_max_idle_ms // 1000,
         timeout_graceful_shutdown=GRACE_S,
     )
     server = _Server(config, hand_over, stopping or (lambda: None), internal)

@@ -107,6 +107,57 @@ class ServiceSettings(BaseModel):
         "File with this service's ZooKeeper user as `user:password`, and a line `user:digest` for "
         "each other user that may change the nodes. Empty: everybody may change them.",
     )
+    listen_allowed_hosts: str = setting(
+        "",
+        "Further host names, separated by commas, that requests may have in their `Host` header. "
+        "Loopback names and those of `listen.host` and `advertised.url` are always allowed.",
+    )
+    listen_allowed_origins: str = setting(
+        "",
+        "Origins (`https://name:port`), separated by commas, whose pages may send requests from "
+        "a browser, besides the pages of the service itself.",
+    )
+    max_connections_total: int = setting(
+        10_000, "Most connections at a time; a further one gets status 503.", ge=1
+    )
+    max_connections_per_ip: int = setting(
+        5_000, "Most connections at a time from one address.", ge=1
+    )
+    connections_max_idle_ms: int = setting(
+        75_000,
+        "How long a connection may stay open between requests. Longer than Leadline's clients "
+        "keep idle connections.",
+        ge=1_000,
+    )
+    request_head_timeout_ms: int = setting(
+        10_000, "How long the head of a request may take to arrive.", ge=100
+    )
+    request_head_max_bytes: int = setting(
+        32 * KIB, "Largest head of a request: its line and all headers.", ge=KIB, le=128 * KIB
+    )
+    transfer_grace_ms: int = setting(
+        10_000,
+        "The period over which the rates of a request's body and of a response are measured.",
+        ge=100,
+    )
+    transfer_min_bytes_per_s: int = setting(
+        1_024,
+        "The rate below which a request's body, or a response that the caller reads too slowly, "
+        "is aborted.",
+        ge=1,
+    )
+    queued_max_request_bytes: int = setting(
+        256 * MIB,
+        "Bytes of request bodies that the process holds at a time; more get status 503. The first "
+        "16 KiB of each body do not count.",
+        ge=MIB,
+    )
+    queued_max_response_bytes: int = setting(
+        256 * MIB,
+        "Unsent bytes of responses that the process holds at a time; beyond that the largest "
+        "responses that wait for their readers are aborted.",
+        ge=MIB,
+    )
     min_insync_replicas: int = setting(
         2,
         "In-sync replicas below which acks=all is refused and the high watermark does not advance; "

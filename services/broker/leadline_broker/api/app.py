@@ -22,6 +22,7 @@ from leadline_common.http.app import ServiceApp, create_app
 from leadline_common.http.docs import Service, link_services
 from leadline_common.http.forward import Forwarder
 from leadline_common.http.health import Problem
+from leadline_common.http.origins import AllowedNames
 from leadline_common.metrics import Metrics
 
 VERSION = "0.1.0"
@@ -48,6 +49,7 @@ def build_app(
     request_max_bytes: int,
     metrics: Metrics | None = None,
     clock: Clock | None = None,
+    names: AllowedNames | None = None,
 ) -> ServiceApp:
     """Return the application that serves `broker`; building it does no IO."""
     to_coordinator = Forwarder("the active coordinator", CoordinatorNotAvailable)
@@ -68,6 +70,7 @@ def build_app(
         checks=[lambda: [Problem(reason) for reason in broker.readiness()]],
         max_body_bytes=request_max_bytes,
         cluster_id=lambda: broker.cluster_id,
+        names=names,
         lifespan=lifespan,
     )
     _add_records(app, broker, clock or SystemClock(), request_max_bytes)

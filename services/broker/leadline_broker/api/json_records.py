@@ -14,6 +14,7 @@ from leadline_client import batches
 from leadline_client.accumulator import MAX_SEQUENCE
 from leadline_client.errors import InvalidRequest
 from leadline_client.wire import Record, RecordFormat
+from leadline_common.http.json_bodies import UnacceptableBody, decode_body
 
 FORMATS = ("string", "json", "base64")
 
@@ -86,16 +87,14 @@ def parse_body(body: bytes | bytearray) -> ProduceBody:
 
     """
     try:
-        parsed = _decoder.decode(body)
+        parsed = decode_body(_decoder.decode, bytes(body))
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at `$")
         raise invalid_field(f"body{path.rstrip('`')}", message) from None
     except msgspec.DecodeError as error:
         raise invalid_field("body", f"not JSON: {error}") from None
-    except UnicodeDecodeError:
-        raise invalid_field("body", "not UTF-8") from None
-    except RecursionError:
-        raise invalid_field("body", "nested too deeply") from None
+    except UnacceptableBody as error:
+        raise invalid_field("body", str(error)) from None
     if not parsed.records:
         raise invalid_field("body.records", "must hold at least one record")
     return parsed

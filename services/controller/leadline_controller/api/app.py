@@ -28,6 +28,7 @@ from leadline_common.http.caching import Document
 from leadline_common.http.docs import Service, link_services
 from leadline_common.http.forward import LocalPaths, StandbyGate
 from leadline_common.http.health import Problem
+from leadline_common.http.origins import AllowedNames
 from leadline_common.identity import ServiceIdentity
 from leadline_common.metrics import Metrics
 from leadline_common.rpc import (
@@ -59,7 +60,12 @@ _FORWARD_TIMEOUT_S = 75.0
 """Longer than the longest long poll."""
 
 
-def build_app(controller: ControllerService, metrics: Metrics, max_body_bytes: int) -> ServiceApp:
+def build_app(
+    controller: ControllerService,
+    metrics: Metrics,
+    max_body_bytes: int,
+    names: AllowedNames | None = None,
+) -> ServiceApp:
     """Return the application of one controller; this does no IO."""
 
     def check() -> Iterator[Problem]:
@@ -79,6 +85,7 @@ def build_app(controller: ControllerService, metrics: Metrics, max_body_bytes: i
         checks=[check],
         max_body_bytes=max_body_bytes,
         cluster_id=controller.cluster_id,
+        names=names,
     )
     administration: Administration = ControllerAdministration(controller)
     app.state.administration = administration

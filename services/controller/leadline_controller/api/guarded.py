@@ -133,7 +133,7 @@ async def _digest(request: Request) -> str:
     """Return a digest of a request that does not depend on the order of members in its body."""
     body = await request.body()
     # A body that is not JSON is used as it is.
-    with contextlib.suppress(msgspec.MsgspecError, RecursionError):
+    with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
         body = msgspec.json.encode(msgspec.json.decode(body), order="sorted")
     head = f"{request.method} {request.url.path}?{request.url.query}\n"
     return hashlib.sha256(head.encode() + body).hexdigest()

@@ -13,6 +13,7 @@ from leadline_common.http.app import ServiceApp, create_app
 from leadline_common.http.docs import Service, link_services
 from leadline_common.http.forward import Forwarder, LocalPaths, StandbyGate
 from leadline_common.http.health import Problem
+from leadline_common.http.origins import AllowedNames
 from leadline_common.metrics import Metrics
 from leadline_coordinator.api import coordinator as about
 from leadline_coordinator.api.channel import channel_route
@@ -46,7 +47,12 @@ _TAGS = (
 )
 
 
-def build_app(coordinator: CoordinatorService, metrics: Metrics, max_body_bytes: int) -> ServiceApp:
+def build_app(
+    coordinator: CoordinatorService,
+    metrics: Metrics,
+    max_body_bytes: int,
+    names: AllowedNames | None = None,
+) -> ServiceApp:
     """Return the application of one coordinator; this does no IO."""
     app = create_app(
         title="Leadline coordinator",
@@ -57,6 +63,7 @@ def build_app(coordinator: CoordinatorService, metrics: Metrics, max_body_bytes:
         checks=[lambda: map(Problem, coordinator.problems())],
         max_body_bytes=max_body_bytes,
         cluster_id=coordinator.cluster_id,
+        names=names,
     )
     app.forwarder = Forwarder("the active coordinator", CoordinatorNotAvailable)
     app.include_router(about.coordinator_routes(coordinator))

@@ -1,0 +1,285 @@
+"""The bounds of connections, over real sockets against the server that the services run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from leadline_common.http.connection_bounds import ConnectionBounds
+from leadline_common.http.connections import BoundedWebSocket, protocol_of
+from leadline_common.http.server import bind
+from leadline_common.metrics import Metrics
+from leadline_common.settings.fields import ServiceSettings
+from tests.support.services.zookeeper import until
+from tests.unit.common.http_app import Seen, build
+
+DEADLINE_S = 20
+HOST = b"Host: 127.0.0.1\r\n"
+GOOD = b"GET /v1/things/7 HTTP/1.1\r\n" + HOST + b"\r\n"
+POST = b"POST /v1/bodies HTTP/1.1\r\n" + HOST + b"Content-Type: text/plain\r\n"
+
+
+@asynccontextmanager
+async def serving(app: Any = None, **settings: Any) -> AsyncIterator[tuple[int, ConnectionBounds]]:
+    """Serve with the protocols of `serve`; gives the port and the bounds."""
+    listener = bind("127.0.0.1", 0)
+    bounds = ConnectionBounds(ServiceSettings(**settings), Metrics(process=False))
+    config = uvicorn.Config(
+        app or build(max_body_bytes=200 << 20),
+        http=protocol_of(bounds),
+        ws=BoundedWebSocket,
+        lifespan="on",
+        log_config=None,
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    # The coroutine within serve() that leaves signal handlers as pytest has them.
+    task = asyncio.create_task(server._serve([listener.socket]))
+    try:
+        yield listener.port, bounds
+    finally:
+        server.should_exit = True
+        await task
+
+
+async def exchange(port: int, *parts: bytes) -> bytes:
+    """Send parts, and return all that is answered until the server closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    answer = b""
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            for part in parts:
+                writer.write(part)
+                await writer.drain()
+            while chunk := await reader.read(65536):
+                answer += chunk
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
+    return answer
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1]) if answer else 0
+
+
+def code(answer: bytes) -> int:
+    return int(json.loads(answer.partition(b"\r\n\r\n")[2])["error_code"])
+
+
+async def still_serves(port: int) -> None:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        assert (await client.get("/v1/things/7")).status_code == 200
+
+
+HEAD = b"GET / HTTP/1.1\r\n" + HOST
+MALFORMED = {
+    "two lengths": (POST + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\nx", 400),
+    "length and chunked": (
+        POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        400,
+    ),
+    "chunked and length": (
+        POST + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+        400,
+    ),
+    "other encoding": (POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400),
+    "folded header": (HEAD + b"X-A: 1\r\n  folded\r\n\r\n", 400),
+    "space before the colon": (HEAD + b"X-A : 1\r\n\r\n", 400),
+    "bare line feeds": (b"GET / HTTP/1.1\nHost: 127.0.0.1\n\n", 400),
+    "no host": (b"GET / HTTP/1.1\r\n\r\n", 400),
+    "two hosts": (HEAD + HOST + b"\r\n", 400),
+    "many headers": (HEAD + b"X: 1\r\n" * 100 + b"\r\n", 431),
+    "large header": (HEAD + b"X: " + b"a" * 40_000 + b"\r\n\r\n", 431),
+    "long URL": (b"GET /" + b"a" * 9_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n", 414),
+    "garbage": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+async def test_a_malformed_or_oversized_head_is_refused(name: str) -> None:
+    request, expected = MALFORMED[name]
+    async with serving() as (port, _):
+        answer = await exchange(port, request)
+        assert status(answer) == expected
+        assert code(answer) // 100 == expected
+        await still_serves(port)
+
+
+@pytest.mark.parametrize("beginning", [HEAD + b"X: ", b"GET /", b"\r\n"])
+async def test_a_head_without_end_is_refused_before_it_is_large(beginning: bytes) -> None:
+    sent = 0
+    async with serving() as (port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        filler = (b"\r\n" if beginning == b"\r\n" else b"a") * 65_536
+        writer.write(beginning)
+        async with asyncio.timeout(DEADLINE_S):
+            while not reader.at_eof() and sent < 32 << 20:
+                try:
+                    writer.write(filler)
+                    await writer.drain()
+                    sent += len(filler)
+                    await asyncio.sleep(0)
+                except ConnectionError:
+                    break
+                if reader._buffer:  # type: ignore[attr-defined]  # the answer is there
+                    break
+        writer.close()
+        # Socket buffers take some megabytes that nobody reads.
+        assert sent < 16 << 20
+        await still_serves(port)
+
+
+async def test_a_large_body_may_precede_the_next_head() -> None:
+    body = b"x" * 100_000
+    first = POST + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    last = GOOD.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    async with serving() as (port, _):
+        answer = await exchange(port, first + last[:20], last[20:])
+    assert answer.count(b"HTTP/1.1 200") == 2
+
+
+async def test_silent_connections_and_slow_heads_end() -> None:
+    async with serving(request_head_timeout_ms=100) as (port, _):
+        silent, slow = await asyncio.gather(exchange(port), exchange(port, GOOD[:20]))
+    assert {status(silent), status(slow)} == {408}
+
+
+async def test_a_body_that_arrives_too_slowly_ends_but_a_long_poll_does_not() -> None:
+    seen = Seen()
+    async with serving(build(seen), transfer_grace_ms=100) as (port, _):
+        waiting = asyncio.create_task(
+            exchange(port, b"GET /v1/wait HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n")
+        )
+        answer = await exchange(port, POST + b"Content-Length: 100\r\n\r\nx")
+        seen.wake.set()
+        assert status(await waiting) == 200
+    assert code(answer) == 40850
+    assert seen.bodies == []
+
+
+async def test_a_reader_that_reads_nothing_is_disconnected() -> None:
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"x" * (32 << 20)})
+
+    async with serving(large, transfer_grace_ms=100) as (port, bounds):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        writer.write(GOOD)
+        async with asyncio.timeout(DEADLINE_S):
+            await reader.read(1)
+            await until(lambda: not bounds._open, "the connections are closed")
+        writer.close()
+
+
+async def test_the_largest_waiting_responses_are_aborted_beyond_their_budget() -> None:
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"x" * (32 << 20)})
+
+    async with serving(large, queued_max_response_bytes=40 << 20) as (port, bounds):
+        streams = [await asyncio.open_connection("127.0.0.1", port, limit=1024) for _ in range(3)]
+        for _, writer in streams:
+            writer.write(GOOD)
+        async with asyncio.timeout(DEADLINE_S):
+            for reader, _ in streams:
+                await reader.read(1)
+            await until(lambda: bounds._open == 1, "the budget holds one response")
+        for _, writer in streams:
+            writer.close()
+
+
+async def test_connections_are_counted_and_beyond_the_limit_refused() -> None:
+    async with serving(max_connections_per_ip=2) as (port, bounds):
+        open_ones = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        answer = await exchange(port)
+        assert code(answer) == 50362
+        assert b"retry-after" in answer.lower()
+        for _, writer in open_ones:
+            writer.close()
+        async with asyncio.timeout(DEADLINE_S):
+            await until(lambda: not bounds._open, "the connections are closed")
+        await still_serves(port)
+
+
+async def test_bodies_share_a_budget_which_is_given_back() -> None:
+    async with serving(queued_max_request_bytes=1 << 20) as (port, bounds):
+        holding = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        for _, writer in holding:
+            writer.write(POST + b"Content-Length: 1000000\r\n\r\n" + b"x" * 250_000)
+            await writer.drain()
+        async with asyncio.timeout(DEADLINE_S):
+            await until(lambda: bounds._held_bytes > 700_000, "the bodies arrived")
+        size = 500_000
+        answer = await exchange(port, POST + b"Content-Length: %d\r\n\r\n" % size + b"x" * size)
+        assert code(answer) == 50363
+        small = await exchange(port, POST + b"Connection: close\r\nContent-Length: 1\r\n\r\nx")
+        assert status(small) == 200
+        for _, writer in holding:
+            writer.close()
+        async with asyncio.timeout(DEADLINE_S):
+            await until(lambda: not bounds._held_bytes, "the budget is given back")
+
+
+async def test_chunk_extensions_and_trailers_are_bounded_and_trailers_are_no_headers() -> None:
+    chunked = POST + b"Transfer-Encoding: chunked\r\n"
+    async with serving() as (port, _):
+        extended = (b"1;" + b"e" * 50_000 + b"\r\nx\r\n") * 4
+        assert status(await exchange(port, chunked + b"\r\n", *[extended] * 4)) == 400
+        trailer = b"0\r\nX: " + b"t" * 500_000
+        assert status(await exchange(port, chunked + b"\r\n", trailer, trailer)) == 400
+        closing = chunked + b"Connection: close\r\n\r\n1\r\nx\r\n0\r\nHost: evil\r\n\r\n"
+        assert status(await exchange(port, closing)) == 200
+
+
+async def test_pipelined_requests_are_bounded() -> None:
+    seen = Seen()
+    wait = b"GET /v1/wait HTTP/1.1\r\n" + HOST + b"\r\n"
+    async with serving(build(seen)) as (port, bounds):
+        assert await exchange(port, wait + GOOD * 5_000) == b""
+        seen.wake.set()
+        async with asyncio.timeout(DEADLINE_S):
+            await until(lambda: not bounds._open, "the connections are closed")
+
+
+def mutated(random_: random.Random) -> bytes:
+    """Return a request with a few bytes changed, removed, repeated or inserted."""
+    whole = POST + b"Content-Length: 3\r\nX-Leadline-Cause: c\r\n\r\nabc"
+    chunked = POST + b"Transfer-Encoding: chunked\r\n\r\n3;a=b\r\nabc\r\n0\r\nT: 1\r\n\r\n"
+    data = bytearray(random_.choice([whole, chunked, GOOD]))
+    for _ in range(random_.randint(1, 6)):
+        at = random_.randrange(len(data))
+        kind = random_.randrange(4)
+        if kind == 0:
+            data[at] = random_.randrange(256)
+        elif kind == 1:
+            del data[at : at + random_.randint(1, 8)]
+            data = data or bytearray(b"x")
+        elif kind == 2:
+            data[at:at] = data[at : at + random_.randint(1, 40)]
+        else:
+            data[at:at] = random_.choice([b"\r\n", b"\n", b"\0", b" ", b":", b"%ff", b"\xed\xa0"])
+    return bytes(data)
+
+
+async def test_mutated_requests_never_fail_the_server() -> None:
+    seed = 20_240_607
+    random_ = random.Random(seed)
+    async with serving(request_head_timeout_ms=100, transfer_grace_ms=100) as (port, _):
+        requests = [mutated(random_) for _ in range(400)]
+        closing = [one.replace(b"\r\n", b"\r\nConnection: close\r\n", 1) for one in requests]
+        answers = await asyncio.gather(*(exchange(port, one) for one in closing))
+        for request, answer in zip(closing, answers, strict=True):
+            assert status(answer) < 500, (seed, request, answer)
+        await still_serves(port)
