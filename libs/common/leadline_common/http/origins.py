@@ -12,6 +12,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -56,6 +57,7 @@ def _lower(name: str) -> str:
     return name.lower().rstrip("./")
 
 
+@lru_cache(maxsize=1024)
 def host_name(host: str) -> str:
     """Return the name in a `Host` header in lower case, "" if the header is malformed."""
     if host.startswith("["):
@@ -66,6 +68,7 @@ def host_name(host: str) -> str:
     return name.lower().removesuffix(".") if not port or port.isdecimal() else ""
 
 
+@lru_cache(maxsize=1024)
 def _is_loopback(name: str) -> bool:
     try:
         return ipaddress.ip_address(name).is_loopback
