@@ -15,7 +15,7 @@ import uvicorn
 
 from leadline_common.http.connection_bounds import ConnectionBounds
 from leadline_common.http.connections import BoundedWebSocket, protocol_of
-from leadline_common.http.server import bind
+from leadline_common.http.listeners import bind
 from leadline_common.metrics import Metrics
 from leadline_common.settings.fields import ServiceSettings
 from tests.support.services.zookeeper import until

@@ -23,6 +23,7 @@ from leadline_client.errors import ClusterChanged, InvalidRequest, LeadlineError
 from leadline_client.transport import CLUSTER_ID_HEADER
 from leadline_common import cause
 from leadline_common.http.errors import error_response, unexpected_error
+from leadline_common.http.internal import PEER_KEY
 from leadline_common.http.json_bodies import is_json, problem_of_json, problem_of_target
 from leadline_common.http.origins import AllowedNames, handshake_refusal, refusal
 from leadline_common.metrics import Metrics
@@ -203,8 +204,11 @@ class RequestMiddleware:
         await self._app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> LeadlineError | None:
-        """Return the error for a request that no route may see."""
-        if self._names is not None:
+        """Return the error for a request that no route may see.
+
+        No page can send one to the internal listener: that takes a certificate.
+        """
+        if self._names is not None and PEER_KEY not in scope:
             error = refusal(scope["method"], dict(scope["headers"]), self._names)
             if error is not None:
                 self._refused.labels(type(error).__name__).inc()
