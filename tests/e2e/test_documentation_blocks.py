@@ -136,6 +136,7 @@ SPECS = {
         before={START: write_moves, PLAN: settle, STOP: settle},
         after={PLACED_ORDERS: load, MOVE: name_task},
     ),
+    "security": Spec(preludes=["", ""]),
     "self-healing": Spec(prepared=[ORDERS]),
     "simulation": Spec(replaced={"0-10000": "0-20", **COLLECT}, linked=["tests", "pyproject.toml"]),
     "tables": Spec(prepared=[ORDERS], preludes=[SESSION, ""]),

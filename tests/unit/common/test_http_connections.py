@@ -204,7 +204,7 @@ async def test_connections_are_counted_and_beyond_the_limit_refused() -> None:
     async with serving(max_connections_per_ip=2) as (port, bounds):
         open_ones = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         answer = await exchange(port)
-        assert code(answer) == 50362
+        assert code(answer) == 50366
         assert b"retry-after" in answer.lower()
         for _, writer in open_ones:
             writer.close()

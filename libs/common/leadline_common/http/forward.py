@@ -58,6 +58,9 @@ _DROPPED = frozenset(
 """Headers of one connection, those that every service checks or sets itself, and those by which
 a browser states the page: they were checked here, against the address that the page used."""
 
+_WITHOUT_BODY = ("GET", "HEAD")
+"""Methods whose body has no meaning, so that it is neither checked nor forwarded."""
+
 _NO_AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """Headers that aiohttp would add: only those of the caller are forwarded."""
 
@@ -82,7 +85,7 @@ class Forwarder:
         """
         if FORWARDED in request.headers:
             raise self.unavailable(f"{self.target} is changing")
-        body = await request.body()
+        body = b"" if request.method in _WITHOUT_BODY else await request.body()
         try:
             answer = await self._started().request(
                 request.method,
