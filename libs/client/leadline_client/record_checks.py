@@ -15,8 +15,8 @@ from leadline_client.codec import CODEC
 from leadline_client.errors import BodyTooLarge, CorruptBatch, InvalidRequest
 from leadline_client.unreadable import DecompressedTooLarge, UnreadableRecords
 
-MOST_BATCHES: Final = 1_000
-"""How many batches one request may contain."""
+MOST_BATCHES: Final = 0x4000
+"""How many batches one request may contain; an application can publish as many at a time."""
 
 _place: Final = attrgetter("offset", "timestamp")
 

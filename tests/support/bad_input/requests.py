@@ -131,7 +131,6 @@ PRODUCE = [
         {"records": [{"value": "x" * (MESSAGE_MAX_BYTES + 1)}]},
     ),
     *(raw(str(one), one.code, one.data, says=one.says) for one in HOSTILE),
-    raw("too many batches", 40050, GOOD * 1_001, says="1000 record batches"),
     bad_json(
         "too many headers",
         RECORDS,
