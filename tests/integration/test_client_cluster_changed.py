@@ -17,7 +17,6 @@ from leadline_client.producer import AsyncProducer, ProducerSettings, RecordMeta
 from leadline_client.readers import AsyncPartitionReader, PartitionReader
 from leadline_client.sync_consumer import Consumer
 from leadline_client.wire import NewTopic
-from leadline_common.zk.session import ZkSession
 from leadline_spark.cluster.cluster_client import ClusterClient, Connection
 from leadline_spark.errors import LeadlineSparkError
 from tests.support.services.cluster import Cluster, wait_until
@@ -129,7 +128,7 @@ async def test_defect_09_a_broker_does_not_take_its_logs_into_another_cluster(
         await cluster.kill("zookeeper-1")
         wipe_zookeeper(tmp_path)
         cluster.restart("zookeeper-1")
-        await catch_up(cluster.file.zookeeper)
+        await catch_up(cluster)
 
         async def has_ended() -> bool:
             return not cluster.child("broker-1").running
@@ -142,11 +141,9 @@ async def test_defect_09_a_broker_does_not_take_its_logs_into_another_cluster(
         assert not [name for name in directories if "stray" in name]
 
 
-async def catch_up(hosts: str) -> None:
+async def catch_up(cluster: Cluster) -> None:
     """Write until ZooKeeper accepts clients of before: it refuses those that have seen more."""
-    session = ZkSession()
-    await session.start(hosts, 10_000)
-    await session.ensure_path("/written")
-    for number in range(1_000):
-        await session.set("/written", str(number).encode(), number)
-    await session.close()
+    async with cluster.zookeeper() as session:
+        await session.ensure_path("/written")
+        for number in range(1_000):
+            await session.set("/written", str(number).encode(), number)
