@@ -23,10 +23,12 @@ def client(app: ASGIApp) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://service")
 
 
-async def test_the_public_listener_does_not_know_internal_routes() -> None:
+@pytest.mark.parametrize("path", [ROUTE, f"{ROUTE}%0A", ROUTE.replace("/v1", "/%76%31")])
+async def test_the_public_listener_does_not_know_internal_routes(path: str) -> None:
+    """A router's patterns end with `$`, which matches before a line feed, too."""
     seen = Seen()
     async with client(build(seen)) as public:
-        answer = await public.post(ROUTE, content=ROWS, headers=JSON)
+        answer = await public.post(path, content=ROWS, headers=JSON)
         other = await public.post("/v1/no-such-route", content=ROWS, headers=JSON)
     assert (answer.status_code, answer.json()["error_code"]) == (404, other.json()["error_code"])
     assert not seen.bulk

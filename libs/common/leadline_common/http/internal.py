@@ -51,7 +51,8 @@ class ListenerGate:
         await self.app(scope, receive, send)
 
     def _belongs(self, scope: Scope) -> bool:
-        path = scope["path"]
+        # The pattern of a route ends with `$`, which matches before a line feed at the end, too.
+        path = scope["path"].removesuffix("\n")
         if PEER_KEY in scope:
             return path == _HEALTH or path in self.internal_paths()
         return path not in self.internal_paths()
