@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import msgspec
@@ -15,6 +17,7 @@ import pytest_asyncio
 from leadline_cli.credentials import Credentials
 from leadline_client.wire import NewTopic
 from leadline_common import rpc, staged_copies, znodes
+from leadline_common.http.handshakes import MAX_HANDSHAKES
 from leadline_common.identity import ServiceIdentity
 from leadline_common.zk.errors import NotPermitted
 from leadline_common.zk.ops import ANY_VERSION
@@ -69,15 +72,16 @@ async def everything_below(session: ZkSession, path: str) -> list[str]:
     return [path, *(one for paths in found for one in paths)]
 
 
+@pytest.mark.parametrize("suffix", ["", "%0A"])
 @pytest.mark.parametrize(
     ("service", "path"),
     [("broker-2", path) for path in OF_BROKERS] + [("controller-1", p) for p in OF_CONTROLLERS],
 )
 async def test_the_public_listener_has_no_route_of_services(
-    cluster: Cluster, service: str, path: str
+    cluster: Cluster, service: str, path: str, suffix: str
 ) -> None:
     kind = MSGPACK if path == rpc.REPLICA_FETCH_PATH or "staged" in path else JSON
-    answer = await cluster.post(service, path, content=b"{}", headers=kind)
+    answer = await cluster.post(service, path + suffix, content=b"{}", headers=kind)
     assert (answer.status_code, answer.json()["outcome"]) == (404, "refused")
 
 
@@ -113,6 +117,29 @@ async def test_nobody_without_the_clusters_certificate_is_served(
     async with httpx.AsyncClient(trust_env=False) as http:
         with pytest.raises(httpx.HTTPError):
             await http.get(url.replace("https", "http") + "/healthz")
+
+
+async def test_connections_without_identity_keep_no_service_away(cluster: Cluster) -> None:
+    """More than may be in their handshake, none of which sends anything."""
+    url = urlsplit(cluster.internal_url("broker-2"))
+    strangers = [
+        await asyncio.open_connection(url.hostname, url.port) for _ in range(MAX_HANDSHAKES + 20)
+    ]
+    try:
+        answer = await cluster.post_internally(
+            "broker-2",
+            rpc.REPLICA_FETCH_PATH,
+            caller=ServiceIdentity("broker", 1),
+            content=b"",
+            headers=MSGPACK,
+        )
+        async with asyncio.timeout(20):  # the first ones were ended for the last ones
+            ended = [await reader.read() for reader, _ in strangers[:20]]
+    finally:
+        for _, writer in strangers:
+            writer.close()
+    assert (answer.status_code, ended) == (400, [b""] * 20)
+    await still_works(cluster)
 
 
 async def test_no_service_speaks_as_another(cluster: Cluster) -> None:

@@ -27,6 +27,7 @@ from leadline_common.http.server import run as run_on_loop
 from leadline_common.http.server import serve
 from leadline_common.logs import configure_logging
 from leadline_common.metrics import Metrics
+from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
 from leadline_common.settings import BrokerSettings
 from leadline_common.zk.credentials import ZkCredentials
@@ -83,6 +84,7 @@ def run(settings: BrokerSettings) -> None:
 
     """
     keep_files_private()
+    raise_open_files()
     configure_logging(
         "broker", settings.broker_id, level=settings.log_level, form=settings.log_format
     )

@@ -20,6 +20,7 @@ from leadline_common.http.server import run as run_loop
 from leadline_common.http.server import serve
 from leadline_common.identity import InternalAddress
 from leadline_common.logs import configure_logging
+from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
 from leadline_common.settings import ControllerSettings
 from leadline_common.zk.credentials import ZkCredentials
@@ -45,6 +46,7 @@ _GC_THRESHOLD = 50_000
 def run(settings: ControllerSettings) -> None:
     """Run a controller until SIGTERM or SIGINT; it resigns before it ends."""
     keep_files_private()
+    raise_open_files()
     configure_logging(
         "controller", settings.controller_id, level=settings.log_level, form=settings.log_format
     )

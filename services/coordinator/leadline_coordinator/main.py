@@ -15,6 +15,7 @@ from leadline_common.http.origins import AllowedNames
 from leadline_common.http.server import run as run_loop
 from leadline_common.http.server import serve
 from leadline_common.logs import configure_logging
+from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
 from leadline_common.settings import CoordinatorSettings
 from leadline_common.zk.credentials import ZkCredentials
@@ -35,6 +36,7 @@ MAX_FRAME_BYTES: Final = 1024 * 1024
 def run(settings: CoordinatorSettings) -> None:
     """Run a coordinator until SIGTERM or SIGINT; it then resigns and ends."""
     keep_files_private()
+    raise_open_files()
     configure_logging(
         "coordinator", settings.coordinator_id, level=settings.log_level, form=settings.log_format
     )

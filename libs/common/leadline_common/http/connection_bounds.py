@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import structlog
 
 from leadline_common.metrics import Metrics
+from leadline_common.open_files import open_files_limit
 from leadline_common.settings.fields import KIB, ServiceSettings
 
 FREE_BODY_BYTES: Final = 16 * KIB
@@ -42,6 +43,8 @@ class ConnectionBounds:
 
     def __init__(self, settings: ServiceSettings, metrics: Metrics) -> None:
         self.settings = settings
+        # The other half is for logs, for the database, and for connections between services.
+        self._most = min(settings.max_connections_total, open_files_limit() // 2)
         self._examined: set[Examined] = set()
         self._peers: Counts[str] = Counts()
         self._open = 0
@@ -63,7 +66,7 @@ class ConnectionBounds:
     def admit(self, peer: str) -> bool:
         """Count a new connection, or refuse it: too many are open, or too many of this peer."""
         limits = self.settings
-        if self._open >= limits.max_connections_total:
+        if self._open >= self._most:
             return False
         if self._peers[peer] >= limits.max_connections_per_ip:
             return False

@@ -5,15 +5,11 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from leadline_common.http.listeners import Listener, bind
 from leadline_common.http.tls import InternalTls
 from leadline_common.identity import UnusableCredentials
 from leadline_common.settings import ServiceSettings
-
-HANDSHAKE_TIMEOUT_S: Final = 5.0
-"""How long a connection may take to prove its identity."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ from starlette.types import ASGIApp
 
 from leadline_common.http.connection_bounds import ConnectionBounds
 from leadline_common.http.connections import BoundedWebSocket, protocol_of
-from leadline_common.http.internal_listener import HANDSHAKE_TIMEOUT_S, InternalListener
+from leadline_common.http.handshakes import HandshakeListener
+from leadline_common.http.internal_listener import InternalListener
 from leadline_common.http.listeners import BACKLOG, Listener
 from leadline_common.http.tls import InternalProtocol
 from leadline_common.metrics import Metrics
@@ -72,7 +73,7 @@ async def serve(
         timeout_keep_alive=bounds.settings.connections_max_idle_ms // 1000,
         timeout_graceful_shutdown=GRACE_S,
     )
-    server = _Server(config, hand_over, stopping or (lambda: None), internal)
+    server = _Server(config, hand_over, stopping or (lambda: None), internal, bounds)
     logger.info(
         "listening", url=listener.url, internal_url=internal.url if internal is not None else None
     )
@@ -93,9 +94,12 @@ class _Server(uvicorn.Server):
         hand_over: Callable[[], Coroutine[Any, Any, None]] | None,
         stopping: Callable[[], None],
         internal: InternalListener | None,
+        bounds: ConnectionBounds,
     ) -> None:
         super().__init__(config)
         self._internal = internal
+        self._bounds = bounds
+        self._handshakes: HandshakeListener | None = None
         self._hand_over = hand_over
         self._stopping = stopping
         self._handing_over: asyncio.Task[None] | None = None
@@ -103,20 +107,22 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self._internal is not None and not self.should_exit:
-            self.servers.append(await self._listen_internally(self._internal))
+            self._handshakes = self._listen_internally(self._internal)
+            self._handshakes.start()
 
-    async def _listen_internally(self, internal: InternalListener) -> asyncio.Server:
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._handshakes is not None:
+            self._handshakes.close()
+        await super().shutdown(sockets)
+
+    def _listen_internally(self, internal: InternalListener) -> HandshakeListener:
         """Serve the same application to other services, with state and connections in common."""
 
         def create_protocol() -> InternalProtocol:
             return InternalProtocol(self.config, self.server_state, self.lifespan.state)
 
-        return await asyncio.get_running_loop().create_server(
-            create_protocol,
-            sock=internal.socket,
-            ssl=internal.tls.server,
-            ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
-            backlog=BACKLOG,
+        return HandshakeListener(
+            internal.socket, internal.tls.server, create_protocol, self._bounds
         )
 
     @contextmanager

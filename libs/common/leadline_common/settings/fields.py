@@ -118,7 +118,10 @@ class ServiceSettings(BaseModel):
         "a browser, besides the pages of the service itself.",
     )
     max_connections_total: int = setting(
-        10_000, "Most connections at a time; a further one gets status 503.", ge=1
+        10_000,
+        "Most connections at a time, but at most half of the open files that the process may have; "
+        "a further one gets status 503.",
+        ge=1,
     )
     max_connections_per_ip: int = setting(
         5_000, "Most connections at a time from one address.", ge=1

@@ -1,0 +1,112 @@
+"""Connections that have not proven an identity: some at a time, and the newest ones."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from leadline_common.http.connection_bounds import ConnectionBounds
+from leadline_common.http.handshakes import MAX_HANDSHAKES, HandshakeListener
+from leadline_common.http.listeners import bind
+from leadline_common.identity import ServiceIdentity
+from leadline_common.metrics import Metrics
+from leadline_common.settings import ServiceSettings
+from tests.support.services.identities import tls_of
+from tests.support.services.zookeeper import until
+
+BROKER = ServiceIdentity("broker", 1)
+MORE = 30
+
+
+class Greeting(asyncio.Protocol):
+    """What is served to the verified."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(b"verified")
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[tuple[int, Metrics]]:
+    """Give the port of a listener, and its metrics."""
+    metrics = Metrics(process=False)
+    listener = bind("127.0.0.1", 0)
+    bounds = ConnectionBounds(ServiceSettings(), metrics)
+    serving = HandshakeListener(listener.socket, tls_of("broker", 1).server, Greeting, bounds)
+    serving.start()
+    try:
+        yield listener.port, metrics
+    finally:
+        serving.close()
+
+
+async def greeting(port: int, tls: ssl.SSLContext) -> bytes:
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", port, ssl=tls, server_hostname=BROKER.host_name
+    )
+    try:
+        return await reader.read(100)
+    finally:
+        writer.close()
+
+
+def open_sockets() -> int:
+    return sum(1 for one in Path("/proc/self/fd").iterdir() if one.is_socket())
+
+
+async def test_whoever_opens_many_connections_ends_their_own() -> None:
+    client = tls_of("controller", 1).client
+    async with listening() as (port, metrics), asyncio.timeout(30):
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MAX_HANDSHAKES)]
+        later = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MORE)]
+        assert await greeting(port, client) == b"verified"
+        ended = [await reader.read() for reader, _ in silent[: MORE + 1]]
+        assert ended == [b""] * (MORE + 1)
+        assert b'reason="too many handshakes"} 31.0' in metrics.render()
+        for _, writer in silent + later:
+            writer.close()
+
+
+async def test_a_connection_that_proves_nothing_leaves_nothing_behind() -> None:
+    stranger = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
+    before = open_sockets()
+    async with listening() as (port, _), asyncio.timeout(30):
+        for _ in range(5):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            await reader.read()
+            writer.close()
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=stranger)
+            with suppress(OSError):  # the alert, or a reset
+                assert await reader.read() == b""
+            writer.close()
+        silent = await asyncio.open_connection("127.0.0.1", port)
+        assert await greeting(port, tls_of("controller", 1).client) == b"verified"
+    assert await silent[0].read() == b""  # closed with the listener
+    silent[1].close()
+    await until(lambda: open_sockets() <= before, "all sockets are closed")
+
+
+async def test_a_process_without_descriptors_accepts_as_soon_as_it_has_some() -> None:
+    async with listening() as (port, metrics), asyncio.timeout(30):
+        client = socket.socket()
+        client.setblocking(False)
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        lowest_free = os.dup(0)
+        os.close(lowest_free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, before[1]))
+        try:
+            await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", port))
+            failure = b'reason="Too many open files"'
+            await until(lambda: failure in metrics.render(), "no connection can be accepted")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            client.close()
+        assert await greeting(port, tls_of("controller", 1).client) == b"verified"
