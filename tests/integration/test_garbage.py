@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 import pytest
 import structlog
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+from kazoo.security import make_acl
 
 from leadline_common import znodes
 from leadline_common.unreadable import UNREADABLE
@@ -125,6 +129,39 @@ async def test_garbage_in_every_node_ends_no_term_and_hinders_none(
     await until(lambda: controller.replicator.stored > 10, "the history goes on behind the garbage")
     found = await controller.http.get("/v1/audit", params={"page_size": "5"})
     assert found.status_code == 200, found.text
+
+
+def forbid(hosts: str, paths: Iterable[str]) -> None:
+    """Let nobody but a stranger read or write nodes, as kazoo's CREATOR_ALL_ACL does."""
+    client = KazooClient(hosts)
+    client.start()
+    try:
+        for path in paths:
+            with suppress(NoNodeError):  # what was an order has been refused
+                client.set_acls(path, [make_acl("digest", "stranger:digest", all=True)])
+    finally:
+        client.stop()
+        client.close()
+
+
+async def test_nodes_that_nobody_else_may_read_end_no_term_and_hinder_none(
+    rig: Rig, zk_session: ZkSession, zk_chroot: str
+) -> None:
+    controller = await rig.up(1, reconcile_interval_ms=60_000)
+    await create(controller, "orders", partitions=2, replication_factor=1)
+    await create(controller, "clicks", partitions=1, replication_factor=1)
+    await rig.settled(controller)
+    term = controller.leadership.active_controller
+    for path in NODES:
+        await write(zk_session, path, b"{}")
+    await asyncio.to_thread(forbid, zk_chroot, NODES)
+    await handles_requests(controller, "during")
+    assert controller.leadership.active_controller is term
+    assert "nodes in ZooKeeper cannot be read" in (await controller.http.get("/readyz")).text
+    await controller.retire()
+    controller.resume()
+    await until(lambda: controller.is_active, "the next term begins")
+    await handles_requests(controller, "after")
 
 
 @pytest.mark.parametrize("kind", GARBAGE)

@@ -26,6 +26,7 @@ import structlog
 
 from leadline_common.unreadable import UNREADABLE
 from leadline_common.zk.client import Callback
+from leadline_common.zk.codec import NO_DATA
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import (
     BadVersion,
@@ -33,6 +34,7 @@ from leadline_common.zk.errors import (
     MultiFailed,
     NodeExists,
     NoNode,
+    NotPermitted,
     ZkError,
 )
 from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp, Stat
@@ -108,7 +110,13 @@ def decode_epoch(path: str, data: bytes, stat: Stat) -> int:
 
     Each win adds 1 to both, and each write by others adds 1 to the version alone. So the version is
     at least the last epoch, whatever was written since, and replaces a damaged one.
+
+    Raises:
+        NotPermitted: the session may not read the node, so that not even its version is known.
+
     """
+    if data == NO_DATA:
+        raise NotPermitted(path)
     epoch = node_number(data.decode(errors="replace").strip())
     if epoch is None or epoch > MAX_EPOCH:
         UNREADABLE.add(path, f"{data[:40]!r} is no epoch")

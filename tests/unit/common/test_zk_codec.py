@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leadline_common.leader_election import decode_epoch
 from leadline_common.zk import codec
 from leadline_common.zk.errors import (
     BadVersion,
@@ -136,7 +137,17 @@ def test_bulk_children_with_a_missing_node() -> None:
     assert codec.decode_children_lists(answer, 0, ["/a", "/b", "/c"]) == expected
 
 
-@pytest.mark.parametrize("decode", [codec.decode_nodes, codec.decode_children_lists])
-def test_a_node_that_may_not_be_read_is_not_taken_for_missing(decode: Any) -> None:
+def test_a_node_that_may_not_be_read_is_not_taken_for_missing() -> None:
+    """Its data is no value, and no conditional write would pass."""
+    (node,) = codec.decode_nodes(failed(-102) + END, 0, ["/secret"])
+    assert node == (codec.NO_DATA, codec.UNKNOWN_STAT)
+    assert node[1].version == 2**31 - 1
     with pytest.raises(NotPermitted, match="/secret"):
-        decode(failed(-102) + END, 0, ["/secret"])
+        codec.decode_children_lists(failed(-102) + END, 0, ["/secret"])
+
+
+def test_an_epoch_that_may_not_be_read_is_no_number() -> None:
+    (node,) = codec.decode_nodes(failed(-102) + END, 0, ["/epoch"])
+    assert node is not None
+    with pytest.raises(NotPermitted, match="/epoch"):
+        decode_epoch("/epoch", *node)

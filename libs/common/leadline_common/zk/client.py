@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Final, TypeVar
 
 from leadline_common.zk import codec
-from leadline_common.zk.errors import NodeExists, NoNode, RequestTooLarge
+from leadline_common.zk.errors import NodeExists, NoNode, NotPermitted, RequestTooLarge
 from leadline_common.zk.ops import CreateOp, DeleteOp, MultiResults, Op, SetOp, Stat
 from leadline_common.zk.requests import (
     EncodedRequest,
@@ -63,11 +63,16 @@ class ZkClient(ABC):
         )
 
     async def exists(self, path: str, *, watch: Callback | None = None) -> Stat | None:
-        """Return the Stat, or None; `watch` is called once, at the next create, write or delete."""
+        """Return the Stat, or None; `watch` is called once, at the next create, write or delete.
+
+        A node that may not be read has `codec.UNKNOWN_STAT`, and is not watched.
+        """
         try:
             return await self._read(codec.EXISTS, ExistsWatch, path, watch, _optional_stat)
         except NoNode:
             return None
+        except NotPermitted:
+            return codec.UNKNOWN_STAT
 
     async def get_children(self, path: str, *, watch: Callback | None = None) -> list[str]:
         """Return the sorted names of the children; `watch` is called once, when they change.
@@ -186,6 +191,8 @@ class ZkClient(ABC):
         self, paths: Sequence[str], *, batch_size: int = READ_BATCH
     ) -> list[tuple[bytes, Stat] | None]:
         """Return data and Stat of each path, None for a missing node.
+
+        One that may not be read has `codec.NO_DATA`, which no decoder accepts.
 
         Batches are pipelined. Each batch is a consistent snapshot; the whole result is not.
         """

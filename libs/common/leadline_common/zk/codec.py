@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final
 
-from leadline_common.zk.errors import MultiFailed, NodeError, NoNode, node_error
+from leadline_common.zk.errors import MultiFailed, NodeError, NoNode, NotPermitted, node_error
 from leadline_common.zk.ops import CheckOp, CreateOp, DeleteOp, MultiResults, Op, SetOp, Stat
 
 CREATE: Final = 1
@@ -60,6 +60,11 @@ _ALL: Final = 31
 _ANYONE: Final = ("world", "anyone")
 _EPHEMERAL: Final = 1
 _SEQUENCE: Final = 2
+
+NO_DATA: Final = b"the ACL of this node does not let this session read it"
+"""Stands for the data of a node that may not be read; it is no value of any node."""
+UNKNOWN_STAT: Final = Stat(0, 0, 0, 0, 2**31 - 1, 0, 0, 0, 0, 0, 0)
+"""Its version makes every conditional write fail; -1 would let every one pass."""
 
 
 def encode_acl(writers: Sequence[str]) -> bytes:
@@ -251,17 +256,16 @@ def decode_nodes(
 ) -> list[tuple[bytes, Stat] | None]:
     """Decode a multiRead of data: one entry per path, None for a missing node.
 
-    Raises:
-        NodeError: a node exists and could not be read.
-
+    A node that this session may not read has `NO_DATA`, which no decoder accepts, and a version
+    that no write expects: whoever may write one node must not stop the reading of all others.
     """
     results: list[tuple[bytes, Stat] | None] = []
     for path in paths:
         kind = _unpack_int(buffer, offset)[0]
         offset += _HEADER_SIZE
         if kind == _ERROR:
-            _raise_unless_missing(_unpack_int(buffer, offset)[0], path)
-            results.append(None)
+            error = _raise_unless((NoNode, NotPermitted), _unpack_int(buffer, offset)[0], path)
+            results.append(None if isinstance(error, NoNode) else (NO_DATA, UNKNOWN_STAT))
             offset += 4
             continue
         start = offset + 4
@@ -285,7 +289,7 @@ def decode_children_lists(
         kind = _unpack_int(buffer, offset)[0]
         offset += _HEADER_SIZE
         if kind == _ERROR:
-            _raise_unless_missing(_unpack_int(buffer, offset)[0], path)
+            _raise_unless(NoNode, _unpack_int(buffer, offset)[0], path)
             results.append(None)
             offset += 4
             continue
@@ -294,7 +298,10 @@ def decode_children_lists(
     return results
 
 
-def _raise_unless_missing(code: int, path: str) -> None:
+def _raise_unless(
+    expected: type[NodeError] | tuple[type[NodeError], ...], code: int, path: str
+) -> NodeError:
     error: NodeError = node_error(code, path)
-    if not isinstance(error, NoNode):
+    if not isinstance(error, expected):
         raise error
+    return error

@@ -25,7 +25,7 @@ from leadline_common.settings import Accepted, accept_node
 from leadline_common.unreadable import UNREADABLE
 from leadline_common.zk.client import READ_BATCH
 from leadline_common.zk.credentials import ZkCredentials
-from leadline_common.zk.errors import NodeExists, NoNode
+from leadline_common.zk.errors import NodeExists, NoNode, NotPermitted
 from leadline_common.zk.ops import MultiResults, Op, Stat
 from leadline_common.zk.restriction import restrict_namespace
 from leadline_common.znode_json import node_number
@@ -196,6 +196,9 @@ class ControllerZkStore(ElectionStore):
             self.reads += 1
             try:
                 names = await self._session.get_children(f"{root}/{topic}", watch=wake)
+            except NotPermitted as problem:
+                UNREADABLE.add(f"{root}/{topic}", problem)
+                continue
             except NoNode:
                 continue
             nodes = await self._get_many([f"{root}/{topic}/{name}" for name in names])
@@ -223,10 +226,16 @@ class ControllerZkStore(ElectionStore):
         ]
 
     async def list_children(self, path: str, wake: _Wake) -> list[str] | None:
-        """List the children of a node, None without the node; call `wake` when they change."""
+        """List the children of a node, None without the node; call `wake` when they change.
+
+        A node that may not be read has none: who may write one order must not stop the others.
+        """
         self.reads += 1
         try:
             return await self._session.get_children(path, watch=wake)
+        except NotPermitted as problem:
+            UNREADABLE.add(path, problem)
+            return []
         except NoNode:
             return None
 
