@@ -24,9 +24,9 @@ from typing import Final, Generic, Protocol, TypeVar
 import msgspec
 import structlog
 
+from leadline_common.election_epochs import decode_epoch
 from leadline_common.unreadable import UNREADABLE
 from leadline_common.zk.client import Callback
-from leadline_common.zk.codec import NO_DATA
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import (
     BadVersion,
@@ -34,13 +34,11 @@ from leadline_common.zk.errors import (
     MultiFailed,
     NodeExists,
     NoNode,
-    NotPermitted,
     ZkError,
 )
-from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp, Stat
+from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.zk.transport import SessionState
-from leadline_common.znode_json import MAX_EPOCH, node_number
 
 logger = structlog.get_logger(__name__)
 
@@ -103,26 +101,6 @@ class ElectionNodes:
     leader: str
     epoch: str
     decode: Callable[[bytes], tuple[int, str]]
-
-
-def decode_epoch(path: str, data: bytes, stat: Stat) -> int:
-    """Decode an epoch node; the epoch is never lower than the version of the node.
-
-    Each win adds 1 to both, and each write by others adds 1 to the version alone. So the version is
-    at least the last epoch, whatever was written since, and replaces a damaged one.
-
-    Raises:
-        NotPermitted: the session may not read the node, so that not even its version is known.
-
-    """
-    if data == NO_DATA:
-        raise NotPermitted(path)
-    epoch = node_number(data.decode(errors="replace").strip())
-    if epoch is None or epoch > MAX_EPOCH:
-        UNREADABLE.add(path, f"{data[:40]!r} is no epoch")
-        return stat.version
-    UNREADABLE.discard(path)
-    return max(epoch, stat.version)
 
 
 class ElectionSession(Protocol):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline_common.leader_election import decode_epoch
+from leadline_common.election_epochs import decode_epoch
 from leadline_common.zk import codec
 from leadline_common.zk.errors import (
     BadVersion,

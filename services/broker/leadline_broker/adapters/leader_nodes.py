@@ -8,7 +8,7 @@ import msgspec
 
 from leadline_client.wire import ControllerInfo
 from leadline_common import consumer_znodes, znodes
-from leadline_common.leader_election import decode_epoch
+from leadline_common.election_epochs import decode_epoch
 from leadline_common.rpc import ControllerRow
 from leadline_common.unreadable import UNREADABLE
 from leadline_common.zk.errors import NoNode
