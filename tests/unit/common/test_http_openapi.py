@@ -1,6 +1,9 @@
 """The OpenAPI document and the pages that show it."""
 
+import asyncio
 import re
+import threading
+from typing import Any
 
 import msgspec
 import pytest
@@ -117,6 +120,26 @@ async def test_a_route_added_after_the_document_was_shown_is_shown_too() -> None
     app.add_asgi_route(raw_operation(), Endpoint())
     assert "/v1/raw/{p}" in app.openapi()["paths"]
     assert app.openapi() is app.openapi()
+
+
+async def test_the_document_is_made_once_and_not_on_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = build()
+    makers: list[int] = []
+    make = app.openapi
+
+    def note_and_make() -> dict[str, Any]:
+        makers.append(threading.get_ident())
+        return make()
+
+    monkeypatch.setattr(app, "openapi", note_and_make)
+    async with client_of(app) as client:
+        answers = await asyncio.gather(*(client.get("/openapi.json") for _ in range(3)))
+        answers.append(await client.get("/openapi.json"))
+    assert [answer.json() for answer in answers] == [make()] * 4
+    assert len(makers) == 1
+    assert makers != [threading.get_ident()]
 
 
 def test_a_service_may_describe_a_common_tag_in_its_own_words() -> None:

@@ -6,6 +6,8 @@ the documentation pages, and the OpenAPI 3.1 document of all routes.
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from copy import deepcopy
@@ -14,6 +16,8 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
@@ -49,6 +53,8 @@ class ServiceApp(FastAPI):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._operations: list[Operation] = []
+        self._encoded: dict[str, bytes] = {}
+        self._encoding = asyncio.Lock()
         self._parsed: dict[str, Any] | None = None
         self._public: dict[str, Any] = {}
         self._internal: dict[str, Any] = {}
@@ -73,6 +79,7 @@ class ServiceApp(FastAPI):
         if INTERNAL in operation.tags:
             self.internal_paths.add(operation.path)
         self._parsed = None
+        self._encoded.clear()
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document for clients, which the service serves.
@@ -103,6 +110,29 @@ class ServiceApp(FastAPI):
         share_error_responses(document)
         self._internal, self._public = split_by_tag(document, INTERNAL)
         self._parsed = parsed
+
+    def setup(self) -> None:
+        """Add the route of the document; the framework calls this at its construction."""
+        self.add_route(PAGES["OpenAPI"], self._serve_document, include_in_schema=False)
+
+    async def _serve_document(self, request: Request) -> Response:
+        """Answer with the document, which is made in a thread, and encoded once.
+
+        Making it takes about a second, and encoding it 10 ms: on the event loop, whoever asks for
+        it repeatedly would delay everybody else.
+        """
+        root = request.scope.get("root_path", "").rstrip("/")
+        async with self._encoding:
+            found = self._encoded.get(root)
+            if found is None:
+                found = self._encoded[root] = await asyncio.to_thread(self._encode, root)
+        return Response(found, media_type="application/json")
+
+    def _encode(self, root: str) -> bytes:
+        document = self.openapi()
+        if root:  # A proxy serves this application below a path of its own.
+            document = {**document, "servers": [{"url": root}]}
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
     def route_of(self, scope: Scope) -> str:
         """Return the path template of the route that served a request, for metrics."""
