@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from leadline_cli.certificates import Authority
+from leadline_client.file_lock import FileLock
 from leadline_common.identity import ServiceIdentity
 from leadline_common.zk.credentials import digest_of
 
@@ -81,6 +82,13 @@ class Credentials:
         """
         self.directory.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         self.directory.chmod(_PRIVATE_DIRECTORY)
+        # Two at a time could make two authorities, and sign with both.
+        lock = self.directory / ".lock"
+        with FileLock.acquire(lock):
+            lock.chmod(_PRIVATE_FILE)
+            return self._create(services)
+
+    def _create(self, services: Iterable[ServiceIdentity]) -> list[Path]:
         return [*self._create_zookeeper_users(), *self._create_certificates(services)]
 
     def _create_zookeeper_users(self) -> list[Path]:

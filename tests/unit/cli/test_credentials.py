@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from typer.testing import CliRunner
 
 from leadline_cli.credentials import Credentials, UnusableAuthority
@@ -36,6 +38,17 @@ def test_what_exists_is_kept_and_what_is_missing_is_made(tmp_path: Path) -> None
     assert {path: path.read_bytes() for path in before} == before
     for service in (BROKER, CONTROLLER):
         InternalTls.load(credentials.certificate_of(service), credentials.authority)
+
+
+def test_two_commands_at_a_time_make_one_authority(tmp_path: Path) -> None:
+    services = [ServiceIdentity("broker", number) for number in range(8)]
+    with ThreadPoolExecutor(len(services)) as pool:
+        list(pool.map(lambda service: Credentials(tmp_path).create([service]), services))
+    credentials = Credentials(tmp_path)
+    authority = x509.load_pem_x509_certificate(credentials.authority.read_bytes())
+    for service in services:
+        certificate = credentials.certificate_of(service).read_text().partition("-----BEGIN PR")[0]
+        x509.load_pem_x509_certificate(certificate.encode()).verify_directly_issued_by(authority)
 
 
 def test_services_and_operator_may_change_each_others_nodes(tmp_path: Path) -> None:

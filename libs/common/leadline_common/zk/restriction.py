@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final
 
 import structlog
 
-from leadline_common.zk.errors import NoNode
+from leadline_common.zk.errors import NoNode, NotPermitted
 from leadline_common.zk.session import ZkSession
 
 logger = structlog.get_logger(__name__)
@@ -57,8 +56,13 @@ async def _is_open(session: ZkSession) -> bool:
 
 
 async def _restrict(session: ZkSession, path: str) -> None:
-    with suppress(NoNode):
+    """Restrict one node; leave out one that was deleted, or that somebody else keeps."""
+    try:
         await session.restrict(path)
+    except NoNode:
+        return
+    except NotPermitted:
+        logger.warning("a node has an ACL that does not let this cluster change it", path=path)
 
 
 async def _children_of(session: ZkSession, paths: Sequence[str]) -> list[str]:
