@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 
 import pytest
+from starlette.responses import StreamingResponse
 
 from leadline_client.errors import InvalidRequest
 from leadline_common.http.errors import error_response
@@ -44,6 +46,24 @@ async def test_a_bulk_route_refuses_a_hostile_body(name: str) -> None:
         answer = await client.post("/v1/internal/countRows", content=body, headers=JSON)
     assert answer.status_code == 400, answer.text
     assert seen.bulk == []
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_the_body_of_a_get_breaks_no_streamed_response_off(name: str) -> None:
+    app = build()
+
+    @app.get("/v1/stream")
+    async def stream() -> StreamingResponse:
+        async def parts() -> AsyncIterator[bytes]:
+            for _ in range(3):
+                await asyncio.sleep(0)
+                yield b"part "
+
+        return StreamingResponse(parts())
+
+    async with client_of(app) as client:
+        answer = await client.request("GET", "/v1/stream", content=HOSTILE[name], headers=JSON)
+    assert (answer.status_code, answer.content) == (200, b"part part part ")
 
 
 async def test_a_valid_pair_of_surrogates_and_a_body_in_parts_pass() -> None:

@@ -22,6 +22,7 @@ from leadline_client.errors import ConnectionLost, LeadlineError, NoController
 from leadline_client.transport import CLUSTER_ID_HEADER
 from leadline_common import cause
 from leadline_common.http.errors import error_of_status, error_response
+from leadline_common.http.middleware import WITHOUT_BODY
 
 FORWARDED = "X-Leadline-Forwarded"
 """Marks a forwarded request, which is never forwarded again: that would allow loops."""
@@ -58,9 +59,6 @@ _DROPPED = frozenset(
 """Headers of one connection, those that every service checks or sets itself, and those by which
 a browser states the page: they were checked here, against the address that the page used."""
 
-_WITHOUT_BODY = ("GET", "HEAD")
-"""Methods whose body has no meaning, so that it is neither checked nor forwarded."""
-
 _NO_AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """Headers that aiohttp would add: only those of the caller are forwarded."""
 
@@ -85,7 +83,7 @@ class Forwarder:
         """
         if FORWARDED in request.headers:
             raise self.unavailable(f"{self.target} is changing")
-        body = b"" if request.method in _WITHOUT_BODY else await request.body()
+        body = b"" if request.method in WITHOUT_BODY else await request.body()
         try:
             answer = await self._started().request(
                 request.method,

@@ -29,6 +29,8 @@ from leadline_common.http.origins import AllowedNames, handshake_refusal, refusa
 from leadline_common.metrics import Metrics
 
 BODY_KEY = "leadline.body"
+WITHOUT_BODY = ("GET", "HEAD")
+"""Methods whose body has no meaning, so that it is neither checked nor forwarded."""
 _LENGTH_DIGITS = 20
 """More than any length has; a longer number is refused by the HTTP parser."""
 _CAUSE_HEADER = cause.HEADER.lower().encode()
@@ -43,7 +45,8 @@ class BoundedBody:
     A route may set another `limit` before it reads. A declared length above the limit is
     refused before any of the body is read, a chunked body as soon as it exceeds the limit. A body
     that may be JSON is passed on as a whole, and only if any JSON parser accepts it, unless the
-    route decodes strictly itself (`limit_body`).
+    route decodes strictly itself (`limit_body`). That of a GET has no meaning: it is not checked,
+    because a streamed response would break off where the check fails.
     """
 
     __slots__ = ("_receive", "_seen", "_stated", "checks_json", "limit")
@@ -55,7 +58,9 @@ class BoundedBody:
         self._receive = receive
         self._seen = 0
         self.limit = limit
-        self.checks_json = is_json(headers.get("content-type", "").encode("latin-1"))
+        self.checks_json = scope["method"] not in WITHOUT_BODY and is_json(
+            headers.get("content-type", "").encode("latin-1")
+        )
 
     async def receive(self) -> Message:
         """Return the next message of the request.
