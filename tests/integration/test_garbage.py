@@ -14,11 +14,10 @@ from kazoo.security import make_acl
 
 from leadline_common import znodes
 from leadline_common.unreadable import UNREADABLE
-from leadline_common.zk.errors import NodeExists, NoNode
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_controller.runtime.engine.events import Reconcile
-from tests.support.garbage import GARBAGE
+from tests.support.garbage import GARBAGE, write
 from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import RunningController
 from tests.support.services.zookeeper import until
@@ -77,18 +76,6 @@ def quiet() -> Iterator[None]:
     with structlog.testing.capture_logs():
         yield
     UNREADABLE.retain("", [])
-
-
-async def write(session: ZkSession, path: str, data: bytes) -> None:
-    """Create a node or replace its value; the controller may delete it or its parent."""
-    while True:
-        await session.ensure_path(path.rpartition("/")[0])
-        with suppress(NoNode):
-            try:
-                await session.create(path, data)
-            except NodeExists:
-                await session.set(path, data, ANY_VERSION)
-            return
 
 
 async def handles_requests(controller: RunningController, topic: str) -> None:

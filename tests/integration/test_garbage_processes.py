@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,9 @@ import pytest_asyncio
 
 from leadline_client.wire import NewTopic
 from leadline_common import consumer_znodes, znodes
-from leadline_common.zk.errors import NodeExists, NoNode
-from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from tests.support.embedded_zookeeper import EmbeddedZooKeeper
-from tests.support.garbage import GARBAGE
+from tests.support.garbage import GARBAGE, write
 from tests.support.services.cluster import CALM, Cluster, wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -64,18 +61,6 @@ async def session(cluster: Cluster) -> AsyncIterator[ZkSession]:
     """Yield a ZooKeeper session of an operator."""
     async with cluster.zookeeper() as found:
         yield found
-
-
-async def write(session: ZkSession, path: str, data: bytes) -> None:
-    """Create a node or replace its value; the controller may delete it or its parent."""
-    while True:
-        await session.ensure_path(path.rpartition("/")[0])
-        with suppress(NoNode):
-            try:
-                await session.create(path, data)
-            except NodeExists:
-                await session.set(path, data, ANY_VERSION)
-            return
 
 
 async def produce(cluster: Cluster, value: str) -> int:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
+
+from leadline_common.zk.errors import NodeExists, NoNode
+from leadline_common.zk.ops import ANY_VERSION
+from leadline_common.zk.session import ZkSession
 
 GARBAGE: Final[dict[str, bytes]] = {
     "empty": b"",
@@ -28,3 +33,15 @@ GARBAGE: Final[dict[str, bytes]] = {
     "unknown version": b'{"version": 99, "partitions": "new", "leader": {}, "configs": null}',
 }
 """Values by what is wrong with them."""
+
+
+async def write(session: ZkSession, path: str, data: bytes) -> None:
+    """Create a node or replace its value; the controller may delete it or its parent."""
+    while True:
+        await session.ensure_path(path.rpartition("/")[0])
+        with suppress(NoNode):
+            try:
+                await session.create(path, data)
+            except NodeExists:
+                await session.set(path, data, ANY_VERSION)
+            return

@@ -181,9 +181,14 @@ def error_of_status(error: HTTPException, message: str = "") -> LeadlineError:
     return kind(message or str(error.detail))
 
 
+def no_route(path: str) -> NotFound:
+    """Return the error for a path that the listener does not serve."""
+    return NotFound(f"there is no {path}; /docs lists all routes")
+
+
 def _message(request: Request, error: HTTPException) -> str:
     if error.status_code == 404:
-        return f"there is no {request.url.path}; /docs lists all routes"
+        return no_route(request.url.path).message
     if error.status_code == 405:
         return f"{request.url.path} does not support {request.method}"
     return str(error.detail)

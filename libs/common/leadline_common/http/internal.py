@@ -12,8 +12,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from leadline_client.errors import NotFound
-from leadline_common.http.errors import error_response
+from leadline_common.http.errors import error_response, no_route
 from leadline_common.identity import ServiceIdentity
 
 PEER_KEY: Final = "leadline.peer"
@@ -43,9 +42,7 @@ class ListenerGate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
         if scope["type"] == "http" and not self._belongs(scope):
-            refusal = error_response(
-                NotFound(f"there is no {scope['path']}; /docs lists all routes")
-            )
+            refusal = error_response(no_route(scope["path"]))
             await refusal(scope, receive, send)
             return
         await self.app(scope, receive, send)
