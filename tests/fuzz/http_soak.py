@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -102,7 +103,7 @@ class Soak:
             try:
                 answer = operation.send(client, url, call)
             except httpx.HTTPError as error:
-                self.findings.append(f"{operation.id} {call}: {error!r}")
+                self.findings.append(f"{name} {operation.id} {call}: {error!r}")
                 return
             retry = answer.headers.get("retry-after")
             self._judge(name, operation, answer.status_code, retry, call, answer.text)
@@ -260,13 +261,16 @@ async def exchange(port: int, data: bytes, *, wait: bool) -> bytes:
 
 
 async def soak(minutes: float, first_seed: int, documents: Sequence[str]) -> int:
-    """Start a cluster and send requests; return 1 after a finding."""
-    with tempfile.TemporaryDirectory(prefix="leadline-fuzz-") as directory:
-        path = Path(directory)
-        async with Cluster(path, controllers=2, coordinators=1, settings=SETTINGS) as cluster:
-            running = Soak(cluster, first_seed, documents)
-            try:
-                await running.run(minutes)
-            finally:
-                sys.stdout.write(running.report() + "\n")
-    return int(bool(running.findings))
+    """Start a cluster and send requests; return 1 and keep its directory after a finding."""
+    path = Path(tempfile.mkdtemp(prefix="leadline-fuzz-"))
+    async with Cluster(path, controllers=2, coordinators=1, settings=SETTINGS) as cluster:
+        running = Soak(cluster, first_seed, documents)
+        try:
+            await running.run(minutes)
+        finally:
+            sys.stdout.write(running.report() + "\n")
+    if running.findings:
+        sys.stdout.write(f"the cluster's directory is kept: {path}\n")
+        return 1
+    shutil.rmtree(path)
+    return 0
