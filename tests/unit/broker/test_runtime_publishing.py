@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -181,6 +181,25 @@ async def test_what_all_replicas_have_lost_is_published_by_the_replay(
     await publish(cluster, 2, 0, await stage(cluster, 2, "ab"))
 
     assert await cluster.read(2) == ["a", "b"]
+
+
+async def test_a_late_removal_spares_what_was_staged_after_the_replica_returned(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late: list[Callable[[], None]] = []
+    stagings = [broker.engine.staging for broker in cluster.brokers.values()]
+    await stage(cluster, 1, "cd")
+    with monkeypatch.context() as slow_disk:
+        for staging in stagings:
+            slow_disk.setattr(staging, "in_background", late.append)
+            staging.forget((TOPIC_ID, 0))
+    staged = await stage(cluster, 1, "ab")
+
+    for remove in late:
+        remove()
+    await publish(cluster, 1, 0, staged)
+
+    assert await cluster.read(1) == ["a", "b"]
 
 
 async def half_published(cluster: SmallCluster, text: str, pieces: int) -> None:
@@ -389,5 +408,6 @@ async def test_uploads_go_with_their_replica(cluster: SmallCluster) -> None:
 
     assert cluster.stop_replica(1, 0) == 0
 
-    await cluster.until(lambda: not (cluster.root / "1" / STAGED).exists(), "the uploads are gone")
+    uploads = cluster.root / "1" / STAGED
+    await cluster.until(lambda: not any(uploads.iterdir()), "the uploads are gone")
     assert cluster.brokers[1].engine.staging.used_bytes == 0

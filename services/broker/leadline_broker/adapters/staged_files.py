@@ -6,7 +6,6 @@ the client stages again what a crash loses.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -67,14 +66,10 @@ class StagedFiles:
             raise storage_error(error) from error
 
     def remove(self, key: ReplicaKey, staged_ids: Iterable[str]) -> None:
-        """Delete uploads; the next start finds those that could not be deleted."""
+        """Delete uploads; the next start finds those that could not be, and empty directories."""
         for staged_id in staged_ids:
             with suppress(OSError):
                 self._path(key, staged_id).unlink(missing_ok=True)
-
-    def remove_all(self, key: ReplicaKey) -> None:
-        """Delete all uploads of a partition."""
-        shutil.rmtree(self._path(key, ""), ignore_errors=True)
 
     def _path(self, key: ReplicaKey, staged_id: str) -> Path:
         topic_id, partition = key

@@ -186,9 +186,6 @@ class StagedStore(Protocol):
     def remove(self, key: ReplicaKey, staged_ids: Iterable[str]) -> None:
         """Delete uploads."""
 
-    def remove_all(self, key: ReplicaKey) -> None:
-        """Delete all uploads of a partition."""
-
 
 StoredReplica = tuple[str, str, int, Log, int]
 """Topic, topic id, partition, log, checkpointed high watermark of a replica found on disk."""

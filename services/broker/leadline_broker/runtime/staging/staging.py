@@ -264,7 +264,8 @@ class Staging:
         uploads = self._uploads.pop(key, {})
         self.used_bytes -= sum(upload.size for upload in uploads.values())
         if uploads:
-            self.in_background(partial(self.store.remove_all, key))
+            # By their ids: the replica may return, and be sent uploads, before this is done.
+            self.in_background(partial(self.store.remove, key, list(uploads)))
 
     def sweep(self) -> None:
         """Delete expired uploads, and those of partitions without a replica on this broker."""
