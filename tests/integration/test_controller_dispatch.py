@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from functools import partial
+from unittest.mock import AsyncMock
 
 import pytest
 
-from leadline_client.errors import NoController, StorageFailed
+from leadline_client.errors import NoController, StaleControllerEpoch, StorageFailed
 from leadline_client.wire import NewTopic
 from leadline_common.leader_election import ElectionState
 from tests.integration.test_controller_spine import beat
@@ -146,6 +147,37 @@ async def test_talk_of_a_later_controller_makes_a_controller_look(rig: Rig) -> N
     )
     await beat(controller, rig.brokers[1], controller_epoch=term + 1)
     await until(lambda: controller.is_active and controller.epoch > term, "it is elected again")
+
+
+async def test_a_broker_that_refuses_every_epoch_deposes_nobody(rig: Rig) -> None:
+    """R11: whoever answers for a broker may claim anything."""
+    controller = await rig.up(brokers=2)
+    elected = controller.service.active_controller()
+    rig.brokers[1].refused_topics["full"] = StaleControllerEpoch.code
+    creation = asyncio.create_task(
+        controller.service.create_topic(NewTopic("full", 1, 2), dry_run=False)
+    )
+    await until(lambda: bool(rig.brokers[1].late), "the role is refused")
+    await create(controller, "other", partitions=1, replication_factor=2)
+    rig.brokers[1].refused_topics.clear()
+    await creation
+    assert controller.service.active_controller() is elected
+
+
+@pytest.mark.parametrize("moved", ["the leader", "the epoch"])
+async def test_a_refusal_that_zookeeper_confirms_ends_the_term(rig: Rig, moved: str) -> None:
+    controller = await rig.up(brokers=1)
+    term, store = controller.epoch, controller.stores[-1]
+    state = await store.read_election()
+    epoch = replace(state.term, epoch_version=state.term.epoch_version + 1)
+    changed = await _led_by_another(state) if moved == "the leader" else replace(state, term=epoch)
+    store.read_election = AsyncMock(return_value=changed)  # type: ignore[method-assign]  # what it reads
+    rig.brokers[1].refused_topics["full"] = StaleControllerEpoch.code
+    creation = asyncio.create_task(
+        controller.service.create_topic(NewTopic("full", 1, 1), dry_run=False)
+    )
+    await until(lambda: controller.is_active and controller.epoch > term, "it is elected again")
+    await asyncio.gather(creation, return_exceptions=True)
 
 
 async def _led_by_another(state: ElectionState, _watch: object = None) -> ElectionState:

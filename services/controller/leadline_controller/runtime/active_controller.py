@@ -105,7 +105,6 @@ class ActiveController:
             context.controller,
             context.settings.command_ack_timeout_ms,
         )
-        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         max_ops, on_written = context.settings.zookeeper_multi_max_ops, self.dispatcher.send_roles
         self._writer = StateWriter(
             context.store, image, context.term, context.clock, max_ops, on_written
@@ -131,6 +130,7 @@ class ActiveController:
     def _build_engine(self) -> None:
         context = self.context
         self._reconciler = Reconciler(
+            context.term,
             context.store,
             self.image,
             self.queue,
@@ -240,7 +240,7 @@ class ActiveController:
         listener = DispatchListener(
             progressed=self.dispatcher.progressed,
             invalidate=self.queue.invalidate,
-            controller_changed=self._resign,
+            controller_changed=partial(self.queue.trigger, ControllerChanged),
             sent=self._count_request,
             holds_metadata=lambda: self.dispatcher.holds_metadata,
         )
@@ -288,26 +288,19 @@ class ActiveController:
         lease = asyncio.create_task(self._watch_lease(), name="controller-lease")
         tasks = (work, reconcile, lost, lease)
         try:
-            await asyncio.wait((*tasks, self._ended), return_when=asyncio.FIRST_COMPLETED)
-            for future in (self._ended, work, reconcile, lease):
-                if future.done():
-                    future.result()
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in (work, reconcile, lease):
+                if task.done():
+                    task.result()
             raise TermEnded("the ZooKeeper session is over")
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            if not self._ended.cancel():
-                self._ended.exception()
             for handler in self._handlers:
                 await handler.close()
             await self.dispatcher.close()
             self.queue.close(NoController("this controller has just lost its leadership"))
-
-    def _resign(self, reason: str) -> None:
-        """End the term: another controller is active, or may be."""
-        if not self._ended.done():
-            self._ended.set_exception(TermEnded(reason))
 
     async def _watch_lease(self) -> None:
         """End the term when the lease runs out: an expired session may go unnoticed (R10)."""

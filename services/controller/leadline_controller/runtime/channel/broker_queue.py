@@ -60,14 +60,14 @@ class DispatchListener(msgspec.Struct, frozen=True):
     """What a request queue calls.
 
     `progressed` after each step, `invalidate` with partitions that the broker refused,
-    `controller_changed` (with the reason) if the broker knows a later controller, `sent` after
-    each request with whether it was answered and the bytes of its body. `holds_metadata`
-    returns whether metadata should wait because more changes are being written.
+    `controller_changed` if the broker says that it knows a later controller, `sent` after each
+    request with whether it was answered and the bytes of its body. `holds_metadata` returns
+    whether metadata should wait because more changes are being written.
     """
 
     progressed: Callable[[], None]
     invalidate: Callable[[list[TopicPartition]], None]
-    controller_changed: Callable[[str], None]
+    controller_changed: Callable[[], None]
     sent: Callable[[Command, bool, int], None]
     holds_metadata: Callable[[], bool]
 
@@ -329,9 +329,9 @@ class BrokerRequestQueue:
         answer = None
         try:
             answer = await self.gateway.post(self._address, path, body, self.ack_timeout_ms)
-        except StaleControllerEpoch as refusal:
-            self.listener.controller_changed(refusal.message)
         except LeadlineError as error:
+            if isinstance(error, StaleControllerEpoch):
+                self.listener.controller_changed()
             self._is_unreachable = isinstance(error, ConnectionLost)
             logger.warning(
                 "broker request failed",
@@ -356,7 +356,7 @@ class BrokerRequestQueue:
             logger.error("broker answered with codes that do not fit", broker=self.broker.id)
             codes = [[-1] * len(numbers) for _, numbers in request.partitions]
         if any(StaleControllerEpoch.code in row for row in codes):
-            self.listener.controller_changed(f"broker {self.broker.id} knows a later controller")
+            self.listener.controller_changed()
         return [
             TopicPartition(topic, number)
             for (topic, numbers), row in zip(request.partitions, codes, strict=True)

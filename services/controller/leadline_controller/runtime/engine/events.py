@@ -147,7 +147,7 @@ class Reconcile(Trigger):
 
 
 class ControllerChanged(Trigger):
-    """A broker knows a later controller epoch: check who holds `/controller`."""
+    """A broker says that it knows a later controller: check who holds `/controller`."""
 
 
 @dataclass(frozen=True, slots=True)
