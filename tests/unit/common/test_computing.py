@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from leadline_client.errors import ComputationsBusy, InvalidRequest
-from leadline_common.computing import INLINE_WORK, MAX_WAITING, Computer, check_work
+from leadline_common.computing import (
+    BURST_S,
+    INLINE_WORK,
+    LONGEST_DELAY_S,
+    MAX_WAITING,
+    SHARE,
+    Computer,
+    ComputingBudget,
+    check_work,
+)
 from tests.support.services.zookeeper import until
 
 LONG = INLINE_WORK + 1
@@ -57,3 +69,40 @@ async def test_a_failed_computation_fails_its_request_and_makes_room() -> None:
     for _ in range(2 * MAX_WAITING):
         with pytest.raises(RuntimeError):
             await computer.run(fail, LONG)
+
+
+@given(costs=st.lists(st.floats(0.0, 20.0), min_size=1, max_size=50))
+def test_computations_get_their_share_and_a_burst_whatever_each_of_them_takes(
+    costs: list[float],
+) -> None:
+    budget, now_s, computed_s = ComputingBudget(), 1_000.0, 0.0
+    for cost_s in costs:
+        now_s += budget.delay_s(now_s)
+        assert computed_s <= BURST_S + SHARE * (now_s - 1_000) + 1e-6
+        now_s += cost_s
+        computed_s += cost_s
+        budget.charge(cost_s, now_s)
+
+
+def test_a_few_questions_wait_for_nothing_and_what_was_saved_has_a_limit() -> None:
+    budget = ComputingBudget()
+    budget.charge(BURST_S, 1_000.0)
+    assert budget.delay_s(1_000.0) == 0
+    budget.charge(BURST_S, 1_000.0)
+    assert budget.delay_s(1_000.0) == pytest.approx(BURST_S / SHARE)
+    assert budget.delay_s(1_000.0 + BURST_S / SHARE) == 0
+    budget.charge(2 * BURST_S, 9_000.0)
+    assert budget.delay_s(9_000.0) == pytest.approx(BURST_S / SHARE)
+
+
+async def test_short_work_beyond_the_budget_waits_beside_the_loop_like_long_work() -> None:
+    computer = Computer()
+    computer._budget.charge(BURST_S + 0.01, time.monotonic())
+    assert await computer.run(threading.get_ident, 1) != threading.get_ident()
+
+
+async def test_what_would_wait_for_too_long_is_refused() -> None:
+    computer = Computer()
+    computer._budget.charge(BURST_S + 1.1 * LONGEST_DELAY_S * SHARE, time.monotonic())
+    with pytest.raises(ComputationsBusy):
+        await computer.run(threading.get_ident, 1)
