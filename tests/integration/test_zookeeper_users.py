@@ -95,3 +95,24 @@ async def test_a_session_logs_in_again_after_its_connection_broke(tmp_path: Path
         await until(lambda: session.is_connected, "the session is back")
         await session.set("/node", b"again", ANY_VERSION)
         await session.close()
+
+
+async def test_what_zookeeper_keeps_for_itself_is_restricted_as_well(tmp_path: Path) -> None:
+    """Nodes below it would fill the server's memory."""
+    own = ("/zookeeper", "/zookeeper/quota")
+    with EmbeddedZooKeeper(tmp_path / "zookeeper") as server:
+        async with logged_in(server.hosts, None) as stranger:
+            await stranger.create("/brokers")
+            async with logged_in(server.hosts, SERVICES) as services:
+                assert await restrict_namespace(services) == len(("/", "/brokers", *own))
+                assert await restrict_namespace(services) == 0
+            for path in own:
+                with pytest.raises(NotPermitted):
+                    await stranger.create(f"{path}/big", bytes(100_000))
+        server.kill()
+        server.start()
+        async with logged_in(server.hosts, None) as stranger:
+            for path in own:
+                with pytest.raises(NotPermitted):
+                    await stranger.create(f"{path}/after-a-restart")
+            assert "config" in await stranger.get_children("/zookeeper")

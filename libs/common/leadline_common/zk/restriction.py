@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -22,7 +23,8 @@ ROOT: Final = "/"
 _ANYONE: Final = "world:anyone"
 _READ: Final = 1
 _OF_ZOOKEEPER: Final = "/zookeeper"
-"""ZooKeeper's own nodes, below the root of the whole tree."""
+_QUOTAS: Final = f"{_OF_ZOOKEEPER}/quota"
+"""ZooKeeper's own nodes, below the root of the whole tree, and those of them that are open."""
 _AT_ONCE: Final = 1_000
 
 
@@ -36,9 +38,11 @@ async def restrict_namespace(session: ZkSession) -> int:
         ZkError: ZooKeeper was lost, or the credentials do not suffice.
 
     """
-    if not session.has_credentials or not await _is_open(session):
+    if not session.has_credentials:
         return 0
-    restricted = 0
+    restricted = await _restrict_own_nodes_of_zookeeper(session)
+    if not await _is_open(session, ROOT):
+        return restricted
     paths = [ROOT]
     while paths:
         below = [path for path in paths if path != ROOT]
@@ -51,8 +55,18 @@ async def restrict_namespace(session: ZkSession) -> int:
     return restricted + 1
 
 
-async def _is_open(session: ZkSession) -> bool:
-    return (await session.acl_users(ROOT)).get(_ANYONE, _READ) != _READ
+async def _restrict_own_nodes_of_zookeeper(session: ZkSession) -> int:
+    """Restrict what ZooKeeper leaves open: anybody could fill its memory with nodes below it."""
+    with suppress(NoNode):  # Within a chroot there is none.
+        if await _is_open(session, _OF_ZOOKEEPER):
+            for path in (_QUOTAS, _OF_ZOOKEEPER):
+                await _restrict(session, path)
+            return 2
+    return 0
+
+
+async def _is_open(session: ZkSession, path: str) -> bool:
+    return (await session.acl_users(path)).get(_ANYONE, _READ) != _READ
 
 
 async def _restrict(session: ZkSession, path: str) -> None:
