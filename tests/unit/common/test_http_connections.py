@@ -182,6 +182,37 @@ async def test_a_reader_that_reads_nothing_is_disconnected() -> None:
         writer.close()
 
 
+UPGRADE = (
+    HEAD + b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize("limit", ["rate", "budget"])
+async def test_a_channel_that_reads_nothing_is_disconnected(limit: str) -> None:
+    """It is examined like a response: silence is allowed, frames that nobody reads are not."""
+
+    async def talk(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.accept"})
+            while True:
+                await send({"type": "websocket.send", "bytes": bytes(32 << 20)})
+                await receive()
+
+    settings: dict[str, Any] = {"transfer_grace_ms": 100}
+    if limit == "budget":
+        settings = {"queued_max_response_bytes": 1 << 20}
+    async with serving(talk, **settings) as (port, bounds):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        writer.write(UPGRADE)
+        async with asyncio.timeout(DEADLINE_S):
+            assert await reader.readline() == b"HTTP/1.1 101 Switching Protocols\r\n"
+            await until(lambda: not bounds._open, "the channel is closed")
+            assert not bounds._examined
+        writer.close()
+
+
 async def test_the_largest_waiting_responses_are_aborted_beyond_their_budget() -> None:
     async def large(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
@@ -230,6 +261,35 @@ async def test_bodies_share_a_budget_which_is_given_back() -> None:
             writer.close()
         async with asyncio.timeout(DEADLINE_S):
             await until(lambda: not bounds._held_bytes, "the budget is given back")
+
+
+async def test_slow_bodies_leave_half_of_the_budget_to_others() -> None:
+    """Each of them arrives faster than the least rate, and would be there for hours."""
+    limits = {"queued_max_request_bytes": 4 << 20, "transfer_grace_ms": 100}
+    async with serving(transfer_min_bytes_per_s=1, **limits) as (port, bounds):
+        holding = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        for _, writer in holding:
+            writer.write(POST + b"Content-Length: 100000000\r\n\r\n" + b"x" * 1_000_000)
+            await writer.drain()
+
+        async def trickle() -> None:
+            while True:
+                for _, writer in holding:
+                    writer.write(b"xxxx")
+                await asyncio.sleep(0.05)
+
+        trickling = asyncio.create_task(trickle())
+        async with asyncio.timeout(DEADLINE_S):
+            first = await holding[0][0].read()
+        assert code(first) == 50363
+        await until(lambda: bounds._held_bytes <= 2 << 20, "half of the budget is free")
+        size = 1_000_000
+        head = POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % size
+        assert status(await exchange(port, head + b"x" * size)) == 200
+        assert not holding[3][0].at_eof(), "the youngest may go on"
+        trickling.cancel()
+        for _, writer in holding:
+            writer.close()
 
 
 async def test_chunk_extensions_and_trailers_are_bounded_and_trailers_are_no_headers() -> None:

@@ -209,7 +209,7 @@ class TooManyConnections(Refused):
 
 
 class TooManyBodies(Refused):
-    """The bodies of all requests together exceed `queued.max.request.bytes`."""
+    """The bodies of all requests together exceed `queued.max.request.bytes`, or slow ones half."""
 
     code = 50363
     retriable = True

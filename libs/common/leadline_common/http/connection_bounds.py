@@ -31,6 +31,12 @@ class Examined(Protocol):
     def examine(self, now: float) -> None:
         """End the connection if it exceeds a limit of time or rate."""
 
+    def slow_body(self, now: float) -> tuple[float, int] | None:
+        """Return since when a body has been arriving and what it holds, unless it is new."""
+
+    def refuse_body(self) -> None:
+        """Refuse the request whose body is arriving."""
+
     def unsent_bytes(self) -> int:
         """Return how much of a response waits for a slow reader."""
 
@@ -121,9 +127,24 @@ class ConnectionBounds:
         now = asyncio.get_running_loop().time()
         for connection in list(self._examined):
             connection.examine(now)
+        self._bound_slow_bodies(now)
         self._bound_responses()
         if self._examined:
             self._schedule()
+
+    def _bound_slow_bodies(self, now: float) -> None:
+        """Refuse the oldest bodies that still arrive, until they leave half of the budget.
+
+        Bodies that arrive at the least rate would otherwise keep others out for as long as
+        they like.
+        """
+        slow = [(*body, one) for one in self._examined if (body := one.slow_body(now))]
+        total = sum(size for _, size, _ in slow)
+        for _, size, connection in sorted(slow, key=lambda one: one[0]):
+            if total <= self.settings.queued_max_request_bytes // 2:
+                return
+            connection.refuse_body()
+            total -= size
 
     def _bound_responses(self) -> None:
         """Abort the largest responses that wait, until the others are within the budget."""

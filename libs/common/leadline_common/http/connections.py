@@ -27,6 +27,7 @@ from leadline_client.errors import (
 )
 from leadline_common.http.connection_bounds import FREE_BODY_BYTES, ConnectionBounds
 from leadline_common.http.errors import error_response
+from leadline_common.settings.fields import ServiceSettings
 
 MAX_URL_BYTES: Final = 8 * 1024
 MAX_HEADERS: Final = 100
@@ -45,17 +46,68 @@ def protocol_of(bounds: ConnectionBounds) -> type[BoundedProtocol]:
     return type("ListenerProtocol", (BoundedProtocol,), {"bounds": bounds})
 
 
+class WriteProgress:
+    """Finds a caller that reads what was written too slowly, from looks at what still waits."""
+
+    def __init__(self) -> None:
+        self._mark: tuple[float, int] | None = None
+
+    def is_too_slow(self, now: float, waiting_bytes: int, limits: ServiceSettings) -> bool:
+        """Take a look; `waiting_bytes` is 0 while the caller reads fast enough."""
+        if not waiting_bytes or self._mark is None:
+            self._mark = (now, waiting_bytes) if waiting_bytes else None
+            return False
+        since, before = self._mark
+        if (now - since) * 1000 < limits.transfer_grace_ms:
+            return False
+        self._mark = (now, waiting_bytes)
+        return before - waiting_bytes < (now - since) * limits.transfer_min_bytes_per_s
+
+
 class BoundedWebSocket(WebSocketsSansIOProtocol):
     """A WebSocket that still counts as a connection of its peer; it may stay idle."""
 
-    release: Callable[[], None] | None = None
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._bounds: ConnectionBounds | None = None
+        self._release: Callable[[], None] | None = None
+        self._peer = ""
+        self._written = WriteProgress()
+
+    def take_over(self, bounds: ConnectionBounds, peer: str, release: Callable[[], None]) -> None:
+        """Go on in the place of a connection of HTTP; `release` gives the place back."""
+        self._bounds, self._peer, self._release = bounds, peer, release
+        bounds.watch(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the connection's place back."""
         super().connection_lost(exc)
-        if self.release is not None:
-            self.release()
-            self.release = None
+        if self._bounds is not None and self._release is not None:
+            self._bounds.unwatch(self)
+            self._release()
+            self._release = None
+
+    def examine(self, now: float) -> None:
+        """End the connection if its reader is too slow."""
+        bounds = self._bounds
+        if bounds and self._written.is_too_slow(now, self.unsent_bytes(), bounds.settings):
+            self.abort_response("slow reader")
+
+    def slow_body(self, now: float) -> tuple[float, int] | None:
+        """Return None: the frames of a channel have limits of their own."""
+
+    def unsent_bytes(self) -> int:
+        """Return how much waits for a slow reader."""
+        return 0 if self.writable.is_set() else self.transport.get_write_buffer_size()
+
+    def abort_response(self, reason: str) -> None:
+        """End the connection at once."""
+        if self._bounds is not None:
+            self._bounds.refused(reason, self._peer)
+        self.transport.abort()
+
+    def refuse_body(self) -> None:
+        """Do nothing: there is no body."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -79,8 +131,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._body_bytes = 0
         self._overhead = 0
         self._held = 0
+        self._body_since = 0.0
         self._read_mark = (0.0, 0)
-        self._write_mark: tuple[float, int] | None = None
+        self._written = WriteProgress()
 
     # The connection.
 
@@ -119,7 +172,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().handle_websocket_upgrade()
         protocol = self.transport.get_protocol()
         if isinstance(protocol, BoundedWebSocket):
-            protocol.release = self._release
+            protocol.take_over(self.bounds, self._peer, self._release)
 
     def data_received(self, data: bytes) -> None:
         """Parse what arrived, and refuse what exceeds a limit or is not HTTP."""
@@ -200,7 +253,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._head_since = None
         self._in_body = True
-        self._read_mark = (self.loop.time(), 0)
+        self._body_since = self.loop.time()
+        self._read_mark = (self._body_since, 0)
 
     def _check_head(self) -> None:
         most = self.bounds.settings.request_head_max_bytes
@@ -283,40 +337,36 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._refuse(RequestTooSlow("the head of the request did not arrive in time"))
         elif self._in_body:
             self._examine_body(now)
-        self._examine_reader(now)
+        if self._written.is_too_slow(now, self.unsent_bytes(), limits):
+            self.abort_response("slow reader")
 
     def _examine_body(self, now: float) -> None:
         since, size = self._read_mark
         if self.flow.read_paused:
             self._read_mark = (now, self._body_bytes)  # The service is slow, not the caller.
             return
-        if (now - since) * 1000 < self.bounds.settings.transfer_grace_ms:
+        limits = self.bounds.settings
+        if (now - since) * 1000 < limits.transfer_grace_ms:
             return
         if self.cycle.response_complete:
             self.abort_response("body after the response")
-        elif self._body_bytes - size < self._least(now - since):
+        elif self._body_bytes - size < (now - since) * limits.transfer_min_bytes_per_s:
             self._refuse(RequestTooSlow("the body of the request arrived too slowly"))
         else:
             self._read_mark = (now, self._body_bytes)
 
-    def _examine_reader(self, now: float) -> None:
-        if self._refused or not self.flow.write_paused:
-            self._write_mark = None
-            return
-        size = self.transport.get_write_buffer_size()
-        if self._write_mark is None:
-            self._write_mark = (now, size)
-            return
-        since, before = self._write_mark
-        if (now - since) * 1000 < self.bounds.settings.transfer_grace_ms:
-            return
-        if before - size < self._least(now - since):
-            self.abort_response("slow reader")
-        else:
-            self._write_mark = (now, size)
+    def slow_body(self, now: float) -> tuple[float, int] | None:
+        """Return since when a body has been arriving and what it holds, unless it is new."""
+        grace_s = self.bounds.settings.transfer_grace_ms / 1000
+        if not self._held or not self._in_body or self._refused or self.flow.read_paused:
+            return None
+        return (self._body_since, self._held) if now - self._body_since > grace_s else None
 
-    def _least(self, seconds: float) -> float:
-        return seconds * self.bounds.settings.transfer_min_bytes_per_s
+    def refuse_body(self) -> None:
+        """Refuse the request whose body is arriving."""
+        self._refuse(
+            TooManyBodies("slow bodies hold half of queued.max.request.bytes: send faster")
+        )
 
     def unsent_bytes(self) -> int:
         """Return how much of a response waits for a slow reader."""
