@@ -36,7 +36,7 @@ async def test_a_controller_is_killed_around_every_write_of_a_healing() -> None:
         kills = await until_healed(cluster, points)
         await heals(running, 3)
         await everything_is_replicated(cluster, before)
-        (row,) = await failures(cluster)
+        (row,) = await failures(cluster, 3)
         assert (row["outcome"], row["partitions_moved"]) == ("healed", len(lost))
         assert kills > row["chunks"] * 2, "at the least, its task and its first step"
         assert await begun(cluster) == lost, "nothing is moved twice"

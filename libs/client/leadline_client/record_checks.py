@@ -18,6 +18,9 @@ from leadline_client.unreadable import DecompressedTooLarge, UnreadableRecords
 MOST_BATCHES: Final = 0x4000
 """How many batches one request may contain; an application can publish as many at a time."""
 
+MOST_RECORDS: Final = 200_000
+"""How many records a batch may have: whoever wants one of them decodes all before it."""
+
 _place: Final = attrgetter("offset", "timestamp")
 
 
@@ -31,7 +34,7 @@ def check_batches(
     Raises:
         CorruptBatch: the message says what is invalid.
         BodyTooLarge: a batch is too large, as it is or decompressed.
-        InvalidRequest: there are too many batches.
+        InvalidRequest: there are too many batches, or records in one of them.
 
     """
     for number, header in enumerate(parse_headers(data)):
@@ -44,6 +47,11 @@ def check_batches(
             )
     headers = validate(data)
     for header in headers:
+        if header.record_count > MOST_RECORDS:
+            raise InvalidRequest(
+                f"a batch of {header.record_count} records; at most {MOST_RECORDS} are allowed: "
+                "send smaller batches"
+            )
         try:
             yield from _check_records(data, header, max_decompressed_bytes)
         except DecompressedTooLarge as error:

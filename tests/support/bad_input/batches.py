@@ -15,6 +15,7 @@ from leadline_client.codec import CODEC
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.plain_codec import HEADER, put_varint
 
+INVALID: Final = 40050
 CORRUPT: Final = 40051
 TOO_LARGE: Final = 41350
 NOW: Final = 1_790_000_000_000
@@ -150,7 +151,8 @@ RECORDS: Final = [
     Hostile("no record", forged(b"", 0), says="consecutive"),
     Hostile("more records than it counts", forged(_TWO, 1)),
     Hostile("fewer records than it counts", forged(_TWO, 3)),
-    Hostile("a count of 2^31 - 1", forged(_TWO, 2**31 - 1), says="cannot be in"),
+    Hostile("a count of 200,000", forged(_TWO, 200_000), says="cannot be in"),
+    Hostile("a count of 2^31 - 1", forged(_TWO, 2**31 - 1), INVALID, "at most 200000 "),
     Hostile("a negative count", forged(_TWO, -1), says="consecutive"),
     Hostile("a byte behind the records", forged(record(0) + b"\0", 1)),
     Hostile("another record's bytes behind it", forged(record(0) + record(1)[:-1], 1)),

@@ -7,6 +7,7 @@ from pathlib import Path
 from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
+from leadline_broker.runtime.serving.time_lookup import record_in
 from leadline_client.batches import encode, header_at, parse_headers, stamp
 from leadline_client.wire import Record
 
@@ -54,3 +55,9 @@ def read_all(log: PartitionLog) -> list[bytes]:
             batches.append(data[header.position : header.position + header.size])
             offset = header.next_offset
     return batches
+
+
+def first_at(log: PartitionLog, timestamp: int) -> tuple[int, int] | None:
+    """Return (offset, timestamp) of the first record at or after a time (ms)."""
+    data = log.batch_for_timestamp(timestamp, 0)
+    return record_in(data, timestamp) if data else None

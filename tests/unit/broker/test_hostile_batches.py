@@ -22,7 +22,7 @@ from leadline_client.errors import (
 )
 from leadline_client.payloads import OutgoingRecord
 from tests.support.bad_input.batches import HOSTILE, NOW, Hostile, forged, good, zstd_bomb
-from tests.unit.broker.log_support import open_log
+from tests.unit.broker.log_support import first_at, open_log
 from tests.unit.broker.small_cluster import TOPIC, SmallCluster, batch, three
 
 LARGE = 1 << 24
@@ -118,8 +118,8 @@ async def test_what_nobody_can_decode_is_replicated_and_read_around(
         answer_json(await fetched(cluster, 1), 1, JsonShape("string", 100, LARGE))
     assert (refusal.value.offset, refusal.value.next_offset) == (1, 4)
     assert await cluster.read(1, refusal.value.next_offset) == ["after"]
-    assert serving.offsets(TOPIC, 0, NOW).offset == 1
-    assert serving.offsets(TOPIC, 0, 0).offset == 0
+    assert (await serving.offsets(TOPIC, 0, NOW)).offset == 1
+    assert (await serving.offsets(TOPIC, 0, 0)).offset == 0
 
 
 def test_a_log_with_a_batch_that_nobody_can_decode_recovers(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_log_with_a_batch_that_nobody_can_decode_recovers(tmp_path: Path) -> N
 
     assert again.log_end_offset == 3
     assert again.read(0, 1 << 20, 3) == bytes(stored)
-    assert again.offset_for_timestamp(NOW) == (0, NOW)
+    assert first_at(again, NOW) == (0, NOW)
 
 
 async def fetched(cluster: SmallCluster, offset: int) -> FetchedData:

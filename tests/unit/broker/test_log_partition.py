@@ -10,14 +10,14 @@ from leadline_broker.adapters.log.errors import CorruptStoredBatch, LogClosed, N
 from leadline_broker.domain.producers import Duplicate
 from leadline_client.batches import parse_headers
 from leadline_client.errors import CorruptBatch, OffsetOutOfRange
-from tests.unit.broker.log_support import batch, open_log, read_all
+from tests.unit.broker.log_support import batch, first_at, open_log, read_all
 
 
 def test_nothing_is_on_disk_before_the_first_append(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     assert (log.log_start_offset, log.log_end_offset, log.flush()) == (0, 0, 0)
     assert log.read(0, 100, 0) == b""
-    assert log.offset_for_timestamp(0) is None
+    assert first_at(log, 0) is None
     log.close()
     assert list(tmp_path.iterdir()) == []
 
@@ -114,11 +114,11 @@ def test_timestamps_find_the_first_record_at_or_after(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=700)
     for number in range(0, 40, 2):
         log.append(batch(number, b"a" * 60, b"b" * 60, timestamp=1000 + 10 * number))
-    assert log.offset_for_timestamp(0) == (0, 1000)
-    assert log.offset_for_timestamp(1001) == (1, 1001)
-    assert log.offset_for_timestamp(1002) == (2, 1020)
-    assert log.offset_for_timestamp(1381) == (39, 1381)
-    assert log.offset_for_timestamp(1382) is None
+    assert first_at(log, 0) == (0, 1000)
+    assert first_at(log, 1001) == (1, 1001)
+    assert first_at(log, 1002) == (2, 1020)
+    assert first_at(log, 1381) == (39, 1381)
+    assert first_at(log, 1382) is None
 
 
 def test_cutting_removes_later_records_epochs_and_producers(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from leadline_broker.adapters.log.epoch_file import write_epochs
 from leadline_broker.adapters.log.partition_log import PartitionLog
-from tests.unit.broker.log_support import batch, open_log, read_all
+from tests.unit.broker.log_support import batch, first_at, open_log, read_all
 
 BATCHES = [batch(n, b"x" * 20, epoch=n // 2, producer=(9, 0, n)) for n in range(5)]
 KEPT = BATCHES[:-1]
@@ -180,7 +180,7 @@ def test_damaged_derived_files_are_rebuilt(
     batches = [batch(n, b"x" * 40, epoch=n // 3, producer=(n % 2, 0, n // 2)) for n in range(12)]
     for content in batches:
         log.append(content)
-    expected = (log.epochs.entries(), log.producers.rows(), log.offset_for_timestamp(1_000))
+    expected = (log.epochs.entries(), log.producers.rows(), first_at(log, 1_000))
     log.close()
     damaged = [path for path in log.directory.iterdir() if path.name.endswith(suffix)]
     assert damaged
@@ -193,7 +193,7 @@ def test_damaged_derived_files_are_rebuilt(
             path.write_bytes(content[:at] + bytes([content[at] ^ 1]) if damage == "flip" else b"")
     again = open_log(tmp_path, clean=clean, segment_bytes=300)
     assert read_all(again) == batches
-    found = (again.epochs.entries(), again.producers.rows(), again.offset_for_timestamp(1_000))
+    found = (again.epochs.entries(), again.producers.rows(), first_at(again, 1_000))
     assert found == expected
 
 

@@ -267,7 +267,7 @@ async def test_defect_02_a_fetch_validates_the_record_before_it(cluster: SmallCl
         await fetch(3, 3)
     with pytest.raises(OffsetOutOfRange):
         await fetch(9, None)
-    assert cluster.brokers[1].engine.serving.offsets(TOPIC, 0).last_epoch == 2
+    assert (await cluster.brokers[1].engine.serving.offsets(TOPIC, 0)).last_epoch == 2
 
 
 async def test_a_repeated_idempotent_batch_is_answered_as_before(cluster: SmallCluster) -> None:
@@ -334,14 +334,14 @@ async def test_bad_bodies_append_nothing(cluster: SmallCluster) -> None:
 
 async def test_offsets_wait_for_what_the_predecessor_committed(cluster: SmallCluster) -> None:
     await cluster.produce(1, "v")
-    assert cluster.brokers[1].engine.serving.offsets(TOPIC, 0).high_watermark == 1
+    assert (await cluster.brokers[1].engine.serving.offsets(TOPIC, 0)).high_watermark == 1
     cluster.cut = {1, 3}
     cluster.brokers[2].engine.replicas.all()[0].replica.state.high_watermark = 0
     cluster.publish(2, 1, (1, 2, 3))
     cluster.grant(2)
 
     with pytest.raises(OffsetNotAvailable):
-        cluster.brokers[2].engine.serving.offsets(TOPIC, 0)
+        await cluster.brokers[2].engine.serving.offsets(TOPIC, 0)
 
     cluster.cut = set()
     cluster.grant(1, 3)
@@ -349,7 +349,7 @@ async def test_offsets_wait_for_what_the_predecessor_committed(cluster: SmallClu
         lambda: cluster.brokers[2].engine.replicas.describe()[0].high_watermark == 1,
         "the leader has caught up",
     )
-    assert cluster.brokers[2].engine.serving.offsets(TOPIC, 0).high_watermark == 1
+    assert (await cluster.brokers[2].engine.serving.offsets(TOPIC, 0)).high_watermark == 1
 
 
 async def test_a_full_disk_is_a_definite_refusal(

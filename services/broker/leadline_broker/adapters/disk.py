@@ -129,9 +129,9 @@ class LazyLog:
             )
         return b""
 
-    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """See `PartitionLog.offset_for_timestamp`."""
-        return self._log.offset_for_timestamp(timestamp) if self._log is not None else None
+    def batch_for_timestamp(self, timestamp: int, from_offset: int) -> bytes:
+        """See `PartitionLog.batch_for_timestamp`."""
+        return self._log.batch_for_timestamp(timestamp, from_offset) if self._log else b""
 
     def truncate_to(self, offset: int) -> int:
         """See `PartitionLog.truncate_to`."""

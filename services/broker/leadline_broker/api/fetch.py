@@ -257,7 +257,9 @@ class FetchEndpoint:
         headers = batches.parse_headers(data.records)
         if len(data.records) <= SMALL_BYTES and not any(one.attributes for one in headers):
             return answer_json(data, offset, shape)
-        return await self._serving().checks.in_worker(partial(answer_json, data, offset, shape))
+        return await self._serving().checks.read_in_worker(
+            partial(answer_json, data, offset, shape)
+        )
 
 
 def _offset_headers(data: FetchedData) -> list[tuple[bytes, bytes]]:

@@ -110,7 +110,7 @@ def offsets_routes(serving: Callable[[], Serving]) -> APIRouter:
         A new leader returns a retriable error until its high watermark covers everything that
         its predecessor has committed (KIP-207).
         """
-        ends = serving().offsets(topic, partition, timestamp)
+        ends = await serving().offsets(topic, partition, timestamp)
         return OffsetsAnswer.model_validate(ends, from_attributes=True)
 
     @router.get(

@@ -75,8 +75,8 @@ class Log(LogView, Protocol):
     def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
         """Return whole batches from the one that holds `offset`, none past `end_offset`."""
 
-    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """Return (offset, timestamp) of the first record at or after a time (ms)."""
+    def batch_for_timestamp(self, timestamp: int, from_offset: int) -> bytes:
+        """Return the first batch with a record at or after a time (ms), from an offset on."""
 
     def truncate_to(self, offset: int) -> int:
         """Truncate durably at a batch boundary at or before `offset`; return the new end."""

@@ -289,9 +289,9 @@ class ActiveController:
         tasks = (work, reconcile, lost, lease)
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in (work, reconcile, lease):
-                if task.done():
-                    task.result()
+            for ended in (work, reconcile, lease):
+                if ended.done():
+                    ended.result()
             raise TermEnded("the ZooKeeper session is over")
         finally:
             for task in tasks:

@@ -20,8 +20,8 @@ from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.adapters.log.snapshots import remove_snapshots, write_snapshot
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
-from leadline_client.batches import BatchHeader, Buffer
-from leadline_client.errors import CorruptBatch, OffsetOutOfRange
+from leadline_client.batches import BatchHeader, Buffer, crc_matches, header_at
+from leadline_client.errors import OffsetOutOfRange
 
 
 class PartitionLog:
@@ -184,20 +184,23 @@ class PartitionLog:
         except OSError as error:
             raise storage_error(error) from error
 
-    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """Return (offset, timestamp) of the first record at or after `timestamp` (ms).
+    def batch_for_timestamp(self, timestamp: int, from_offset: int) -> bytes:
+        """Return the first batch whose latest timestamp (ms) is at or after `timestamp`.
+
+        Batches before `from_offset` are passed over; the result is empty if there is none.
 
         Raises:
-            CorruptStoredBatch: a batch that must be read is damaged.
+            CorruptStoredBatch: the batch is damaged.
 
         """
         self._durability.require_usable()
         try:
-            return self._state.first_at(timestamp)
-        except CorruptBatch as error:
-            raise CorruptStoredBatch(error.message) from error
+            data = self._state.batch_for_timestamp(timestamp, from_offset)
         except OSError as error:
             raise storage_error(error) from error
+        if data and not crc_matches(data, header_at(data)):
+            raise CorruptStoredBatch(f"the batch for the time {timestamp} is damaged")
+        return data
 
     def truncate_to(self, offset: int) -> int:
         """Truncate the log at the last batch boundary at or before `offset`; return the new end.

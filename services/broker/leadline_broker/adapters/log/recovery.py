@@ -34,7 +34,7 @@ from leadline_broker.adapters.log.layout import (
     offsets_named,
     write_identity,
 )
-from leadline_broker.adapters.log.scan import defect_of, first_record_at, whole_batches
+from leadline_broker.adapters.log.scan import defect_of, whole_batches
 from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.adapters.log.snapshots import latest_snapshot, remove_snapshots
 from leadline_broker.domain.epochs import EpochHistory
@@ -91,19 +91,15 @@ class LogState:
         size = sum(segment.size for segment in self.segments[first:])
         return size - self.segments[first].position_of(offset) if size else 0
 
-    def first_at(self, timestamp: int) -> tuple[int, int] | None:
-        """Return (offset, timestamp) of the first record at or after `timestamp` (ms).
-
-        Raises:
-            CorruptBatch: a batch that must be read is damaged.
-
-        """
+    def batch_for_timestamp(self, timestamp: int, from_offset: int) -> bytes:
+        """Return the first batch from `from_offset` on whose latest timestamp is at or after."""
         for segment in self.segments:
+            if segment.next_offset <= from_offset:
+                continue
             for span in segment.find_timestamp(timestamp):
-                found = first_record_at(segment.read_bytes(span.position, span.end), timestamp)
-                if found is not None:
-                    return found
-        return None
+                if span.base_offset >= from_offset:
+                    return segment.read_bytes(span.position, span.end)
+        return b""
 
 
 def load(

@@ -18,11 +18,10 @@ from leadline_client.batches import (
     BatchHeader,
     Buffer,
     crc_matches,
-    decode,
     header_at,
     parse_headers,
 )
-from leadline_client.errors import CorruptBatch, UnreadableBatch
+from leadline_client.errors import CorruptBatch
 
 # Base offset, length, leader epoch, magic; last offset delta; latest timestamp.
 _SPAN = struct.Struct(">qiib6xi8xq")
@@ -141,28 +140,6 @@ def admit(data: Buffer, end_offset: int, epoch: int, *, crc_checked: bool) -> li
     if not headers:
         raise CorruptBatch("no batch to append")
     return headers
-
-
-def first_record_at(data: bytes, timestamp: int) -> tuple[int, int] | None:
-    """Return (offset, timestamp) of the first record at or after `timestamp` (ms) in some batches.
-
-    Of a batch that cannot be decoded it is the first offset, with the latest timestamp, so that the
-    lookup works and no record is skipped.
-
-    Raises:
-        CorruptBatch: a header or a CRC is invalid.
-
-    """
-    for header in parse_headers(data):
-        batch = memoryview(data)[header.position : header.position + header.size]
-        try:
-            for record in decode(batch):
-                if record.timestamp >= timestamp:
-                    return record.offset, record.timestamp
-        except UnreadableBatch:
-            if header.max_timestamp >= timestamp:
-                return header.base_offset, header.max_timestamp
-    return None
 
 
 def check_stored(data: bytes, expected_offset: int, epochs: EpochHistory) -> int:

@@ -22,6 +22,7 @@ T = TypeVar("T")
 SMALL_BYTES: Final = 64 * 1024
 """A batch that has no more, decompressed, is checked in less than 3 ms."""
 _WORKERS: Final = 2
+_READERS: Final = 1
 _let_others_run: Final = partial(time.sleep, 0)
 
 
@@ -35,6 +36,7 @@ class BatchChecks:
     def __init__(self, max_decompressed_bytes: Callable[[], int]) -> None:
         self._max_decompressed_bytes = max_decompressed_bytes
         self._workers = asyncio.Semaphore(_WORKERS)
+        self._readers = asyncio.Semaphore(_READERS)
 
     def limit(self, max_batch_bytes: int) -> int:
         """Return how many bytes a batch may decompress to where it may have `max_batch_bytes`."""
@@ -55,9 +57,10 @@ class BatchChecks:
                 if limit <= SMALL_BYTES:
                     raise
         steps = check_batches(data, max_batch_bytes, limit)
-        return await self.in_worker(partial(finish, steps, _let_others_run))
-
-    async def in_worker(self, work: Callable[[], T]) -> T:
-        """Run what decodes batches in a worker thread, and return its result."""
         async with self._workers:
+            return await asyncio.to_thread(partial(finish, steps, _let_others_run))
+
+    async def read_in_worker(self, work: Callable[[], T]) -> T:
+        """Run what decodes a stored batch in a worker thread; readers delay no producers so."""
+        async with self._readers:
             return await asyncio.to_thread(work)

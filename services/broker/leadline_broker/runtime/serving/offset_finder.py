@@ -116,7 +116,7 @@ class OffsetFinder:
         if question.timestamp is not None:
             await asyncio.sleep(0)  # Each lookup reads the disk: let other tasks run.
         try:
-            ends = self.serving.offsets(topic, partition, question.timestamp)
+            ends = await self.serving.offsets(topic, partition, question.timestamp)
         except LeadlineError as error:
             return _error_answer(question, error)
         identity = self.broker_state

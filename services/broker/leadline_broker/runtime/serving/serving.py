@@ -13,7 +13,6 @@ from leadline_broker.domain.replica import Role
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.metrics import BrokerMetrics
-from leadline_broker.runtime.ports import Log
 from leadline_broker.runtime.replication.effect_executor import EffectExecutor, PendingAcks
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
@@ -23,6 +22,7 @@ from leadline_broker.runtime.serving.reader_positions import (
     epoch_before,
     epoch_to_state,
 )
+from leadline_broker.runtime.serving.time_lookup import offset_for_timestamp
 from leadline_client.batches import NO_PRODUCER_ID, BatchHeader, parse_headers, stamp
 from leadline_client.errors import (
     FencedLeaderEpoch,
@@ -40,7 +40,7 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_client.wire import NO_LEADER, Acks, EpochEnd, ProduceResult
-from leadline_common.bulk_offsets import EARLIEST, LATEST, PartitionEnds
+from leadline_common.bulk_offsets import PartitionEnds
 from leadline_common.clock import Clock
 
 
@@ -324,7 +324,9 @@ class Serving:
             )
         return log.read(offset, max_bytes, high_watermark)
 
-    def offsets(self, topic: str, number: int, timestamp_ms: int | None = None) -> PartitionEnds:
+    async def offsets(
+        self, topic: str, number: int, timestamp_ms: int | None = None
+    ) -> PartitionEnds:
         """Return log start, high watermark and log end of a partition that this broker leads.
 
         With a time, also (offset, timestamp) of the first committed record at or after it, None
@@ -333,14 +335,20 @@ class Serving:
 
         Raises:
             OffsetNotAvailable: the new leader does not know yet what its predecessor has
-                committed (KIP-207); for other errors see `led`.
+                committed (KIP-207), or another one was elected meanwhile; for other errors
+                see `led`.
 
         """
-        partition = self.led(topic, number)
+        partition = self._with_known_end(topic, number)
+        state = partition.replica.state
+        epoch, high_watermark = state.leader_epoch, state.high_watermark
+        offset, timestamp = await offset_for_timestamp(
+            partition.log, high_watermark, timestamp_ms, self.checks
+        )
+        partition = self._with_known_end(topic, number)
         state, log = partition.replica.state, partition.log
-        if state.high_watermark < partition.replica.leading().epoch_start:
-            raise OffsetNotAvailable("the new leader does not know the high watermark yet")
-        offset, timestamp = _offset_for_timestamp(log, state.high_watermark, timestamp_ms)
+        if state.leader_epoch != epoch:
+            raise OffsetNotAvailable("another leader was elected during the lookup")
         begin = state.high_watermark if offset is None else offset
         return PartitionEnds(
             log.log_start_offset,
@@ -351,6 +359,13 @@ class Serving:
             timestamp,
             epoch_before(log, begin),
         )
+
+    def _with_known_end(self, topic: str, number: int) -> Partition:
+        """Return a partition that this broker leads, and whose high watermark it knows."""
+        partition = self.led(topic, number)
+        if partition.replica.state.high_watermark < partition.replica.leading().epoch_start:
+            raise OffsetNotAvailable("the new leader does not know the high watermark yet")
+        return partition
 
     def epoch_end(self, topic: str, number: int, epoch: int) -> EpochEnd:
         """Return the end of a leader epoch, for a reader that read in that epoch (KIP-320).
@@ -374,16 +389,3 @@ def _commit_timeout(partition: Partition, timeout_ms: int) -> LeadlineError:
             "appended, but there are too few in-sync replicas now", isr=list(state.isr)
         )
     return RequestTimedOut(f"appended, but not replicated within {timeout_ms} ms")
-
-
-def _offset_for_timestamp(
-    log: Log, high_watermark: int, timestamp_ms: int | None
-) -> tuple[int | None, int | None]:
-    if timestamp_ms is None:
-        return None, None
-    if timestamp_ms == EARLIEST:
-        return log.log_start_offset, None
-    if timestamp_ms == LATEST:
-        return high_watermark, None
-    found = log.offset_for_timestamp(timestamp_ms)
-    return found if found is not None and found[0] < high_watermark else (None, None)
