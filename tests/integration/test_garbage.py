@@ -89,14 +89,20 @@ async def handles_requests(controller: RunningController, topic: str) -> None:
     assert [line for line in metrics if line.startswith("leadline_controller_event_faults")] == []
 
 
-@pytest.mark.parametrize("kind", GARBAGE)
-async def test_garbage_in_every_node_ends_no_term_and_hinders_none(
-    rig: Rig, zk_session: ZkSession, kind: str
-) -> None:
+async def with_topics(rig: Rig) -> RunningController:
+    """Start a controller, and create two topics."""
     controller = await rig.up(1, reconcile_interval_ms=60_000)
     await create(controller, "orders", partitions=2, replication_factor=1)
     await create(controller, "clicks", partitions=1, replication_factor=1)
     await rig.settled(controller)
+    return controller
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+async def test_garbage_in_every_node_ends_no_term_and_hinders_none(
+    rig: Rig, zk_session: ZkSession, kind: str
+) -> None:
+    controller = await with_topics(rig)
     term = controller.leadership.active_controller
     for path in NODES:
         await write(zk_session, path, GARBAGE[kind])
@@ -134,17 +140,15 @@ def forbid(hosts: str, paths: Iterable[str]) -> None:
 async def test_nodes_that_nobody_else_may_read_end_no_term_and_hinder_none(
     rig: Rig, zk_session: ZkSession, zk_chroot: str
 ) -> None:
-    controller = await rig.up(1, reconcile_interval_ms=60_000)
-    await create(controller, "orders", partitions=2, replication_factor=1)
-    await create(controller, "clicks", partitions=1, replication_factor=1)
-    await rig.settled(controller)
+    controller = await with_topics(rig)
     term = controller.leadership.active_controller
     for path in NODES:
         await write(zk_session, path, b"{}")
     await asyncio.to_thread(forbid, zk_chroot, NODES)
     await handles_requests(controller, "during")
     assert controller.leadership.active_controller is term
-    assert "nodes in ZooKeeper cannot be read" in (await controller.http.get("/readyz")).text
+    summary = (await controller.http.get("/readyz")).text
+    assert "the ACL of this node does not let this session read it" in summary
     await controller.retire()
     controller.resume()
     await until(lambda: controller.is_active, "the next term begins")

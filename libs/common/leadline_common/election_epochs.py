@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from leadline_common.unreadable import UNREADABLE
-from leadline_common.zk.codec import NO_DATA
 from leadline_common.zk.errors import NotPermitted
 from leadline_common.zk.ops import Stat
-from leadline_common.znode_json import MAX_EPOCH, node_number
+from leadline_common.znode_json import MAX_EPOCH, NO_DATA, node_number
 
 
 def decode_epoch(path: str, data: bytes, stat: Stat) -> int:

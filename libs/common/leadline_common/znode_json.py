@@ -21,6 +21,8 @@ MAX_EPOCH: Final = 2**30
 MAX_NODE_PARTITION: Final = 1_000_000
 """The largest partition number that is taken from a node."""
 
+NO_DATA: Final = b"the ACL of this node does not let this session read it"
+"""Stands for the data of a node that may not be read; it is no value of any node."""
 VALUE_VERSION: Final = 1
 """The `version` of every value."""
 
@@ -38,6 +40,8 @@ def decode_json(data: bytes, kind: type[_Value] | Any = Any) -> Any:
         msgspec.MsgspecError: it is no JSON, of another type, or nested too deep.
 
     """
+    if data == NO_DATA:
+        raise msgspec.ValidationError(NO_DATA.decode())
     try:
         value = msgspec.json.decode(data)
         check_plain(value)

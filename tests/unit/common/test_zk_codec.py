@@ -21,6 +21,7 @@ from leadline_common.zk.errors import (
     OtherNodeError,
 )
 from leadline_common.zk.ops import CheckOp, CreateOp, DeleteOp, Op, SetOp, Stat
+from leadline_common.znode_json import NO_DATA
 
 ANYONE: list[Any] = [
     type("Acl", (), {"perms": 31, "id": type("Id", (), {"scheme": "world", "id": "anyone"})})
@@ -140,7 +141,7 @@ def test_bulk_children_with_a_missing_node() -> None:
 def test_a_node_that_may_not_be_read_is_not_taken_for_missing() -> None:
     """Its data is no value, and no conditional write would pass."""
     (node,) = codec.decode_nodes(failed(-102) + END, 0, ["/secret"])
-    assert node == (codec.NO_DATA, codec.UNKNOWN_STAT)
+    assert node == (NO_DATA, codec.UNKNOWN_STAT)
     assert node[1].version == 2**31 - 1
     with pytest.raises(NotPermitted, match="/secret"):
         codec.decode_children_lists(failed(-102) + END, 0, ["/secret"])

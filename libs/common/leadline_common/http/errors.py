@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Literal, TypeVar
 
+import msgspec
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
@@ -35,7 +36,7 @@ from leadline_client.errors import (
     Unauthorized,
     UnsupportedFormat,
 )
-from leadline_common.http.json_bodies import printable
+from leadline_common.plain_json import encodable
 
 RETRY_AFTER_S = 1
 """The value of `Retry-After` on a retriable 503."""
@@ -124,7 +125,7 @@ def _encoded(body: dict[str, Any]) -> bytes:
     try:
         return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, TypeError, RecursionError):
-        return json.dumps(printable(body), ensure_ascii=False).encode()
+        return msgspec.json.encode(encodable(body))
 
 
 def unexpected_error(scope: Scope, message: str) -> LeadlineError:

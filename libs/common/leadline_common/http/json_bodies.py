@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -91,16 +91,3 @@ def _is_utf8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def printable(value: Any) -> Any:
-    """Return a copy of an error's body that can be encoded as JSON, whatever it quotes."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {printable(str(name)): printable(member) for name, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [printable(member) for member in value]
-    if value is None or isinstance(value, bool | int):
-        return value
-    return printable(str(value))

@@ -192,7 +192,7 @@ class ZkClient(ABC):
     ) -> list[tuple[bytes, Stat] | None]:
         """Return data and Stat of each path, None for a missing node.
 
-        One that may not be read has `codec.NO_DATA`, which no decoder accepts.
+        One that may not be read has `znode_json.NO_DATA`, which no decoder accepts.
 
         Batches are pipelined. Each batch is a consistent snapshot; the whole result is not.
         """

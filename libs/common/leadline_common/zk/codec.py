@@ -17,6 +17,7 @@ from typing import Final
 
 from leadline_common.zk.errors import MultiFailed, NodeError, NoNode, NotPermitted, node_error
 from leadline_common.zk.ops import CheckOp, CreateOp, DeleteOp, MultiResults, Op, SetOp, Stat
+from leadline_common.znode_json import NO_DATA
 
 CREATE: Final = 1
 DELETE: Final = 2
@@ -61,8 +62,6 @@ _ANYONE: Final = ("world", "anyone")
 _EPHEMERAL: Final = 1
 _SEQUENCE: Final = 2
 
-NO_DATA: Final = b"the ACL of this node does not let this session read it"
-"""Stands for the data of a node that may not be read; it is no value of any node."""
 UNKNOWN_STAT: Final = Stat(0, 0, 0, 0, 2**31 - 1, 0, 0, 0, 0, 0, 0)
 """Its version makes every conditional write fail; -1 would let every one pass."""
 
