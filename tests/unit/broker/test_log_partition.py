@@ -121,6 +121,16 @@ def test_timestamps_find_the_first_record_at_or_after(tmp_path: Path) -> None:
     assert first_at(log, 1382) is None
 
 
+def test_a_lookup_by_time_passes_over_the_batches_before_an_offset(tmp_path: Path) -> None:
+    """So that one whose header promises what its records do not have is searched once."""
+    log = open_log(tmp_path)
+    for number in range(4):
+        log.append(batch(number, b"x", timestamp=1_000))
+    found = [log.batch_for_timestamp(1_000, offset) for offset in range(5)]
+    assert [next(parse_headers(data)).base_offset for data in found[:4]] == [0, 1, 2, 3]
+    assert found[4] == b""
+
+
 def test_cutting_removes_later_records_epochs_and_producers(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=400)
     for number in range(20):
