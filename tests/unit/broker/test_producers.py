@@ -100,10 +100,30 @@ def test_sequences_wrap_around() -> None:
 
 
 def test_silent_producers_are_forgotten() -> None:
-    states = table(Header(1, 0, 0, 1, 0, max_timestamp=10), Header(2, 0, 0, 1, 1, max_timestamp=20))
+    states = table(Header(1, 0, 0, 1, 0))
+    states.mark_active(10)
+    states.apply(Header(2, 0, 0, 1, 1))
+    states.mark_active(20)
     states.expire(before_ms=20)
     assert states.get(1) is None
     assert states.get(2) is not None
+
+
+@pytest.mark.parametrize("timestamp", [0, 2**62], ids=["long ago", "far in the future"])
+def test_timestamps_of_records_do_not_decide_when_a_producer_is_forgotten(timestamp: int) -> None:
+    states = table(Header(1, 0, 0, 1, 0, max_timestamp=timestamp))
+    states.mark_active(1_000)
+    states.expire(before_ms=1_000)
+    assert states.get(1) is not None
+    states.expire(before_ms=1_001)
+    assert states.get(1) is None
+
+
+def test_a_producer_of_a_snapshot_with_a_future_time_is_forgotten() -> None:
+    states = ProducerStates([(1, 0, 2**62, [(0, 0, 0)])])
+    states.mark_active(1_000)
+    states.expire(before_ms=1_001)
+    assert len(states) == 0
 
 
 @given(

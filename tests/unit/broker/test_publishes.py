@@ -178,14 +178,16 @@ def test_an_application_is_forgotten_after_its_time_only() -> None:
     assert len(log.table) == 0
 
 
-def test_old_timestamps_do_not_shorten_an_application_s_time() -> None:
+@pytest.mark.parametrize("timestamp", [5, 2**62], ids=["long ago", "far in the future"])
+def test_timestamps_of_records_do_not_change_an_application_s_time(timestamp: int) -> None:
     table = Publishes()
-    table.apply(Piece(APP, piece_epoch(0, 1), 1, 1, 0, max_timestamp=5))
+    table.apply(Piece(APP, piece_epoch(0, 1), 1, 1, 0, max_timestamp=timestamp))
 
     table.mark_active(90_000)
-    table.expire(80_000)
-
+    table.expire(90_000)
     assert len(table) == 1
+    table.expire(90_001)
+    assert len(table) == 0
 
 
 def test_producers_and_applications_do_not_mix() -> None:

@@ -6,7 +6,6 @@ next leader accepts and refuses the same batches (rule R15; KIP-98).
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -58,7 +57,7 @@ Verdict = Accept | Duplicate | OutOfOrderSequence | ProducerFenced
 """A refusal is the error to answer with; it is returned, not raised."""
 
 ProducerRow = tuple[int, int, int, list[tuple[int, int, int]]]
-"""Producer id, epoch, last timestamp (ms), remembered batches: a row of a snapshot."""
+"""Producer id, epoch, when it last wrote (Unix ms), its batches: a row of a snapshot."""
 
 _ACCEPT = Accept()
 
@@ -71,21 +70,26 @@ def sequence_after(sequence: int, count: int) -> int:
 class ProducerState:
     """The epoch and the latest batches of one producer in one log.
 
+    There may be very many of them, so `batches` is a tuple: a deque takes 600 bytes.
     Invariant: each remembered batch begins where the one before it ended, unless the log
     had already dropped the state of the producer.
     """
 
-    __slots__ = ("batches", "epoch", "last_timestamp")
+    __slots__ = ("batches", "epoch", "last_active_ms")
 
-    def __init__(self, epoch: int, last_timestamp: int = -1) -> None:
+    def __init__(self, epoch: int, last_active_ms: int = -1) -> None:
         self.epoch = epoch
-        self.last_timestamp = last_timestamp
-        self.batches: deque[SequencedBatch] = deque(maxlen=REMEMBERED_BATCHES)
+        self.last_active_ms = last_active_ms
+        self.batches: tuple[SequencedBatch, ...] = ()
 
     @property
     def expected_sequence(self) -> int:
         """The sequence number that the next new batch begins with."""
         return sequence_after(self.batches[-1].last_sequence, 1) if self.batches else 0
+
+    def remember(self, batch: SequencedBatch) -> None:
+        """Add the latest batch, and forget the oldest one beyond `REMEMBERED_BATCHES`."""
+        self.batches = (*self.batches[1 - REMEMBERED_BATCHES :], batch)
 
     def find(self, first_sequence: int, last_sequence: int) -> SequencedBatch | None:
         """Return the remembered batch with exactly these sequence numbers."""
@@ -110,9 +114,10 @@ class ProducerStates:
         self.publishes = Publishes(publishes)
         self._states: dict[int, ProducerState] = {}
         self._wrote: dict[int, None] = {}
-        for producer_id, epoch, last_timestamp, batches in rows:
-            state = self._states[producer_id] = ProducerState(epoch, last_timestamp)
-            state.batches.extend(SequencedBatch(*batch) for batch in batches)
+        for producer_id, epoch, last_active_ms, batches in rows:
+            state = self._states[producer_id] = ProducerState(epoch, last_active_ms)
+            for batch in batches:
+                state.remember(SequencedBatch(*batch))
             self._wrote[producer_id] = None
 
     def __len__(self) -> int:
@@ -125,7 +130,7 @@ class ProducerStates:
     def rows(self) -> list[ProducerRow]:
         """Return the producers as plain values; `ProducerStates(rows)` restores them."""
         return [
-            (producer_id, state.epoch, state.last_timestamp, list(state.batches))
+            (producer_id, state.epoch, state.last_active_ms, list(state.batches))
             for producer_id, state in self._states.items()
         ]
 
@@ -171,31 +176,31 @@ class ProducerStates:
         if state is None or header.producer_epoch > state.epoch:
             state = self._states[header.producer_id] = ProducerState(header.producer_epoch)
         self._wrote[header.producer_id] = None
-        state.last_timestamp = max(state.last_timestamp, header.max_timestamp)
         if header.producer_epoch == state.epoch and header.base_sequence >= 0:
             first = header.base_sequence
             last = sequence_after(first, header.record_count - 1)
-            state.batches.append(SequencedBatch(first, last, header.base_offset))
+            state.remember(SequencedBatch(first, last, header.base_offset))
 
     def mark_active(self, now_ms: int) -> None:
         """Set the time of every producer that wrote since the last call to `now_ms`.
 
-        Records may have old timestamps, for example from an archive; their producer is
-        active nevertheless.
+        The timestamps of records say nothing about it: those from an archive are old, and a
+        producer that states times in the future would never be forgotten.
         """
         for producer_id in self._wrote:
             state = self._states.get(producer_id)
             if state is not None:
-                state.last_timestamp = max(state.last_timestamp, now_ms)
+                state.last_active_ms = now_ms
         self._wrote.clear()
         self.publishes.mark_active(now_ms)
 
     def expire(self, before_ms: int) -> None:
         """Remove the producers that were last active before `before_ms` (Unix time).
 
-        Applications that publish expire separately; see `Publishes.expire`.
+        Applications that publish expire separately; see `Publishes.expire`. Call `mark_active`
+        before.
         """
-        for producer_id in [p for p, s in self._states.items() if s.last_timestamp < before_ms]:
+        for producer_id in [p for p, s in self._states.items() if s.last_active_ms < before_ms]:
             del self._states[producer_id]
 
     def reaches(self, offset: int) -> bool:

@@ -57,10 +57,6 @@ class ProducerFields(Protocol):
     def base_offset(self) -> int:
         """The offset of the first record."""
 
-    @property
-    def max_timestamp(self) -> int:
-        """The latest record timestamp, milliseconds since the Unix epoch."""
-
 
 def publisher_id(app: str) -> int:
     """Return the producer id under which an application's pieces are stored.
@@ -214,19 +210,24 @@ class Publishes:
             last_offset,
             complete,
         )
-        latest_ms = max(self._published_ms.get(identity, -1), header.max_timestamp)
-        self._published_ms[identity] = latest_ms
+        self._published_ms.setdefault(identity, -1)
         self._wrote[identity] = None
 
     def mark_active(self, now_ms: int) -> None:
-        """Set the time of every application that published since the last call to `now_ms`."""
+        """Set the time of every application that published since the last call to `now_ms`.
+
+        The timestamps of its records do not matter; see `ProducerStates.mark_active`.
+        """
         for identity in self._wrote:
             if identity in self._published_ms:
-                self._published_ms[identity] = max(self._published_ms[identity], now_ms)
+                self._published_ms[identity] = now_ms
         self._wrote.clear()
 
     def expire(self, before_ms: int) -> None:
-        """Remove the applications that last published before `before_ms` (Unix time)."""
+        """Remove the applications that last published before `before_ms` (Unix time).
+
+        Call `mark_active` before.
+        """
         for identity in [key for key, at_ms in self._published_ms.items() if at_ms < before_ms]:
             del self._latest[identity], self._published_ms[identity]
 
