@@ -6,7 +6,9 @@ import asyncio
 import ssl
 import stat
 from collections.abc import AsyncIterator
+from itertools import count
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -15,6 +17,8 @@ import pytest
 import pytest_asyncio
 
 from leadline_cli.credentials import Credentials
+from leadline_client import batches
+from leadline_client.payloads import OutgoingRecord
 from leadline_client.wire import NewTopic
 from leadline_common import rpc, staged_copies, znodes
 from leadline_common.http.handshakes import MAX_HANDSHAKES
@@ -23,7 +27,7 @@ from leadline_common.zk.errors import NotPermitted
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from tests.support.bad_input.requests import batch, leader_and_isr, stop_replica
-from tests.support.bad_input.table import JSON, MSGPACK
+from tests.support.bad_input.table import JSON, MSGPACK, OCTETS
 from tests.support.checks.zk_history import read_cluster
 from tests.support.faults.scenario import running_cluster
 from tests.support.services.cluster import CALM, Cluster, wait_until
@@ -192,6 +196,40 @@ async def test_a_broker_obeys_only_the_controller_and_epoch_of_zookeeper(cluster
             )
             assert answer.json()["error_code"] == code, answer.text
     await still_works(cluster)
+
+
+async def test_invented_producer_ids_fill_no_memory(cluster: Cluster) -> None:
+    """New ones are refused beyond the limit, while known ones and plain batches are accepted."""
+    controller, leader = await cluster.active_controller(), await cluster.leader_of("t", 0)
+    inventions = count(9_000)
+
+    async def change(**changes: Any) -> None:
+        answer = await cluster.request("PATCH", controller, "/v1/configs", json=changes)
+        assert answer.status_code == 200, answer.text
+
+    async def write(producer: int, sequence: int = 0) -> int:
+        content = batches.encode(
+            [OutgoingRecord(b"v")],
+            now_ms=1,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=sequence,
+        )
+        path = "/v1/topics/t/partitions/0/records"
+        answer = await cluster.post(leader, path, content=content, headers=OCTETS)
+        return 0 if answer.status_code == 200 else int(answer.json()["error_code"])
+
+    async def new_one_gets(code: int) -> bool:
+        return await write(next(inventions)) == code
+
+    known = next(inventions)
+    assert await write(known) == 0
+    await change(set={"producer.ids.max": "1"})
+    await wait_until(lambda: new_one_gets(50367), "the limit is in force")
+    assert await write(known, sequence=1) == 0
+    await still_works(cluster)
+    await change(remove=["producer.ids.max"])
+    await wait_until(lambda: new_one_gets(0), "the limit is lifted")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from leadline_broker.runtime.cluster.configuration import Configuration
 from leadline_broker.runtime.ports import ClusterStore, LogStore
 from leadline_broker.runtime.replication.maintenance import Maintenance
 from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.remembered_producers import RememberedProducers
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.replication.topic_settings import TopicSettings
 from leadline_common.clock import SystemClock
@@ -84,12 +85,14 @@ async def test_retention_goes_on_past_a_replica_that_was_deleted_meanwhile(tmp_p
         log.append(batch(0))
         log.append(batch(1))
         replica.state.high_watermark = 2
+    clock, replicas = SystemClock(), cast("ReplicaManager", kept)
     work = Maintenance(
         configuration=Configuration(settings, cast("ClusterStore", None)),
         broker_state=BrokerState(1, lambda: True),
-        replicas=cast("ReplicaManager", kept),
+        replicas=replicas,
         logs=cast("LogStore", None),
-        clock=SystemClock(),
+        producers=RememberedProducers(replicas=replicas, clock=clock, most=lambda: 1),
+        clock=clock,
         execute=lambda *_: None,
     )
     kept[0].log.close()  # type: ignore[attr-defined]  # the log of a deleted replica is closed

@@ -250,3 +250,13 @@ class StagingFull(Refused):
 
     code = 50358
     retriable = True
+
+
+class TooManyProducers(Refused):
+    """The broker remembers `producer.ids.max` producers already, and this one is new to it.
+
+    Producers that it knows, and batches without a producer id, are accepted.
+    """
+
+    code = 50367
+    retriable = True

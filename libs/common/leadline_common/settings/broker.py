@@ -87,6 +87,14 @@ class BrokerSettings(ServiceSettings):
         "How long the sequence numbers of an inactive idempotent producer are kept.",
         ge=1_000,
     )
+    producer_ids_max: int = setting(
+        200_000,
+        "Most idempotent producers, and most publishing applications, that a broker remembers, "
+        "counted for each replica; new ones are refused beyond it, and above half of it a "
+        "producer that is idle for 10 minutes is forgotten.",
+        scope="cluster-wide",
+        ge=1,
+    )
     publish_app_retention_ms: int = setting(
         7 * 24 * 3_600_000,
         "How long the latest batch of an inactive publishing application is kept.",

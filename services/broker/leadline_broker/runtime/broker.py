@@ -146,6 +146,7 @@ class Broker:
             lease_left_ms=self._store.lease_left_ms,
             staged_bytes=lambda: engine.staging.used_bytes,
             late_roles=lambda: len(engine.commands.late_roles),
+            producers=engine.producers.count_producers,
         )
 
     async def failed(self) -> None:

@@ -27,6 +27,7 @@ from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.isr_writer import IsrWriter
 from leadline_broker.runtime.replication.maintenance import Maintenance
 from leadline_broker.runtime.replication.partition import NOT_APPLIED, Partition
+from leadline_broker.runtime.replication.remembered_producers import RememberedProducers
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.replication.throttle import MovingThrottle, Throttle
 from leadline_broker.runtime.replication.topic_settings import TopicSettings
@@ -117,6 +118,7 @@ class Engine:
         self.heartbeats = self._heartbeats()
         self.commands = self._commands()
         self.producer_ids = ProducerIds(dependencies.store)
+        self.producers = self._remembered_producers()
         self.serving = self._serving()
         self.offset_finder = self._offset_finder()
         self.copies = self._copies()
@@ -125,7 +127,7 @@ class Engine:
             broker_state=dependencies.broker_state, replicas=self.replicas, staging=self.staging
         )
         self.publishing = Publishing(
-            serving=self.serving, staging=self.staging, metrics=dependencies.metrics
+            self.serving, self.staging, self.producers, metrics=dependencies.metrics
         )
         self.replicas.on_dropped = self.staging.forget
         self.load = self._load()
@@ -195,6 +197,14 @@ class Engine:
             in_background=self._in_background,
         )
 
+    def _remembered_producers(self) -> RememberedProducers:
+        configuration = self._dependencies.configuration
+        return RememberedProducers(
+            replicas=self.replicas,
+            clock=self._dependencies.clock,
+            most=lambda: configuration.current.producer_ids_max,
+        )
+
     def _serving(self) -> Serving:
         configuration = self._dependencies.configuration
         return Serving(
@@ -205,6 +215,7 @@ class Engine:
             metrics=self._dependencies.metrics,
             executor=self._executor,
             checks=BatchChecks(lambda: configuration.current.message_max_decompressed_bytes),
+            producers=self.producers,
             clock=self._dependencies.clock,
         )
 
@@ -245,6 +256,7 @@ class Engine:
             broker_state=self._dependencies.broker_state,
             replicas=self.replicas,
             logs=self.logs,
+            producers=self.producers,
             clock=self._dependencies.clock,
             execute=self._executor.execute,
         )

@@ -70,6 +70,7 @@ class BrokerMetrics:
         lease_left_ms: Callable[[], float],
         staged_bytes: Callable[[], int],
         late_roles: Callable[[], int],
+        producers: Callable[[], int],
     ) -> None:
         """Register the gauges, which are evaluated when metrics are read."""
 
@@ -97,6 +98,7 @@ class BrokerMetrics:
             largest_lag,
         )
         gauge("late_roles", "Granted roles that this broker has not taken.", late_roles)
+        gauge("producers", "Idempotent producers in memory, for each replica.", producers)
         gauge("fetch_sessions", "Fetch sessions of followers.", sessions)
         gauge("staged_bytes", "Bytes of staged uploads and of copies of them.", staged_bytes)
         gauge(

@@ -14,6 +14,10 @@ from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.configuration import Configuration
 from leadline_broker.runtime.ports import LogStore
 from leadline_broker.runtime.replication.partition import Execute, Partition
+from leadline_broker.runtime.replication.remembered_producers import (
+    CROWDED_EXPIRATION_MS,
+    RememberedProducers,
+)
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_client.errors import StorageFailed
 from leadline_common.clock import Clock
@@ -33,6 +37,7 @@ class Maintenance:
     broker_state: BrokerState
     replicas: ReplicaManager
     logs: LogStore
+    producers: RememberedProducers
     clock: Clock
     execute: Execute
     _checkpointed: dict[ReplicaKey, int] = field(default_factory=dict, init=False)
@@ -89,9 +94,13 @@ class Maintenance:
 
     async def apply_retention(self) -> None:
         """Delete closed segments past their retention, partition by partition."""
+        is_crowded = self.producers.is_crowded
         for partition in self.replicas.all():
             if partition.log.log_end_offset and not partition.log.failed:
                 self._apply_retention(partition)
+                if is_crowded:
+                    before_ms = self.clock.wall_ms() - CROWDED_EXPIRATION_MS
+                    partition.log.producers.expire(before_ms)
                 await asyncio.sleep(0)
 
     def _apply_retention(self, partition: Partition) -> None:

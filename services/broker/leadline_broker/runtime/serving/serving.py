@@ -15,6 +15,7 @@ from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.metrics import BrokerMetrics
 from leadline_broker.runtime.replication.effect_executor import EffectExecutor, PendingAcks
 from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.remembered_producers import RememberedProducers
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.serving.batch_checks import BatchChecks
 from leadline_broker.runtime.serving.reader_positions import (
@@ -76,6 +77,7 @@ class Serving:
     metrics: BrokerMetrics
     executor: EffectExecutor
     checks: BatchChecks
+    producers: RememberedProducers
     clock: Clock
 
     def led(self, topic: str, number: int, leader_epoch: int | None = None) -> Partition:
@@ -153,7 +155,7 @@ class Serving:
             UnknownTopic, UnknownPartition, NotLeader, LeaderNotAvailable,
             FencedLeaderEpoch, UnknownLeaderEpoch, BrokerFenced, CorruptBatch,
             BodyTooLarge, InvalidRequest, NotEnoughReplicas, OutOfOrderSequence,
-            ProducerFenced, StorageFailed: nothing was appended.
+            ProducerFenced, TooManyProducers, StorageFailed: nothing was appended.
             RequestTimedOut, NotEnoughReplicasAfterAppend, LeadershipLost: the
             outcome is unknown.
 
@@ -175,12 +177,12 @@ class Serving:
             await self.committed(partition, end, timeout_ms)
         return ProduceResult(base, epoch, count, duplicate=duplicate is not None)
 
-    @staticmethod
-    def _find_duplicate(partition: Partition, headers: list[BatchHeader]) -> Duplicate | None:
+    def _find_duplicate(self, partition: Partition, headers: list[BatchHeader]) -> Duplicate | None:
         """Check the sequence of an idempotent batch; return its offsets if it is a duplicate.
 
         Raises:
             OutOfOrderSequence, ProducerFenced: see rule R15.
+            TooManyProducers: the producer is new, and no more of them are remembered.
             InvalidRequest: the request has other batches too, or the producer id is reserved
                 for publishes.
 
@@ -202,6 +204,8 @@ class Serving:
         )
         if isinstance(verdict, LeadlineError):
             raise verdict
+        if log.producers.get(header.producer_id) is None:
+            self.producers.admit_producer()
         return verdict if isinstance(verdict, Duplicate) else None
 
     def append(

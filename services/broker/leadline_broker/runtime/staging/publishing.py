@@ -23,6 +23,7 @@ from leadline_broker.domain.publishes import (
 from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.metrics import BrokerMetrics
 from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.remembered_producers import RememberedProducers
 from leadline_broker.runtime.serving.serving import Serving
 from leadline_broker.runtime.staging.staging import StagedUpload, Staging
 from leadline_client.batches import BatchHeader, parse_headers, stamp_producer, validate
@@ -69,8 +70,16 @@ class ApplicationBatch:
 class Publishing:
     """Publishes to the partitions that this broker leads. Owned by the event loop."""
 
-    def __init__(self, *, serving: Serving, staging: Staging, metrics: BrokerMetrics) -> None:
+    def __init__(
+        self,
+        serving: Serving,
+        staging: Staging,
+        producers: RememberedProducers,
+        *,
+        metrics: BrokerMetrics,
+    ) -> None:
         self._serving = serving
+        self._producers = producers
         self._staging = staging
         self._metrics = metrics
         self._locks: WeakValueDictionary[ReplicaKey, asyncio.Lock] = WeakValueDictionary()
@@ -82,8 +91,8 @@ class Publishing:
 
         Raises:
             UnknownStaged, PublishMismatch, PublishOutOfOrder, NotEnoughReplicas,
-            InvalidRequest, StorageFailed, and the errors of `Serving.led`: nothing was
-                appended.
+            TooManyProducers, InvalidRequest, StorageFailed, and the errors of `Serving.led`:
+                nothing was appended.
             RequestTimedOut, NotEnoughReplicasAfterAppend, LeadershipLost: the outcome is
                 unknown; repeating the publish resolves it.
 
@@ -136,6 +145,8 @@ class Publishing:
         verdict = batch.publishes.check(batch.publisher, batch.number, counts)
         if isinstance(verdict, LeadlineError):
             raise verdict
+        if batch.publishes.latest(batch.publisher) is None:
+            self._producers.admit_application()
         return verdict.piece if isinstance(verdict, AppendFrom) else len(counts)
 
     async def _append_groups(
