@@ -17,6 +17,7 @@ from leadline_common.zk.session import ZkSession
 from tests.support.embedded_zookeeper import EmbeddedZooKeeper
 from tests.support.garbage import GARBAGE, write
 from tests.support.services.cluster import CALM, Cluster, wait_until
+from tests.support.services.up import command_line
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 GROUP = consumer_znodes.group_path("damaged")
@@ -157,3 +158,23 @@ async def test_every_service_starts_among_garbage(
     answer = await cluster.get("coordinator-1", "/v1/groups")
     assert answer.status_code == 200, answer.text
     assert all(cluster.child(name).running for name in names)
+
+
+async def test_the_doctor_shows_what_a_controller_that_is_ready_reports(
+    cluster: Cluster, session: ZkSession
+) -> None:
+    path = f"{znodes.TOPICS}/bad"
+    await write(session, path, b"garbage")
+
+    async def reported() -> bool:
+        return path in (await cluster.get("controller-1", "/readyz")).text
+
+    await wait_until(reported, "the controller has read the node")
+    command = command_line("doctor", "--json", "--data-dir", str(cluster.data_dir))
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    output, _ = await asyncio.wait_for(process.communicate(), 60)
+
+    findings = {one["check"]: one for one in json.loads(output)["findings"]}
+    found = findings["controller 1 reports no problem"]
+    assert (process.returncode, found["ok"]) == (1, False)
+    assert path in found["found"]

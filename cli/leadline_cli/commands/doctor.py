@@ -26,6 +26,7 @@ from leadline_cli.readiness import find_coordinator, why_not_ready
 from leadline_client.wire import NO_LEADER, Metadata
 
 _MINIMUM_FREE_BYTES: Final = 1 << 30
+_FOLLOW = "do what it says; its log may say more"
 _CLOCK_SKEW_S: Final = 5.0
 _TIMEOUT_S: Final = 3.0
 
@@ -149,11 +150,12 @@ async def _cluster_checks(
             advice = "start the cluster (`leadline up`), or give the address of a live broker"
             return [CheckResult("a broker answers", False, ", ".join(urls), advice), *brokers]
         controller = await _controller(http, metadata)
+        reports = await _reports(http, metadata, cluster)
         down = await _down(http, metadata)
         directories = await _log_directories(http, metadata)
         coordinators = await _coordinators(http, metadata, cluster)
     partitions = _check_partitions(metadata)
-    return [controller, *coordinators, *brokers, *down, *directories, *partitions]
+    return [controller, *reports, *coordinators, *brokers, *down, *directories, *partitions]
 
 
 async def _log_directories(http: httpx.AsyncClient, metadata: Metadata) -> list[CheckResult]:
@@ -206,6 +208,25 @@ async def _controller(http: httpx.AsyncClient, metadata: Metadata) -> CheckResul
         "" if ok else "it does not answer as the active one: wait for an election, or start one"
     )
     return CheckResult("active controller", ok, found, advice)
+
+
+async def _reports(
+    http: httpx.AsyncClient, metadata: Metadata, cluster: ClusterFile | None
+) -> list[CheckResult]:
+    """Return the problems that controllers report of themselves, such as an expired certificate."""
+    urls = {one.id: one.url for one in cluster.controllers} if cluster else {}
+    if metadata.controller is not None:
+        urls[metadata.controller.id] = metadata.controller.url
+    results = []
+    for number, url in sorted(urls.items()):
+        try:
+            answer = await http.get(f"{url}/readyz")
+        except httpx.HTTPError:
+            continue  # the active one has a check of its own, and a standby may be down
+        if answer.status_code != httpx.codes.OK or answer.json()["reasons"]:
+            check = f"controller {number} reports no problem"
+            results.append(CheckResult(check, False, why_not_ready(answer), _FOLLOW))
+    return results
 
 
 async def _down(http: httpx.AsyncClient, metadata: Metadata) -> list[CheckResult]:
@@ -268,6 +289,8 @@ async def _broker(http: httpx.AsyncClient, number: int, url: str, start_again: s
     if answer.status_code != httpx.codes.OK:
         advice = f"wait a moment; if it stays so, read its log, or {start_again}"
         return CheckResult(check, False, why_not_ready(answer), advice)
+    if answer.json()["reasons"]:
+        return CheckResult(check, False, why_not_ready(answer), _FOLLOW)
     skew = _skew(answer, before)
     if skew > _CLOCK_SKEW_S:
         return CheckResult(check, False, f"its clock is {skew:.0f} s off", "synchronise the clocks")
