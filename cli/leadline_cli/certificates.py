@@ -24,11 +24,11 @@ class Authority(NamedTuple):
     key: ec.EllipticCurvePrivateKey
 
     @classmethod
-    def new(cls) -> Self:
-        """Make an authority."""
+    def new(cls, now: dt.datetime | None = None) -> Self:
+        """Make an authority, valid from `now` on; by default from the present."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name("Leadline internal CA")
-        builder = _certificate(name, name, key.public_key())
+        builder = _certificate(name, name, key.public_key(), now)
         builder = builder.add_extension(
             x509.BasicConstraints(ca=True, path_length=0), critical=True
         )
@@ -51,6 +51,17 @@ class Authority(NamedTuple):
             return cls(found, secret)
         raise ValueError("the key is not that of the certificate")
 
+    def require_valid(self) -> None:
+        """Refuse to sign what nobody would accept.
+
+        Raises:
+            ValueError: the authority has expired.
+
+        """
+        ends = self.certificate.not_valid_after_utc
+        if ends <= dt.datetime.now(dt.UTC):
+            raise ValueError(f"the certificate expired at {ends:%Y-%m-%d %H:%M:%S} UTC")
+
     @property
     def certificate_pem(self) -> bytes:
         """The certificate as PEM."""
@@ -61,8 +72,8 @@ class Authority(NamedTuple):
         """The key as PEM: whoever has it can be any service."""
         return _key_bytes(self.key)
 
-    def issue(self, service: ServiceIdentity) -> bytes:
-        """Return a new certificate of a service with its key, as PEM."""
+    def issue(self, service: ServiceIdentity, now: dt.datetime | None = None) -> bytes:
+        """Return a certificate of a service, valid from `now` on, with its key, as PEM."""
         own = ec.generate_private_key(ec.SECP256R1())
         names = [x509.UniformResourceIdentifier(service.uri), x509.DNSName(service.host_name)]
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
@@ -74,7 +85,8 @@ class Authority(NamedTuple):
             (x509.SubjectAlternativeName(names), False),
             (issuer, False),
         ]
-        builder = _certificate(_name(str(service)), self.certificate.subject, own.public_key())
+        subject, signer = _name(str(service)), self.certificate.subject
+        builder = _certificate(subject, signer, own.public_key(), now)
         for extension, critical in extensions:
             builder = builder.add_extension(extension, critical=critical)
         signed = builder.sign(self.key, hashes.SHA256())
@@ -86,9 +98,12 @@ def _name(text: str) -> x509.Name:
 
 
 def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    now: dt.datetime | None,
 ) -> x509.CertificateBuilder:
-    now = dt.datetime.now(dt.UTC)
+    now = now or dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

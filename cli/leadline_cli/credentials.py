@@ -76,7 +76,7 @@ class Credentials:
         """Make what is missing for these services; return the new files of services and users.
 
         Raises:
-            UnusableAuthority: the authority's files are incomplete or damaged.
+            UnusableAuthority: the authority's files are incomplete or damaged, or it has expired.
             OSError: the directory cannot be written to.
 
         """
@@ -123,12 +123,14 @@ class Credentials:
             _write(self.authority, authority.certificate_pem)
             return authority
         try:
-            return Authority.load(self.authority.read_bytes(), self.authority_key.read_bytes())
+            found = Authority.load(self.authority.read_bytes(), self.authority_key.read_bytes())
+            found.require_valid()
         except (OSError, ValueError) as problem:
             raise UnusableAuthority(
                 f"{self.authority} and {self.authority_key} cannot be used: {problem}; restore "
                 "them, or remove both and every certificate, so that new ones are made"
             ) from None
+        return found
 
 
 def credentials_in(data_dir: Path) -> Credentials:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import stat
+import sys
 from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
@@ -22,7 +23,7 @@ from leadline_client.payloads import OutgoingRecord
 from leadline_client.wire import NewTopic
 from leadline_common import rpc, staged_copies, znodes
 from leadline_common.http.handshakes import MAX_HANDSHAKES
-from leadline_common.identity import ServiceIdentity
+from leadline_common.identity import Kind, ServiceIdentity
 from leadline_common.zk.errors import NotPermitted
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
@@ -31,7 +32,7 @@ from tests.support.bad_input.table import JSON, MSGPACK, OCTETS
 from tests.support.checks.zk_history import read_cluster
 from tests.support.faults.scenario import running_cluster
 from tests.support.services.cluster import CALM, Cluster, wait_until
-from tests.support.services.identities import load_tls
+from tests.support.services.identities import issue_in_the_past, load_tls
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -121,6 +122,27 @@ async def test_nobody_without_the_clusters_certificate_is_served(
     async with httpx.AsyncClient(trust_env=False) as http:
         with pytest.raises(httpx.HTTPError):
             await http.get(url.replace("https", "http") + "/healthz")
+
+
+@pytest.mark.parametrize("kind", ["broker", "controller"])
+async def test_a_service_with_an_expired_certificate_does_not_start(
+    tmp_path: Path, kind: Kind
+) -> None:
+    service, credentials = ServiceIdentity(kind, 1), Credentials(tmp_path)
+    issue_in_the_past(credentials, service, 3_651)
+    settings = {f"{kind}.id": "1", "zookeeper.connect": "127.0.0.1:1"}
+    settings |= {"log.dir": str(tmp_path / "log")} if kind == "broker" else {}
+    pairs = [
+        f"{name}={value}" for name, value in (settings | credentials.settings_of(service)).items()
+    ]
+    command = [sys.executable, "-m", "leadline_cli.service", kind]
+    command += [word for pair in pairs for word in ("--set", pair)]
+
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    _, said = await asyncio.wait_for(process.communicate(), 60)
+
+    assert process.returncode == 2
+    assert f"{kind}-1.pem expired at " in said.decode().splitlines()[-1]
 
 
 async def test_connections_without_identity_keep_no_service_away(cluster: Cluster) -> None:

@@ -25,6 +25,7 @@ from leadline_common.http.listeners import Listener, bind
 from leadline_common.http.origins import AllowedNames
 from leadline_common.http.server import run as run_on_loop
 from leadline_common.http.server import serve
+from leadline_common.identity import ServiceIdentity
 from leadline_common.logs import configure_logging
 from leadline_common.metrics import Metrics
 from leadline_common.open_files import raise_open_files
@@ -89,7 +90,7 @@ def run(settings: BrokerSettings) -> None:
         "broker", settings.broker_id, level=settings.log_level, form=settings.log_format
     )
     listener = bind(settings.listen_host, settings.listen_port)
-    internal = bind_internal(settings)
+    internal = bind_internal(settings, ServiceIdentity("broker", settings.broker_id))
     gc.set_threshold(_COLLECT_AFTER, 20, 50)
     run_on_loop(_run(settings, listener, internal))
 
@@ -109,6 +110,7 @@ async def _run(settings: BrokerSettings, listener: Listener, internal: InternalL
         clock=clock,
         names=AllowedNames.of(settings),
     )
+    internal.report_to(app)
     serving = asyncio.create_task(
         serve(
             app,

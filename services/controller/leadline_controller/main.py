@@ -18,7 +18,7 @@ from leadline_common.http.listeners import bind
 from leadline_common.http.origins import AllowedNames
 from leadline_common.http.server import run as run_loop
 from leadline_common.http.server import serve
-from leadline_common.identity import InternalAddress
+from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.logs import configure_logging
 from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
@@ -56,7 +56,7 @@ def run(settings: ControllerSettings) -> None:
 
 async def _main(settings: ControllerSettings) -> None:
     listener = bind(settings.listen_host, settings.listen_port)
-    internal = bind_internal(settings)
+    internal = bind_internal(settings, ServiceIdentity("controller", settings.controller_id))
     gateway = BrokerRpcClient(internal.tls.client)
     history = SqlHistory(_history_url(settings))
     url = settings.advertised_url or listener.url
@@ -64,6 +64,7 @@ async def _main(settings: ControllerSettings) -> None:
     leadership.internal_url = settings.internal_advertised_url or internal.url
     names = AllowedNames.of(settings)
     app = build_app(service, leadership.metrics, settings.request_max_bytes, names)
+    internal.report_to(app)
     bounds = ConnectionBounds(settings, leadership.metrics)
     election = asyncio.create_task(leadership.run(), name="leader-election")
     try:

@@ -6,12 +6,14 @@ import atexit
 import shutil
 import tempfile
 from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from leadline_cli.certificates import Authority
 from leadline_cli.credentials import Credentials
 from leadline_common.http.internal import PEER_KEY
 from leadline_common.http.service_calls import ServiceCalls
@@ -77,3 +79,22 @@ async def call_as(
         return await calls.post_internal(to, path, msgspec.json.encode(request), JSON, timeout_ms)
     finally:
         await calls.close()
+
+
+def issue_in_the_past(
+    credentials: Credentials, identity: ServiceIdentity, days_ago: int, *, authority: bool = False
+) -> None:
+    """Replace a service's certificate, or the authority with it, by those of `days_ago`.
+
+    They are valid for ten years; a negative number gives certificates of the future.
+    """
+    credentials.create([identity])
+    then = datetime.now(UTC) - timedelta(days=days_ago)
+    found = Authority.load(
+        credentials.authority.read_bytes(), credentials.authority_key.read_bytes()
+    )
+    signer = Authority.new(then) if authority else found
+    credentials.authority.write_bytes(signer.certificate_pem)
+    credentials.authority_key.write_bytes(signer.key_pem)
+    issued = signer.issue(identity, None if authority else then)
+    credentials.certificate_of(identity).write_bytes(issued)

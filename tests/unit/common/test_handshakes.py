@@ -5,19 +5,27 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import shutil
 import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
+from leadline_cli.credentials import Credentials
 from leadline_common.http.connection_bounds import ConnectionBounds
 from leadline_common.http.handshakes import MAX_HANDSHAKES, HandshakeListener
 from leadline_common.http.listeners import bind
 from leadline_common.identity import ServiceIdentity
 from leadline_common.metrics import Metrics
 from leadline_common.settings import ServiceSettings
-from tests.support.services.identities import tls_of
+from tests.support.services.identities import (
+    issue_in_the_past,
+    load_tls,
+    new_credentials,
+    tls_of,
+)
 from tests.support.services.zookeeper import until
 
 BROKER = ServiceIdentity("broker", 1)
@@ -92,6 +100,38 @@ async def test_a_connection_that_proves_nothing_leaves_nothing_behind() -> None:
     assert await silent[0].read() == b""  # closed with the listener
     silent[1].close()
     await until(lambda: open_sockets() <= before, "all sockets are closed")
+
+
+async def test_refused_certificates_are_counted_by_the_reason(tmp_path: Path) -> None:
+    """Neither end of a failed handshake may be silent: the other one sees a closed connection."""
+    controller, credentials = ServiceIdentity("controller", 1), Credentials(tmp_path)
+    other_cluster = load_tls(credentials, controller).client
+    credentials = copy_of_this_process(tmp_path / "ours")
+    issue_in_the_past(credentials, controller, 3_651)
+    expired = load_tls(credentials, controller).client
+    nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for tls in (other_cluster, nobody):
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    async with listening() as (port, metrics), asyncio.timeout(30):
+        for tls, reason in (
+            (expired, "certificate refused: certificate has expired"),
+            (other_cluster, "certificate refused: "),
+            (nobody, "handshake failed: peer did not return a certificate"),
+        ):
+            with suppress(OSError):  # the alert, or a reset
+                assert await greeting(port, tls) == b""
+            await until(partial(is_counted, metrics, reason), reason)
+
+
+def is_counted(metrics: Metrics, reason: str) -> bool:
+    return f'reason="{reason}'.encode() in metrics.render()
+
+
+def copy_of_this_process(directory: Path) -> Credentials:
+    """Return credentials with the authority that this process's services trust."""
+    tls_of("broker", 1)
+    shutil.copytree(new_credentials().directory, directory)
+    return Credentials(directory)
 
 
 async def test_a_process_without_descriptors_accepts_as_soon_as_it_has_some() -> None:

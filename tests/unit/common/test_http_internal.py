@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 import msgspec
 import pytest
+import structlog
 from starlette.types import ASGIApp
 
 from leadline_common.http.bulk import bulk_route
@@ -47,9 +48,12 @@ async def test_the_internal_listener_knows_nothing_else_but_health(path: str) ->
 )
 async def test_a_service_that_claims_to_be_another_changes_nothing(caller: ServiceIdentity) -> None:
     seen = Seen()
-    async with client(served_to(caller, build(seen), [ROUTE])) as internal:
-        answer = await internal.post(ROUTE, content=ROWS, headers=JSON)
+    with structlog.testing.capture_logs() as logged:
+        async with client(served_to(caller, build(seen), [ROUTE])) as internal:
+            answer = await internal.post(ROUTE, content=ROWS, headers=JSON)
     assert (answer.status_code, answer.json()["error_code"]) == (403, 40350)
+    line = {"caller": str(caller), "claimed": str(CALLER), "path": ROUTE}
+    assert {"event": "false identity", "log_level": "warning", **line} in logged
     assert (answer.json()["outcome"], seen.bulk) == ("refused", [])
 
 

@@ -49,6 +49,7 @@ class ServiceApp(FastAPI):
     metrics: Metrics
     forwarder: Forwarder
     page_links: dict[str, str]
+    checks: list[Check]
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -60,6 +61,7 @@ class ServiceApp(FastAPI):
         self._internal: dict[str, Any] = {}
         self._templates: dict[Any, str] = {}
         self.internal_paths: set[str] = set()
+        self.checks = []
 
     def add_asgi_route(self, operation: Operation, endpoint: ASGIApp) -> None:
         """Serve `operation` by a plain ASGI endpoint, and document it.
@@ -196,7 +198,8 @@ def create_app(
         cluster_id=cluster_id,
         names=names,
     )
-    app.include_router(health_routes(checks, app.metrics))
+    app.checks = list(checks)
+    app.include_router(health_routes(app.checks, app.metrics))
     add_docs(app, app.page_links)
     return app
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
+import structlog
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -35,6 +36,8 @@ RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 Handler = Callable[..., Awaitable[ResponseT | bytes]]
 """Handles a request, with path parameters by name; returns a struct or encoded bytes."""
+
+logger = structlog.get_logger(__name__)
 
 DEFAULT_MAX_BULK_BYTES = 64 * 1024 * 1024
 
@@ -119,10 +122,21 @@ class _BulkEndpoint(Generic[RequestT, ResponseT]):
         self._check_media_type(scope)
         request = self._decoded(await read_body(receive))
         if self.speaker is not None:
-            caller_of(scope).require(self.speaker(request))
+            self._require_speaker(scope, self.speaker(request))
         response = await self.handler(request, **scope["path_params"])
         body = response if isinstance(response, bytes) else self.encode(response)
         await send_body(send, body, self.media_type)
+
+    @staticmethod
+    def _require_speaker(scope: Scope, claimed: ServiceIdentity) -> None:
+        caller = caller_of(scope)
+        try:
+            caller.require(claimed)
+        except Forbidden:
+            # Only a mistake in the configuration, or a service in foreign hands, gets here.
+            path = scope["path"]
+            logger.warning("false identity", caller=str(caller), claimed=str(claimed), path=path)
+            raise
 
     def _check_media_type(self, scope: Scope) -> None:
         # A missing content type is refused, too. With these types a browser sends a preflight

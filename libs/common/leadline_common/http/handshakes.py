@@ -11,7 +11,6 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from leadline_common.http.connection_bounds import ConnectionBounds
@@ -77,16 +76,27 @@ class HandshakeListener:
             oldest = next(iter(self._handshakes))
             self._bounds.refused("too many handshakes", self._handshakes.pop(oldest))
             oldest.cancel()
-        handshake = self._loop.create_task(self._serve(connection), name="handshake")
+        handshake = self._loop.create_task(self._serve(connection, peer), name="handshake")
         self._handshakes[handshake] = peer
         handshake.add_done_callback(lambda ended: self._handshakes.pop(ended, None))
 
-    async def _serve(self, connection: socket.socket) -> None:
+    async def _serve(self, connection: socket.socket, peer: str) -> None:
         connection.setblocking(False)
-        with suppress(OSError):  # no certificate of the cluster, too slow, or gone
+        try:
             await self._loop.connect_accepted_socket(
                 self._create_protocol,
                 connection,
                 ssl=self._tls,
                 ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
             )
+        except ssl.SSLError as problem:
+            self._bounds.refused(_reason(problem), peer)
+        except OSError:  # too slow, or gone
+            return
+
+
+def _reason(problem: ssl.SSLError) -> str:
+    """Return which certificate was refused and why, in words of OpenSSL, which has a few dozen."""
+    if isinstance(problem, ssl.SSLCertVerificationError):
+        return f"certificate refused: {problem.verify_message}"
+    return f"handshake failed: {(problem.reason or 'unknown').lower().replace('_', ' ')}"

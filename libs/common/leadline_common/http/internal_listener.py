@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import socket
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from leadline_common.http.app import ServiceApp
+from leadline_common.http.health import Problem
 from leadline_common.http.listeners import Listener, bind
 from leadline_common.http.tls import InternalTls
-from leadline_common.identity import UnusableCredentials
+from leadline_common.identity import ServiceIdentity, UnusableCredentials
 from leadline_common.settings import ServiceSettings
 
 
@@ -29,13 +33,28 @@ class InternalListener:
         """The socket."""
         return self.listener.socket
 
+    def problems(self) -> Iterator[Problem]:
+        """Yield what is wrong with the certificate now; see `CertificateChain.problems`."""
+        return self.tls.chain.problems(time.time())
 
-def bind_internal(settings: ServiceSettings) -> InternalListener:
+    def report_to(self, app: ServiceApp) -> None:
+        """Show the certificate's problems in `/readyz`, and its end among the metrics."""
+        app.checks.append(self.problems)
+        app.metrics.gauge_from(
+            "internal_certificate_not_after_timestamp_seconds",
+            "When the certificate of the internal listener, or of its authority, expires (Unix "
+            "time).",
+            lambda: self.tls.chain.ends_s,
+        )
+
+
+def bind_internal(settings: ServiceSettings, service: ServiceIdentity) -> InternalListener:
     """Bind the internal listener of a service.
 
     Raises:
         CannotListen: the address is taken, or is no loopback address.
-        UnusableCredentials: no certificate is set, or one cannot be used.
+        UnusableCredentials: no certificate is set, or one cannot be used: it is damaged, has
+            expired, or is that of another service.
 
     """
     certificate, authority = settings.internal_certificate_file, settings.internal_ca_file
@@ -45,4 +64,6 @@ def bind_internal(settings: ServiceSettings) -> InternalListener:
             "identity to each other; `leadline credentials create` makes both files"
         )
     tls = InternalTls.load(Path(certificate), Path(authority))
+    tls.chain.require_names(service)
+    tls.chain.require_valid(time.time())
     return InternalListener(bind(settings.listen_host, settings.internal_listen_port), tls)

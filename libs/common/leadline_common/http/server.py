@@ -31,6 +31,8 @@ from leadline_common.settings.fields import ServiceSettings
 GRACE_S: Final = 2
 """How long a stopping server waits for requests in progress."""
 
+_REPORT_CERTIFICATE_S: Final = 3_600
+
 logger = structlog.get_logger(__name__)
 
 
@@ -77,8 +79,20 @@ async def serve(
     logger.info(
         "listening", url=listener.url, internal_url=internal.url if internal is not None else None
     )
-    await server.serve(sockets=[listener.socket])
+    reporting = asyncio.create_task(_report_certificate(internal), name="certificate")
+    try:
+        await server.serve(sockets=[listener.socket])
+    finally:
+        reporting.cancel()
     logger.info("stopped", url=listener.url)
+
+
+async def _report_certificate(internal: InternalListener | None) -> None:
+    """Log every hour that the certificate expires soon, or has expired."""
+    while internal is not None:
+        for problem in internal.problems():
+            logger.warning("certificate", problem=problem.reason)
+        await asyncio.sleep(_REPORT_CERTIFICATE_S)
 
 
 class _Server(uvicorn.Server):

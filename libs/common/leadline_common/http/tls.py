@@ -15,23 +15,31 @@ from typing import Any, Self
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from leadline_common.http.certificates import CertificateChain, read_chain
 from leadline_common.http.internal import PEER_KEY
 from leadline_common.identity import ServiceIdentity, UnusableCredentials
 
 
 @dataclass(frozen=True, slots=True)
 class InternalTls:
-    """The TLS contexts of one service: for its internal listener, and for its calls to others."""
+    """The TLS contexts of one service: for its internal listener, and for its calls to others.
+
+    `chain` says whose certificate they have, and how long it is valid.
+    """
 
     server: ssl.SSLContext
     client: ssl.SSLContext
+    chain: CertificateChain
 
     @classmethod
     def load(cls, certificate: Path, authority: Path) -> Self:
         """Load the service's certificate with its key (one PEM file), and the CA's certificate.
 
+        They may have expired: see `CertificateChain.require_valid`.
+
         Raises:
-            UnusableCredentials: a file is missing or not what it should be.
+            UnusableCredentials: a file is missing or not what it should be, or the CA has not
+                signed the certificate.
 
         """
         try:
@@ -44,13 +52,15 @@ class InternalTls:
                 context.verify_mode = ssl.CERT_REQUIRED
                 context.load_cert_chain(certificate)
                 context.load_verify_locations(authority)
+            chain = read_chain(certificate, authority)
         except (OSError, ValueError) as problem:  # SSLError is an OSError
             reason = problem.strerror if isinstance(problem, OSError) else str(problem)
             raise UnusableCredentials(
                 f"{certificate} (certificate and key) and {authority} (CA) cannot be used: "
                 f"{reason}; `leadline credentials create` makes both"
             ) from None
-        return cls(*contexts)
+        server, client = contexts
+        return cls(server, client, chain)
 
 
 def peer_of(transport: BaseTransport) -> ServiceIdentity | None:
