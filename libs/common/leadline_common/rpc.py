@@ -87,8 +87,8 @@ class LeaderAndIsrRequest(msgspec.Struct, frozen=True):
     With `is_init`, the topics are the broker's full grant: every replica that is assigned to it. A
     local replica outside the grant becomes a stray and is not deleted (rule R12).
     `ack_timeout_ms` is how long the controller waits for the response. `brokers` has the addresses
-    of the leaders. `sequence` rises with every LeaderAndISR of one controller epoch: a grant that
-    arrives after a later request does not make other replicas strays.
+    of the leaders. `sequence` rises with every LeaderAndISR and StopReplica of one controller
+    epoch: a grant that arrives after a later request does not make other replicas strays.
     """
 
     controller_id: int
@@ -127,7 +127,11 @@ class StopTopic(msgspec.Struct, array_like=True, frozen=True):
 
 
 class StopReplicaRequest(msgspec.Struct, frozen=True):
-    """Stop replicas, and with `delete` delete their logs (Replication V3, section C; rule R12)."""
+    """Stop replicas, and with `delete` delete their logs (Replication V3, section C; rule R12).
+
+    A replica whose last grant has a higher `sequence` in the same controller epoch is not stopped:
+    the request has been on its way since before that grant. 0 is not compared.
+    """
 
     controller_id: int
     controller_epoch: int
@@ -137,6 +141,7 @@ class StopReplicaRequest(msgspec.Struct, frozen=True):
     cause: str
     delete: bool
     topics: list[StopTopic]
+    sequence: int = 0
 
 
 class UpdateMetadataRequest(msgspec.Struct, frozen=True):

@@ -432,23 +432,29 @@ class SmallCluster:
             for number in to
         ]
 
+    def stop_request(
+        self, to: int, epoch: int, *, delete: bool = True, topic_id: str = TOPIC_ID
+    ) -> rpc.StopReplicaRequest:
+        """Return StopReplica for partition 0."""
+        self.sequence += 1
+        return rpc.StopReplicaRequest(
+            controller_id=0,
+            controller_epoch=self.controller_epoch,
+            broker_id=to,
+            incarnation=self.brokers[to].state.incarnation,
+            ack_timeout_ms=1_000,
+            cause="test",
+            delete=delete,
+            topics=[rpc.StopTopic(TOPIC, topic_id, [rpc.StopRow(0, epoch)])],
+            sequence=self.sequence,
+        )
+
     def stop_replica(
         self, to: int, epoch: int, *, delete: bool = True, topic_id: str = TOPIC_ID
     ) -> int:
         """Send StopReplica for partition 0; return its code."""
-        answer = self.brokers[to].engine.commands.stop_replica(
-            rpc.StopReplicaRequest(
-                controller_id=0,
-                controller_epoch=self.controller_epoch,
-                broker_id=to,
-                incarnation=self.brokers[to].state.incarnation,
-                ack_timeout_ms=1_000,
-                cause="test",
-                delete=delete,
-                topics=[rpc.StopTopic(TOPIC, topic_id, [rpc.StopRow(0, epoch)])],
-            )
-        )
-        return answer.codes[0][0]
+        request = self.stop_request(to, epoch, delete=delete, topic_id=topic_id)
+        return self.brokers[to].engine.commands.stop_replica(request).codes[0][0]
 
     async def produce(
         self, to: int, *records: str, acks: Acks = "all", timeout_ms: int = 5_000

@@ -173,6 +173,26 @@ async def test_a_replica_that_was_removed_can_be_brought_back_in_the_same_epoch(
     await cluster.until(lambda: isr(cluster) == (1, 2, 3), "3 is back")
 
 
+async def test_a_stop_that_was_repeated_does_not_delete_the_replica_that_came_back(
+    cluster: SmallCluster,
+) -> None:
+    """The controller sends again what is not answered in time; the first one may arrive last."""
+    await cluster.produce(1, "a")
+    shrunk = cluster.publish(1, 1, (1, 2))
+    cluster.grant(1, 2, replicas=(1, 2))
+    delayed = cluster.stop_request(3, shrunk.leader_epoch)
+    assert cluster.stop_replica(3, shrunk.leader_epoch) == NO_ERROR
+    cluster.grant(1, 2, 3, replicas=(1, 2, 3), adding=(3,))
+    await cluster.until(lambda: isr(cluster) == (1, 2, 3), "3 is back")
+
+    answer = cluster.brokers[3].engine.commands.stop_replica(delayed)
+
+    assert answer.codes == [[FencedLeaderEpoch.code]]
+    assert cluster.stored(3) == cluster.stored(1)
+    assert cluster.stop_replica(3, shrunk.leader_epoch) == NO_ERROR
+    assert cluster.brokers[3].engine.replicas.describe() == []
+
+
 async def test_a_grant_that_was_overtaken_brings_no_replica_back(cluster: SmallCluster) -> None:
     """The replica led in that epoch and became a stray; restored, it would lead in it again."""
     late = cluster.request(1)

@@ -238,17 +238,29 @@ class ControllerCommands:
         """
         self.broker_state.require_addressed(request.broker_id, request.incarnation)
         self._accept_epoch(request.controller_epoch)
+        order = (request.controller_epoch, request.sequence) if request.sequence else None
         codes = [
-            [self._stop(topic.topic_id, row, request.delete) for row in topic.partitions]
+            [
+                self._stop(topic.topic_id, row, order, delete=request.delete)
+                for row in topic.partitions
+            ]
             for topic in request.topics
         ]
         return CommandResponse(self.controller_epoch, self.broker_state.incarnation, codes)
 
-    def _stop(self, topic_id: str, row: StopRow, delete: bool) -> int:
+    def _stop(self, topic_id: str, row: StopRow, order: Order | None, *, delete: bool) -> int:
+        """Stop one replica, and return its error code.
+
+        A reassignment may add a replica again in the epoch in which it was removed, so `order` must
+        tell a delayed request too: it would delete the log of a replica that is in sync by now.
+        """
         key = (topic_id, row.partition)
         partition = self.replicas.find(key)
-        if partition is not None and partition.replica.state.leader_epoch > row.leader_epoch:
-            return FencedLeaderEpoch.code
+        if partition is not None:
+            state = partition.replica.state
+            is_overtaken = order is not None and order < state.order
+            if state.leader_epoch > row.leader_epoch or is_overtaken:
+                return FencedLeaderEpoch.code
         self.late_roles.forget(key)
         if delete:
             self._remember_stop(key, row.leader_epoch)

@@ -130,6 +130,7 @@ class RequestBuilder:
             cause=cause,
             delete=delete,
             topics=topics,
+            sequence=next(self._sequence),
         )
         return BrokerRequest(self._encode(request), _numbers(topics))
 
