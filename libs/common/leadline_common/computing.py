@@ -3,9 +3,9 @@
 Whoever may ask a question may ask many at once. A computation in a thread shares the interpreter's
 lock with the event loop, which still runs every few milliseconds, but each further thread would
 slow it down again. So there is one thread, a short queue, and a refusal for the rest. In the long
-run computations get a tenth of a core, because they compete with the records of producers and
-consumers: whoever has computed for a second waits for ten. What a request may compute is bounded by
-its own limits; nothing here interrupts it.
+run computations get a twentieth of a core, because they compete with the records of producers and
+consumers; those that cost no more than any request are not counted. What a request may compute is
+bounded by its own limits; nothing here interrupts it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ INLINE_WORK: Final = 20_000
 """Work that is done on the event loop, because it takes less than about 50 ms."""
 MAX_WAITING: Final = 4
 """Computations that run or wait at a time in a process."""
-SHARE: Final = 0.1
+FREE_WORK: Final = 1_000
+"""Work that costs no more than any other request, and is always done at once."""
+SHARE: Final = 0.05
 """The share of a core that the computations of a process get in the long run."""
 BURST_S: Final = 1.0
 """Seconds that may be computed before that, so that a few questions are answered at once."""
@@ -79,6 +81,8 @@ class Computer:
             ComputationsBusy: too many others wait already.
 
         """
+        if work <= FREE_WORK:
+            return compute()
         delay_s = self._budget.delay_s(time.monotonic())
         if work <= INLINE_WORK and not delay_s:
             with self._charged():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from leadline_client.errors import ComputationsBusy, InvalidRequest
 from leadline_common.computing import (
     BURST_S,
+    FREE_WORK,
     INLINE_WORK,
     LONGEST_DELAY_S,
     MAX_WAITING,
@@ -98,11 +99,13 @@ def test_a_few_questions_wait_for_nothing_and_what_was_saved_has_a_limit() -> No
 async def test_short_work_beyond_the_budget_waits_beside_the_loop_like_long_work() -> None:
     computer = Computer()
     computer._budget.charge(BURST_S + 0.01, time.monotonic())
-    assert await computer.run(threading.get_ident, 1) != threading.get_ident()
+    assert await computer.run(threading.get_ident, FREE_WORK + 1) != threading.get_ident()
+    assert await computer.run(threading.get_ident, FREE_WORK) == threading.get_ident()
 
 
 async def test_what_would_wait_for_too_long_is_refused() -> None:
     computer = Computer()
     computer._budget.charge(BURST_S + 1.1 * LONGEST_DELAY_S * SHARE, time.monotonic())
     with pytest.raises(ComputationsBusy):
-        await computer.run(threading.get_ident, 1)
+        await computer.run(threading.get_ident, FREE_WORK + 1)
+    assert await computer.run(lambda: 1, FREE_WORK) == 1, "what costs next to nothing is done"

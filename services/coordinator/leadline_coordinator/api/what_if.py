@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Final, Self
 
 from fastapi import APIRouter
@@ -135,23 +136,24 @@ def what_if_routes() -> APIRouter:
 
         This reads and changes nothing.
         """
-        outcome = await computer.run(
-            lambda: assign(
-                body.assignor,
-                body.topics,
-                body.subscriptions,
-                body.previous,
-                threads=body.threads,
-                topic_threads=body.topic_threads,
-                instance_ids=body.instance_ids,
-                generations=body.generations,
-            ),
-            work=body.size(),
-        )
-        assignment = {
-            member: [(topic, number) for topic, number in assigned]
-            for member, assigned in outcome.assignment.items()
-        }
-        return WhatIfAssigned(assignment=assignment, moved=len(outcome.moved))
+        return await computer.run(partial(_assigned, body), work=body.size())
 
     return router
+
+
+def _assigned(body: WhatIfAssignment) -> WhatIfAssigned:
+    outcome = assign(
+        body.assignor,
+        body.topics,
+        body.subscriptions,
+        body.previous,
+        threads=body.threads,
+        topic_threads=body.topic_threads,
+        instance_ids=body.instance_ids,
+        generations=body.generations,
+    )
+    assignment = {
+        member: [(topic, number) for topic, number in assigned]
+        for member, assigned in outcome.assignment.items()
+    }
+    return WhatIfAssigned(assignment=assignment, moved=len(outcome.moved))
