@@ -83,16 +83,25 @@ class Computer:
         """
         if work <= FREE_WORK:
             return compute()
-        delay_s = self._budget.delay_s(time.monotonic())
-        if work <= INLINE_WORK and not delay_s:
+        if work <= INLINE_WORK and not self._budget.delay_s(time.monotonic()):
             with self._charged():
                 return compute()
-        if self._waiting >= MAX_WAITING or delay_s > LONGEST_DELAY_S:
-            raise ComputationsBusy("too much is being computed, or was of late: try again")
+        self.require_room()
         self._waiting += 1
         running = asyncio.create_task(self._in_turn(compute))
         running.add_done_callback(self._done)
         return await asyncio.shield(running)  # a caller that leaves does not make room early
+
+    def require_room(self) -> None:
+        """Refuse a long computation before its request is even read.
+
+        Raises:
+            ComputationsBusy: too many others wait already, or were computed of late.
+
+        """
+        delay_s = self._budget.delay_s(time.monotonic())
+        if self._waiting >= MAX_WAITING or delay_s > LONGEST_DELAY_S:
+            raise ComputationsBusy("too much is being computed, or was of late: try again")
 
     async def _in_turn(self, compute: Callable[[], _Result]) -> _Result:
         async with self._turn:

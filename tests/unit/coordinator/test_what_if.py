@@ -7,9 +7,16 @@ from typing import Any
 import httpx
 import pytest
 
+from leadline_client.errors import ComputationsBusy
+from leadline_common.computing import MAX_WAITING, Computer
 from leadline_common.http.app import create_app
 from leadline_common.metrics import Metrics
-from leadline_coordinator.api.what_if import WhatIfAssigned, WhatIfAssignment, what_if_routes
+from leadline_coordinator.api.what_if import (
+    LARGE_BODY_BYTES,
+    WhatIfAssigned,
+    WhatIfAssignment,
+    what_if_routes,
+)
 
 PATH = "/v1/what-if/assignment"
 QUESTION: dict[str, Any] = {
@@ -19,9 +26,9 @@ QUESTION: dict[str, Any] = {
 }
 
 
-async def ask(question: dict[str, Any]) -> httpx.Response:
+async def ask(question: dict[str, Any], computer: Computer | None = None) -> httpx.Response:
     app = create_app(title="t", version="0", description="", metrics=Metrics())
-    app.include_router(what_if_routes())
+    app.include_router(what_if_routes(computer))
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
         return await client.post(PATH, json=question)
@@ -37,6 +44,17 @@ async def test_the_example_answers_the_example() -> None:
 
     assert answer.status_code == 200
     assert answer.json() == answered["example"]
+
+
+async def test_a_large_question_is_refused_before_it_is_read_where_it_could_not_be_computed() -> (
+    None
+):
+    busy = Computer()
+    busy._waiting = MAX_WAITING
+    large = QUESTION | {"topics": "no object", "subscriptions": {"a": ["t" * LARGE_BODY_BYTES]}}
+    assert (await ask(large, busy)).json()["error_code"] == ComputationsBusy.code
+    assert (await ask(large)).status_code == 400
+    assert (await ask(QUESTION, busy)).status_code == 200
 
 
 async def test_static_members_and_generations_are_heard() -> None:
