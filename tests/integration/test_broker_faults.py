@@ -11,9 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from leadline_cli.credentials import Credentials
 from leadline_client.batches import parse_headers
 from leadline_client.errors import NoController
 from leadline_client.wire import NewTopic
+from leadline_common.identity import ServiceIdentity
 from tests.support.services.cluster import Cluster, wait_until
 
 TOPIC = "t"
@@ -182,6 +184,11 @@ async def test_a_foreign_log_directory_is_refused(cluster: Cluster) -> None:
     argv = list(cluster.service("broker-1").argv)
     await cluster.kill("broker-1")
     argv[argv.index("broker.id=1")] = "broker.id=7"
+    setting = "internal.certificate.file="
+    place = next(index for index, word in enumerate(argv) if word.startswith(setting))
+    credentials = Credentials(Path(argv[place].removeprefix(setting)).parent)
+    credentials.create([ServiceIdentity("broker", 7)])
+    argv[place] = f"{setting}{credentials.certificate_of(ServiceIdentity('broker', 7))}"
 
     ended = await asyncio.to_thread(
         subprocess.run, argv, capture_output=True, text=True, timeout=60, check=False

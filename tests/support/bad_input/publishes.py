@@ -35,7 +35,9 @@ def publishes(batch: bytes, large: bytes, request_max_bytes: int) -> list[Bad]:
         staged("staged nothing", 40051, b""),
         staged("staged a torn batch", 40051, batch[:-1]),
         *(staged(f"staged, {one}", one.code, one.data, says=one.says) for one in BOMBS),
-        staged("staged, lying count", 40051, HOSTILE_COUNT.data, says=HOSTILE_COUNT.says),
+        staged(
+            "staged, lying count", HOSTILE_COUNT.code, HOSTILE_COUNT.data, says=HOSTILE_COUNT.says
+        ),
         staged("staged in an unknown topic", 40403, batch, "/v1/topics/none/partitions/0/staged"),
         staged("staged in no partition", 40402, batch, "/v1/topics/t/partitions/9/staged"),
         staged("staged, unknown parameter", 40050, batch, STAGED + "?acks=all", says="acks"),

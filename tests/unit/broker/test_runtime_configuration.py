@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from leadline_broker.adapters.disk import DiskLogs
-from leadline_client.errors import BodyTooLarge, NotEnoughReplicas, StagingFull
+from leadline_client.errors import BodyTooLarge, NotEnoughReplicas, StagingFull, TooManyProducers
 from leadline_common import rpc
 from leadline_common.settings import BrokerSettings, settings_table
 from leadline_common.zk.errors import ConnectionLoss
@@ -37,6 +37,7 @@ PROVED = {
     "message.max.decompressed.bytes",
     "min.insync.replicas",
     "open.files.max",
+    "producer.ids.max",
     "replica.lag.time.max.ms",
     "staging.max.bytes",
     "staging.ttl.ms",
@@ -373,3 +374,14 @@ async def test_a_metadata_row_of_a_replica_elsewhere_is_no_harm(cluster: SmallCl
     )
 
     assert len(cluster.brokers[1].engine.replicas.describe()) == 1
+
+
+async def test_more_producers_are_remembered_from_now_on(tmp_path: Path) -> None:
+    async with await three(tmp_path, producer_ids_max=1) as cluster:
+        await cluster.send(1, batch("v", producer=(1, 0, 0)))
+        with pytest.raises(TooManyProducers):
+            await cluster.send(1, batch("v", producer=(2, 0, 0)))
+
+        await configured(cluster, producer_ids_max=2)
+
+        await cluster.send(1, batch("v", producer=(2, 0, 0)))
