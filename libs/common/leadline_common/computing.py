@@ -93,15 +93,15 @@ class Computer:
         return await asyncio.shield(running)  # a caller that leaves does not make room early
 
     def require_room(self) -> None:
-        """Refuse a long computation before its request is even read.
+        """Refuse a long computation that would have to wait for too long.
 
         Raises:
-            ComputationsBusy: too many others wait already, or were computed of late.
+            ComputationsBusy: too many others wait already, or the budget is spent.
 
         """
         delay_s = self._budget.delay_s(time.monotonic())
         if self._waiting >= MAX_WAITING or delay_s > LONGEST_DELAY_S:
-            raise ComputationsBusy("too much is being computed, or was of late: try again")
+            raise ComputationsBusy("too much is being computed, or was a moment ago: try again")
 
     async def _in_turn(self, compute: Callable[[], _Result]) -> _Result:
         async with self._turn:

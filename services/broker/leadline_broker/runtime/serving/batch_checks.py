@@ -2,7 +2,8 @@
 
 The event loop never stands still for a check. A hop to a thread costs more than the check of a
 small batch, so a batch goes there only if it is large, or turns out to be when it is decompressed.
-A check takes the interpreter's lock, but gives it up after each few hundred records.
+A check takes the interpreter's lock, but gives it up after each few hundred records. What readers
+have decoded runs beside the event loop as well, in a queue of its own.
 """
 
 from __future__ import annotations
@@ -61,6 +62,6 @@ class BatchChecks:
             return await asyncio.to_thread(partial(finish, steps, _let_others_run))
 
     async def read_in_worker(self, work: Callable[[], T]) -> T:
-        """Run what decodes a stored batch in a worker thread; readers delay no producers so."""
+        """Run what decodes a stored batch in a thread that producers' checks do not wait for."""
         async with self._readers:
             return await asyncio.to_thread(work)
