@@ -8,6 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
+from leadline_client.errors import ComputationsBusy, InvalidRequest
+from leadline_common.api.computations import LARGE_BODY_BYTES
+from leadline_common.computing import MAX_WAITING
 from leadline_controller.main import openapi_app
 
 
@@ -42,6 +45,21 @@ async def test_what_if_placement(http: httpx.AsyncClient) -> None:
         start_index=0,
     )
     assert answer["assignment"]["5"] == [0, 2, 3]
+
+
+@pytest.mark.parametrize("question", ["placement", "reassignment"])
+async def test_a_large_question_is_refused_unread_where_it_could_not_be_computed(
+    question: str,
+) -> None:
+    app = openapi_app()
+    app.state.computer._waiting = MAX_WAITING
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://controller") as http:
+        url, small = f"/v1/what-if/{question}", {"no": "question"}
+        large = small | {"padding": "x" * LARGE_BODY_BYTES}
+        busy = (await http.post(url, json=large)).json()["error_code"]
+        read = (await http.post(url, json=small)).json()["error_code"]
+    assert (busy, read) == (ComputationsBusy.code, InvalidRequest.code)
 
 
 async def test_what_if_reassignment(http: httpx.AsyncClient) -> None:

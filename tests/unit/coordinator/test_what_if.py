@@ -8,15 +8,11 @@ import httpx
 import pytest
 
 from leadline_client.errors import ComputationsBusy
+from leadline_common.api.computations import LARGE_BODY_BYTES, provide_computer
 from leadline_common.computing import MAX_WAITING, Computer
 from leadline_common.http.app import create_app
 from leadline_common.metrics import Metrics
-from leadline_coordinator.api.what_if import (
-    LARGE_BODY_BYTES,
-    WhatIfAssigned,
-    WhatIfAssignment,
-    what_if_routes,
-)
+from leadline_coordinator.api.what_if import WhatIfAssigned, WhatIfAssignment, what_if_routes
 
 PATH = "/v1/what-if/assignment"
 QUESTION: dict[str, Any] = {
@@ -28,6 +24,8 @@ QUESTION: dict[str, Any] = {
 
 async def ask(question: dict[str, Any], computer: Computer | None = None) -> httpx.Response:
     app = create_app(title="t", version="0", description="", metrics=Metrics())
+    computer = computer or Computer()
+    provide_computer(app, computer)
     app.include_router(what_if_routes(computer))
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:

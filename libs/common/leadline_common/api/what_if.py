@@ -7,6 +7,7 @@ from typing import Annotated, Protocol
 from pydantic import BaseModel, Field
 
 from leadline_client.errors import ComputationsBusy, ConnectionLost, PolicyViolation
+from leadline_common.api.computations import ROOM_TO_COMPUTE
 from leadline_common.api.models import BrokerId, PartitionItem, Replicas, example
 from leadline_common.api.routes import route
 from leadline_common.elections import ElectionKind, ElectionReason
@@ -245,6 +246,7 @@ class WhatIfAdministration(Protocol):
         PolicyViolation,
         ConnectionLost,
         ComputationsBusy,
+        dependencies=ROOM_TO_COMPUTE,
     )
     @read_only
     async def what_if_placement(self, question: WhatIfPlacement) -> WhatIfPlaced:
@@ -256,6 +258,7 @@ class WhatIfAdministration(Protocol):
         ConnectionLost,
         ComputationsBusy,
         response_model_exclude_none=True,
+        dependencies=ROOM_TO_COMPUTE,
     )
     @read_only
     async def what_if_reassignment(self, question: WhatIfReassignment) -> WhatIfReassigned:

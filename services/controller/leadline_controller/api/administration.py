@@ -45,9 +45,9 @@ class ControllerAdministration(
     The base classes implement the other groups of routes, each in its own module.
     """
 
-    def __init__(self, controller: ControllerService) -> None:
+    def __init__(self, controller: ControllerService, computer: Computer) -> None:
         self._controller = controller
-        self._computer = Computer()
+        self._computer = computer
 
     def this_controller(self) -> models.ThisController:
         """Return this controller and the active one."""

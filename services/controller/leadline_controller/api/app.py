@@ -20,7 +20,9 @@ from leadline_common.api.administration import (
     Administration,
     administration_routes,
 )
+from leadline_common.api.computations import provide_computer
 from leadline_common.api.metadata import metadata_routes
+from leadline_common.computing import Computer
 from leadline_common.export_tables import AUDIT_TABLE
 from leadline_common.http.app import ServiceApp, create_app
 from leadline_common.http.bulk import bulk_route
@@ -87,7 +89,9 @@ def build_app(
         cluster_id=controller.cluster_id,
         names=names,
     )
-    administration: Administration = ControllerAdministration(controller)
+    computer = Computer()
+    provide_computer(app, computer)
+    administration: Administration = ControllerAdministration(controller, computer)
     app.state.administration = administration
     app.include_router(administration_routes(guarded_route(controller)))
     app.include_router(metadata_routes(CLUSTER_TAG, read_metadata, NoController))

@@ -8,7 +8,9 @@ from starlette.responses import JSONResponse, Response
 
 from leadline_client.errors import CoordinatorNotAvailable
 from leadline_common.api import groups
+from leadline_common.api.computations import provide_computer
 from leadline_common.api.exports import TAGS as EXPORT_TAGS
+from leadline_common.computing import Computer
 from leadline_common.http.app import ServiceApp, create_app
 from leadline_common.http.docs import Service, link_services
 from leadline_common.http.forward import Forwarder, LocalPaths, StandbyGate
@@ -72,7 +74,9 @@ def build_app(
     app.include_router(groups.group_routes())
     app.include_router(export_routes(coordinator))
     add_commit_route(app, coordinator)
-    app.include_router(what_if_routes())
+    computer = Computer()
+    provide_computer(app, computer)
+    app.include_router(what_if_routes(computer))
     app.router.routes.append(channel_route(coordinator))
     _add_documents(app, coordinator)
     # Innermost: within the layer that assigns cause ids and counts requests.

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Final, Self
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from leadline_client.channel import Assignor
 from leadline_client.errors import ComputationsBusy
+from leadline_common.api.computations import ROOM_TO_COMPUTE
 from leadline_common.api.models import example
 from leadline_common.computing import Computer
 from leadline_common.http.errors import error_responses, read_only
@@ -28,8 +29,6 @@ MAX_SUBSCRIPTIONS: Final = 100_000
 """Topics of all subscriptions together; the cost of an answer grows with it."""
 MAX_THREADS: Final = 100_000
 MAX_PREVIOUS: Final = 100_000
-LARGE_BODY_BYTES: Final = 16 * 1024
-"""A larger request takes long to read, so it is refused before that if it could not be computed."""
 
 Name = Annotated[str, Field(min_length=1, max_length=255)]
 Number = Annotated[int, Field(ge=0, le=MAX_PARTITIONS, strict=True)]
@@ -122,20 +121,16 @@ class WhatIfAssigned(BaseModel):
     moved: int = Field(description="The number of partitions that another member had before")
 
 
-def what_if_routes(computer: Computer | None = None) -> APIRouter:
+def what_if_routes(computer: Computer) -> APIRouter:
     """Return the route. It needs no state, so a standby answers it as well."""
-    router, computer = APIRouter(prefix="/v1"), computer or Computer()
-
-    async def require_room(request: Request) -> None:
-        if int(request.headers.get("content-length", "0")) > LARGE_BODY_BYTES:
-            computer.require_room()
+    router = APIRouter(prefix="/v1")
 
     @router.post(
         "/what-if/assignment",
         tags=[TAG],
         summary="Compute an assignment",
         responses=error_responses(ComputationsBusy),
-        dependencies=[Depends(require_room)],
+        dependencies=ROOM_TO_COMPUTE,
     )
     @read_only
     async def what_if_assignment(body: WhatIfAssignment) -> WhatIfAssigned:
