@@ -72,7 +72,7 @@ def build_broker(
 def openapi_app() -> ServiceApp:
     """Return the application for its OpenAPI document, without any IO."""
     settings = BrokerSettings(broker_id=0, log_dir="")
-    metrics = Metrics(process=False)
+    metrics = Metrics()
     broker = build_broker(settings, metrics, SystemClock())
     return build_app(broker, request_max_bytes=settings.request_max_bytes, metrics=metrics)
 

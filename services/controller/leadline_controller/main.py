@@ -20,6 +20,7 @@ from leadline_common.http.server import run as run_loop
 from leadline_common.http.server import serve
 from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.logs import configure_logging
+from leadline_common.metrics import Rows, ScrapedMetrics
 from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
 from leadline_common.settings import ControllerSettings
@@ -31,7 +32,7 @@ from leadline_controller.adapters.history.store import SqlHistory
 from leadline_controller.adapters.peer_audit import HttpPeerAuditClient
 from leadline_controller.adapters.zk_store import ControllerZkStore
 from leadline_controller.api.app import build_app
-from leadline_controller.domain.stats import count_unhealthy
+from leadline_controller.domain.stats import Unhealthy, count_unhealthy
 from leadline_controller.runtime.active_controller import ActiveController
 from leadline_controller.runtime.audit.replication import AuditReplicator
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
@@ -120,7 +121,41 @@ def _reading(
     return reading
 
 
+class _Partitions(ScrapedMetrics):
+    """How many partitions are unhealthy, counted in one pass; 0 while this process is a standby."""
+
+    def __init__(self, leadership: ControllerLeadership) -> None:
+        super().__init__()
+        self._leadership = leadership
+        self._found = Unhealthy(0, 0, 0)
+        self._shown = (
+            self.family("gauge", "controller_offline_partitions", "Partitions without a leader."),
+            self.family(
+                "gauge",
+                "controller_under_replicated_partitions",
+                "Partitions whose ISR lacks a replica.",
+            ),
+            self.family(
+                "gauge",
+                "controller_under_min_isr_partitions",
+                "Partitions whose ISR is smaller than min.insync.replicas: they refuse acks=all.",
+            ),
+        )
+
+    def sample(self) -> None:
+        """Count."""
+        active = self._leadership.active_controller
+        self._found = count_unhealthy(active.image) if active else Unhealthy(0, 0, 0)
+
+    def rows(self) -> Rows:
+        """Return the numbers."""
+        return {
+            family: [({}, number)] for family, number in zip(self._shown, self._found, strict=True)
+        }
+
+
 def _add_gauges(leadership: ControllerLeadership) -> None:
+    leadership.metrics.add(_Partitions(leadership))
     read = partial(_reading, leadership)
     leadership.metrics.watch(
         {
@@ -129,13 +164,9 @@ def _add_gauges(leadership: ControllerLeadership) -> None:
                 "The controller epoch, as far as known.",
                 lambda: leadership.active.epoch if leadership.active else 0,
             ),
-            "offline_partitions": (
-                "Partitions without a leader.",
-                read(lambda active: count_unhealthy(active.image)[0]),
-            ),
-            "under_replicated_partitions": (
-                "Partitions whose ISR lacks a replica.",
-                read(lambda active: count_unhealthy(active.image)[1]),
+            "brokers": (
+                "Live brokers, which are registered in ZooKeeper.",
+                read(lambda active: len(active.image.live)),
             ),
             "failed_brokers": (
                 "Brokers that are down, healed or not, until they return or are forgotten.",
@@ -148,6 +179,10 @@ def _add_gauges(leadership: ControllerLeadership) -> None:
             "healing_suspended": (
                 "1 while more brokers are down than the self-healing budget allows.",
                 read(lambda active: active.healing.is_suspended),
+            ),
+            "audit_outbox_entries": (
+                "Audit entries in ZooKeeper at the last reconciliation, before it deleted any.",
+                read(lambda active: active.outbox_retention.present),
             ),
             "audit_stored": (
                 "The newest audit entry in this controller's history; -1 before the first.",

@@ -85,7 +85,9 @@ def _build(
         clock=SystemClock(),
         new_id=lambda: uuid.uuid4().hex[:16],
     )
-    elector = CoordinatorElector(settings, url, dependencies, CoordinatorMetrics())
+    elector = CoordinatorElector(
+        settings, url, dependencies, CoordinatorMetrics(settings.metrics_groups_max)
+    )
     _add_gauges(elector)
     return elector, CoordinatorService(elector)
 

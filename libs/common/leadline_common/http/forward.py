@@ -23,6 +23,7 @@ from leadline_client.transport import CLUSTER_ID_HEADER
 from leadline_common import cause
 from leadline_common.http.errors import error_of_status, error_response
 from leadline_common.http.middleware import WITHOUT_BODY
+from leadline_common.waiting import counted_wait
 
 FORWARDED = "X-Leadline-Forwarded"
 """Marks a forwarded request, which is never forwarded again: that would allow loops."""
@@ -85,15 +86,8 @@ class Forwarder:
             raise self.unavailable(f"{self.target} is changing")
         body = b"" if request.method in WITHOUT_BODY else await request.body()
         try:
-            answer = await self._started().request(
-                request.method,
-                _url_at(target_url, request),
-                headers=_request_headers(request),
-                data=body or None,
-                allow_redirects=False,
-                middlewares=(_NoRetry(),),
-                timeout=aiohttp.ClientTimeout(sock_read=timeout_s, sock_connect=_CONNECT_TIMEOUT_S),
-            )
+            with counted_wait(asked="wait" in request.query_params):
+                answer = await self._send(request, target_url, body, timeout_s)
             if answer.content_type == EVENT_STREAM:
                 return StreamingResponse(_stream(answer), answer.status, _response_headers(answer))
             async with answer:
@@ -107,6 +101,19 @@ class Forwarder:
                 f"{self.target} did not answer; the request may have taken effect"
             ) from problem
         return Response(content, answer.status, _response_headers(answer))
+
+    async def _send(
+        self, request: Request, target_url: str, body: bytes, timeout_s: float
+    ) -> aiohttp.ClientResponse:
+        return await self._started().request(
+            request.method,
+            _url_at(target_url, request),
+            headers=_request_headers(request),
+            data=body or None,
+            allow_redirects=False,
+            middlewares=(_NoRetry(),),
+            timeout=aiohttp.ClientTimeout(sock_read=timeout_s, sock_connect=_CONNECT_TIMEOUT_S),
+        )
 
     def _started(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -146,7 +153,11 @@ async def _stream(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     async with answer:
         # A reader reconnects after the end of its stream, whatever ended it.
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
-            async for chunk in answer.content.iter_any():
+            while True:
+                with counted_wait():
+                    chunk = await answer.content.readany()
+                if not chunk:
+                    return
                 yield chunk
 
 

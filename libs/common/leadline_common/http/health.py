@@ -6,6 +6,7 @@ and lists the problems that the service's checks find.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -56,9 +57,28 @@ def assess(checks: Sequence[Check]) -> Ready:
     return Ready(ready=ready, state=state, reasons=[problem.reason for problem in problems])
 
 
+class Scraper:
+    """Answers scrapes of the metrics, however many come at a time, with one computation each."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._running: asyncio.Task[bytes] | None = None
+
+    async def text(self) -> bytes:
+        """Return all metrics; whoever asks while they are computed gets the same."""
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._render())
+        return await asyncio.shield(self._running)
+
+    async def _render(self) -> bytes:
+        self._metrics.sample()
+        return await asyncio.to_thread(self._metrics.format)
+
+
 def health_routes(checks: Sequence[Check], metrics: Metrics) -> APIRouter:
     """Return the routes `/healthz`, `/readyz` and `/metrics`."""
     router = APIRouter(tags=[OPERATIONS])
+    scraper = Scraper(metrics)
 
     @router.get("/healthz", summary="Check liveness", responses={200: _example({"alive": True})})
     async def healthz() -> Alive:
@@ -93,7 +113,7 @@ def health_routes(checks: Sequence[Check], metrics: Metrics) -> APIRouter:
     )
     async def read_metrics() -> Response:
         """Return all metrics of this process in Prometheus's text format."""
-        return Response(metrics.render(), media_type=CONTENT_TYPE)
+        return Response(await scraper.text(), media_type=CONTENT_TYPE)
 
     return router
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from leadline_common.http.health import Problem
 from leadline_common.http.listeners import Listener, bind
 from leadline_common.http.tls import InternalTls
 from leadline_common.identity import ServiceIdentity, UnusableCredentials
+from leadline_common.metrics import Metrics
 from leadline_common.settings import ServiceSettings
 
 
@@ -40,12 +41,16 @@ class InternalListener:
     def report_to(self, app: ServiceApp) -> None:
         """Show the certificate's problems in `/readyz`, and its end among the metrics."""
         app.checks.append(self.problems)
-        app.metrics.gauge_from(
-            "internal_certificate_not_after_timestamp_seconds",
-            "When the certificate of the internal listener, or of its authority, expires (Unix "
-            "time).",
-            lambda: self.tls.chain.ends_s,
-        )
+        show_certificate_end(app.metrics, lambda: self.tls.chain.ends_s)
+
+
+def show_certificate_end(metrics: Metrics, read: Callable[[], float]) -> None:
+    """Add a gauge that `read` returns: the end of the internal listener's certificates."""
+    metrics.gauge_from(
+        "internal_certificate_not_after_timestamp_seconds",
+        "When the certificate of the internal listener, or of its authority, expires (Unix time).",
+        read,
+    )
 
 
 def bind_internal(settings: ServiceSettings, service: ServiceIdentity) -> InternalListener:

@@ -26,7 +26,8 @@ from leadline_common.http.errors import error_response, unexpected_error
 from leadline_common.http.internal import PEER_KEY
 from leadline_common.http.json_bodies import is_json, problem_of_json, problem_of_target
 from leadline_common.http.origins import AllowedNames, handshake_refusal, refusal
-from leadline_common.metrics import Metrics
+from leadline_common.metrics import WAIT_BUCKETS, Metrics
+from leadline_common.waiting import Waits, waits_measured
 
 BODY_KEY = "leadline.body"
 WITHOUT_BODY = ("GET", "HEAD")
@@ -174,8 +175,16 @@ class RequestMiddleware:
         )
         self._seconds: Histogram = metrics.histogram(
             "http_request_seconds",
-            "Time from a request's headers to the end of its response, including long polls.",
+            "Time from a request's headers to the end of its response, without the time that it "
+            "waited for something new because its caller asked for that.",
             ("method", "route"),
+        )
+        self._waits: Histogram = metrics.histogram(
+            "http_wait_seconds",
+            "Time that a request waited for something new because its caller asked for that (long "
+            "polls, event streams); requests that did not wait are not counted.",
+            ("method", "route"),
+            buckets=WAIT_BUCKETS,
         )
         self._measured: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
@@ -188,7 +197,8 @@ class RequestMiddleware:
         method = scope["method"]
         if method == "HEAD":
             scope = {**scope, "method": "GET"}
-        with cause.cause_scope(cause.accept_cause(_stated(scope, _CAUSE_HEADER))) as cause_id:
+        accepted = cause.accept_cause(_stated(scope, _CAUSE_HEADER))
+        with cause.cause_scope(accepted) as cause_id, waits_measured() as waits:
             cluster_id = self._cluster_id()
             answer = ResponseSender(send, cause_id, cluster_id, head=method == "HEAD")
             self._under_way.inc()
@@ -196,7 +206,8 @@ class RequestMiddleware:
                 await self._serve(scope, receive, answer, cluster_id)
             finally:
                 self._under_way.dec()
-                self._measure(method, scope, answer.status, time.perf_counter() - started)
+                elapsed = time.perf_counter() - started
+                self._measure(method, scope, answer.status, elapsed, waits)
 
     async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the lifespan or a WebSocket, whose handshake is refused with status 403."""
@@ -221,7 +232,9 @@ class RequestMiddleware:
         problem = problem_of_target(scope)
         return None if problem is None else InvalidRequest(problem)
 
-    def _measure(self, method: str, scope: Scope, status: int, seconds: float) -> None:
+    def _measure(
+        self, method: str, scope: Scope, status: int, seconds: float, waits: Waits
+    ) -> None:
         labels = (method, self._route_of(scope), status)
         found = self._measured.get(labels)
         if found is None:
@@ -230,7 +243,10 @@ class RequestMiddleware:
             self._measured[labels] = found
         count, distribution = found
         count.inc()
-        distribution.observe(seconds)
+        # A wait that was cut off with its request may end after it.
+        distribution.observe(max(0.0, seconds - waits.seconds))
+        if waits.has_waited:
+            self._waits.labels(*labels[:2]).observe(waits.seconds)
 
     async def _serve(
         self, scope: Scope, receive: Receive, answer: ResponseSender, cluster_id: str

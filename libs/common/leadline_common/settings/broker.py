@@ -112,6 +112,19 @@ class BrokerSettings(ServiceSettings):
         scope="cluster-wide",
         ge=KIB,
     )
+    metrics_partitions_max: int = setting(
+        1_000,
+        "Most partitions of a broker with metrics of their own. Further ones count in the metrics "
+        "of their topic.",
+        ge=0,
+        le=100_000,
+    )
+    metrics_topics_max: int = setting(
+        1_000,
+        "Most topics of a broker with metrics of their own. Further ones count in the totals.",
+        ge=0,
+        le=100_000,
+    )
     load_window_ms: int = setting(
         60_000,
         "The time over which the load of partitions is measured.",

@@ -96,6 +96,13 @@ class CoordinatorSettings(ServiceSettings):
     group_lag_interval_ms: int = setting(
         10_000, "How often to measure the lag for the metrics; 0 disables it.", ge=0
     )
+    metrics_groups_max: int = setting(
+        1_000,
+        "Most groups with metrics of their own, and most pairs of a group and a topic. Further "
+        "ones count in the totals.",
+        ge=0,
+        le=100_000,
+    )
     group_topics_interval_ms: int = setting(
         3_000,
         "How often to compare topics with ZooKeeper, independently of watches.",

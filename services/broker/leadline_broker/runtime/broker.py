@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -23,6 +24,7 @@ from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.cluster.registrar import BrokerRegistrar
 from leadline_broker.runtime.engine import BrokerDependencies, Engine
 from leadline_broker.runtime.metrics import BrokerMetrics
+from leadline_broker.runtime.partition_metrics import Limits, ReplicaSource
 from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers
 from leadline_client.errors import BrokerFenced, StorageFailed
 from leadline_common.clock import Clock
@@ -64,6 +66,7 @@ class Broker:
         self.coordinator_finder = CoordinatorFinder(store)
         self.controller_check = ControllerCheck(store, self.state)
         self._store = store
+        self._log_dir = Path(settings.log_dir)
         self._peers = peers
         self._open_logs = open_logs
         self._configuration = Configuration(settings, store)
@@ -84,7 +87,9 @@ class Broker:
             store=store,
             peers=peers,
             metadata=self.metadata,
-            metrics=BrokerMetrics(metrics),
+            metrics=BrokerMetrics(
+                metrics, Limits(settings.metrics_partitions_max, settings.metrics_topics_max)
+            ),
             controller=self._controller,
             clock=clock,
             random=random,
@@ -139,14 +144,16 @@ class Broker:
 
     def _watch_metrics(self, engine: Engine) -> None:
         self._dependencies.metrics.watch(
-            engine.replicas,
-            sessions=lambda: len(engine.sessions),
-            waiting=lambda: len(engine.acks),
-            throttle=lambda: engine.throttle.bytes_per_s,
-            lease_left_ms=self._store.lease_left_ms,
-            staged_bytes=lambda: engine.staging.used_bytes,
-            late_roles=lambda: len(engine.commands.late_roles),
-            producers=engine.producers.count_producers,
+            ReplicaSource(engine.replicas.all, self._log_dir, engine.logs.space),
+            {
+                "fetch_sessions": lambda: len(engine.sessions),
+                "parked_produces": lambda: len(engine.acks),
+                "moving_throttle_bytes": lambda: engine.throttle.bytes_per_s,
+                "lease_left_seconds": lambda: self._store.lease_left_ms() / 1000,
+                "staged_bytes": lambda: engine.staging.used_bytes,
+                "late_roles": lambda: len(engine.commands.late_roles),
+                "producers": engine.producers.count_producers,
+            },
         )
 
     async def failed(self) -> None:

@@ -138,7 +138,7 @@ class Engine:
         return GroupFlusher(
             on_durable=self._executor.on_durable,
             on_failed=on_failed,
-            on_group=self._dependencies.metrics.flush_groups.observe,
+            on_group=self._dependencies.metrics.flushed,
         )
 
     def _fetch_context(self) -> FetchContext:

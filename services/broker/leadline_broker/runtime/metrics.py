@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Literal
 
 from leadline_broker.domain.effects import IsrProposal
-from leadline_broker.runtime.replication.replica_manager import ReplicaManager
+from leadline_broker.runtime.partition_metrics import Limits, ReplicaMetrics, ReplicaSource
+from leadline_broker.runtime.replication.flusher import FlushedGroup
 from leadline_common.metrics import Metrics
 
 _GROUP_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
+_RECORD_BUCKETS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
+_BYTE_BUCKETS = tuple(1024 * 4**power for power in range(10))
+
+EngineGauge = Literal[
+    "late_roles",
+    "producers",
+    "fetch_sessions",
+    "staged_bytes",
+    "parked_produces",
+    "moving_throttle_bytes",
+    "lease_left_seconds",
+]
 
 
 class BrokerMetrics:
     """The counters, histograms and gauges of a broker."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, limits: Limits) -> None:
         self._metrics = metrics
+        self.replicas = ReplicaMetrics(limits)
+        metrics.add(self.replicas)
         self._records_in = metrics.counter("records_in", "Records appended as leader.")
         self._bytes_in = metrics.counter("bytes_in", "Bytes appended as leader.")
         self._produces = metrics.counter("produces", "Produce requests that appended.")
@@ -35,20 +51,90 @@ class BrokerMetrics:
             "staged_recovered", "Staged uploads that a leader copied from another replica."
         )
         self._isr = metrics.counter("isr_changes", "ISR changes written.", ("kind",))
-        self.flush_groups = metrics.histogram(
+        self._declare_flushes(metrics)
+        self._declare_stages(metrics)
+        self._declare_gauges(metrics)
+
+    def _declare_flushes(self, metrics: Metrics) -> None:
+        self._flush_groups = metrics.histogram(
             "flush_group_logs", "Logs fsynced in one group.", buckets=_GROUP_BUCKETS
         )
+        self._flush_seconds = metrics.histogram(
+            "flush_group_seconds", "Time to fsync one group of logs, one after the other."
+        )
+        self._flush_records = metrics.histogram(
+            "flush_group_records", "Records fsynced in one group.", buckets=_RECORD_BUCKETS
+        )
+        self._flush_bytes = metrics.histogram(
+            "flush_group_bytes", "Bytes fsynced in one group.", buckets=_BYTE_BUCKETS
+        )
+        self._fsync_seconds = metrics.histogram("fsync_seconds", "Time to fsync one log.")
 
-    def produced(self, records: int, size: int) -> None:
+    def _declare_stages(self, metrics: Metrics) -> None:
+        produce = metrics.histogram(
+            "produce_stage_seconds",
+            "Time of each stage of a produce request: check of the batches, append to the log, and "
+            "with acks=all the wait until every member of the ISR has fsynced them.",
+            ("stage",),
+        )
+        self.check_seconds = produce.labels("check")
+        self.append_seconds = produce.labels("append")
+        self.replicate_seconds = produce.labels("replicate")
+        fetch = metrics.histogram(
+            "fetch_stage_seconds",
+            "Time of each stage of a consumer's fetch: read of the log, and the wait for records "
+            "that the consumer asked for.",
+            ("stage",),
+        )
+        self.read_seconds = fetch.labels("read")
+        self.wait_seconds = fetch.labels("wait")
+
+    def _declare_gauges(self, metrics: Metrics) -> None:
+        """Declare the gauges of an engine; they are 0 until there is one (`watch`)."""
+        self._readings: Mapping[EngineGauge, Callable[[], float]] = {}
+
+        def gauge(name: EngineGauge, meaning: str) -> None:
+            def read() -> float:
+                reading = self._readings.get(name)
+                return 0 if reading is None else reading()
+
+            metrics.gauge_from(name, meaning, read)
+
+        gauge("late_roles", "Granted roles that this broker has not taken.")
+        gauge("producers", "Idempotent producers in memory, for each replica.")
+        gauge("fetch_sessions", "Fetch sessions of followers.")
+        gauge("staged_bytes", "Bytes of staged uploads and of copies of them.")
+        gauge("parked_produces", "Produce requests that wait for their records to be committed.")
+        gauge(
+            "moving_throttle_bytes",
+            "Throttle of moving replicas in bytes per second; -1 without one.",
+        )
+        gauge(
+            "lease_left_seconds",
+            "Remaining time of the lease, without which this broker must not act as a leader.",
+        )
+
+    def flushed(self, group: FlushedGroup) -> None:
+        """Count the fsync of a group of logs."""
+        self._flush_groups.observe(len(group.seconds))
+        self._flush_seconds.observe(sum(group.seconds))
+        self._flush_records.observe(group.records)
+        self._flush_bytes.observe(group.size)
+        for seconds in group.seconds:
+            self._fsync_seconds.observe(seconds)
+
+    def produced(self, topic: str, records: int, size: int) -> None:
         """Count an append of `size` bytes."""
         self._produces.inc()
         self._records_in.inc(records)
         self._bytes_in.inc(size)
+        self.replicas.produced(topic, records, size)
 
-    def fetched(self, size: int) -> None:
+    def fetched(self, topic: str, records: int, size: int) -> None:
         """Count a fetch response of `size` bytes."""
         self._fetches.inc()
         self._bytes_out.inc(size)
+        self.replicas.fetched(topic, records, size)
 
     def published(self, *, duplicate: bool) -> None:
         """Count a successful publish."""
@@ -61,58 +147,8 @@ class BrokerMetrics:
             self._isr.labels(kind).inc()
 
     def watch(
-        self,
-        replicas: ReplicaManager,
-        *,
-        sessions: Callable[[], int],
-        waiting: Callable[[], int],
-        throttle: Callable[[], int],
-        lease_left_ms: Callable[[], float],
-        staged_bytes: Callable[[], int],
-        late_roles: Callable[[], int],
-        producers: Callable[[], int],
+        self, replicas: ReplicaSource, readings: Mapping[EngineGauge, Callable[[], float]]
     ) -> None:
-        """Register the gauges, which are evaluated when metrics are read."""
-
-        def under_replicated() -> int:
-            states = [p.replica.state for p in replicas.led()]
-            return sum(len(state.isr) < len(state.assigned) for state in states)
-
-        def largest_lag() -> int:
-            return max(
-                (p.log.log_end_offset - p.replica.state.high_watermark for p in replicas.led()),
-                default=0,
-            )
-
-        gauge = self._metrics.gauge_from
-        gauge("replicas", "Replicas on this broker.", lambda: len(replicas))
-        gauge("leaders", "Partitions that this broker leads.", lambda: len(replicas.led()))
-        gauge(
-            "under_replicated",
-            "Led partitions whose ISR lacks an assigned replica.",
-            under_replicated,
-        )
-        gauge(
-            "uncommitted_records_max",
-            "Largest difference between log end and high watermark.",
-            largest_lag,
-        )
-        gauge("late_roles", "Granted roles that this broker has not taken.", late_roles)
-        gauge("producers", "Idempotent producers in memory, for each replica.", producers)
-        gauge("fetch_sessions", "Fetch sessions of followers.", sessions)
-        gauge("staged_bytes", "Bytes of staged uploads and of copies of them.", staged_bytes)
-        gauge(
-            "parked_produces",
-            "Produce requests that wait for their records to be committed.",
-            waiting,
-        )
-        gauge(
-            "moving_throttle_bytes",
-            "Throttle of moving replicas in bytes per second; -1 without one.",
-            throttle,
-        )
-        gauge(
-            "lease_left_seconds",
-            "Remaining time of the lease, without which this broker must not act as a leader.",
-            lambda: lease_left_ms() / 1000,
-        )
+        """Show an engine from now on: its replicas, and the readings of the gauges by name."""
+        self.replicas.watch(replicas)
+        self._readings = readings

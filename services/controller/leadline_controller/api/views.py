@@ -28,7 +28,7 @@ def cluster_view(
     image: ClusterImage, cluster_id: str, controller: ControllerRow | None
 ) -> models.ClusterBody:
     """Return the statistics of the cluster."""
-    offline, under = count_unhealthy(image)
+    offline, under, _ = count_unhealthy(image)
     shown = [topic for topic in image.topics.values() if not topic.deleting]
     return models.ClusterBody(
         cluster_id=cluster_id,

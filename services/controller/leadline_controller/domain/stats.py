@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from leadline_client.wire import NO_LEADER
+from leadline_common.isr import isr_floor
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage
 
 
-def count_unhealthy(image: ClusterImage) -> tuple[int, int]:
-    """Return how many partitions are offline, and how many are under-replicated."""
-    offline = under = 0
+class Unhealthy(NamedTuple):
+    """How many partitions have no leader, lack a replica in the ISR, refuse acks=all."""
+
+    offline: int
+    under_replicated: int
+    under_min_isr: int
+
+
+def count_unhealthy(image: ClusterImage) -> Unhealthy:
+    """Return how many partitions are offline, under-replicated, and below min.insync.replicas."""
+    offline = under = below = 0
     for topic in image.topics.values():
         if topic.deleting:
             continue
-        for partition in topic.active_partitions.values():
+        minimum, adding = image.min_insync_replicas(topic), topic.assignment.adding
+        for number, partition in topic.active_partitions.items():
             offline += is_offline(partition)
             under += is_under_replicated(partition)
-    return offline, under
+            floor = isr_floor(minimum, partition.replicas, adding.get(number, ()))
+            below += partition.state is None or len(partition.state.isr) < floor
+    return Unhealthy(offline, under, below)
 
 
 def is_offline(partition: PartitionImage) -> bool:

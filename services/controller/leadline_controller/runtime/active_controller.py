@@ -233,8 +233,8 @@ class ActiveController:
             records, image, queue, configs, audit, clock, tasks, reassignments
         )
         self.drains = DrainManager(image, queue, publisher, tasks, reassignments)
-        retention = OutboxRetention(store.outbox, configs, writer)
-        return (self.agent, tasks, self.plans, self.healing, self.drains, retention)
+        self.outbox_retention = OutboxRetention(store.outbox, configs, writer)
+        return (self.agent, tasks, self.plans, self.healing, self.drains, self.outbox_retention)
 
     def _make_request_queue(self, broker: BrokerRegistration) -> BrokerRequestQueue:
         listener = DispatchListener(

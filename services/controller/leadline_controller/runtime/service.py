@@ -23,6 +23,7 @@ from leadline_common.rpc import (
     HeartbeatResponse,
 )
 from leadline_common.unreadable import UNREADABLE
+from leadline_common.waiting import counted_wait
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, TopicImage
 from leadline_controller.domain.stats import count_unhealthy
@@ -109,7 +110,7 @@ class ControllerService:
         if self.is_active:
             active = self.active_controller()
             healing = active.healing
-            offline, under = count_unhealthy(active.image)
+            offline, under, _ = count_unhealthy(active.image)
             if offline:
                 yield f"{offline} partitions have no leader", True
             if under:
@@ -157,7 +158,8 @@ class ControllerService:
         active = self.active_controller()
         if after is not None and wait_ms > 0:
             newer = active.dispatcher.until(lambda: active.metadata.version > after)
-            await self._until(newer, wait_ms)
+            with counted_wait():
+                await self._until(newer, wait_ms)
         if active.dispatcher.is_closed:
             raise NoController("this controller is not the active one any more")
         return active.metadata
@@ -274,7 +276,8 @@ class ControllerService:
             topic = active.image.topics.get(name)
             return topic is None or topic.topic_id != topic_id
 
-        return topic_id, await self._until(active.dispatcher.until(is_deleted), wait_ms)
+        with counted_wait():
+            return topic_id, await self._until(active.dispatcher.until(is_deleted), wait_ms)
 
     def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
         """Apply a broker's heartbeat.
@@ -311,7 +314,8 @@ class ControllerService:
             NoController: this process is not active.
 
         """
-        return await self._until(self.active_controller().dispatcher.until(condition), wait_ms)
+        with counted_wait():
+            return await self._until(self.active_controller().dispatcher.until(condition), wait_ms)
 
     # -- waiting ---------------------------------------------------------------
 

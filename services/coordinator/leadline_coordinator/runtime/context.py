@@ -15,6 +15,7 @@ from leadline_common.metrics import Metrics
 from leadline_common.refusals import RefusalSampler
 from leadline_common.settings import CoordinatorSettings
 from leadline_coordinator.domain.members import GroupLimits
+from leadline_coordinator.runtime.group_metrics import GroupMetrics
 from leadline_coordinator.runtime.ports import BrokerClient, CoordinatorStore
 
 _SECRET_BYTES: Final = 32
@@ -23,7 +24,7 @@ _SECRET_BYTES: Final = 32
 class CoordinatorMetrics(Metrics):
     """The metrics of one coordinator process, active or standby."""
 
-    def __init__(self) -> None:
+    def __init__(self, groups_max: int = 1_000) -> None:
         super().__init__()
         self.terms = self.counter(
             "coordinator_terms", "Times this process became the active coordinator."
@@ -52,14 +53,8 @@ class CoordinatorMetrics(Metrics):
         self.commit_seconds = self.histogram(
             "coordinator_commit_write_seconds", "One write of committed offsets to ZooKeeper."
         )
-        self.group_members = self.gauge(
-            "coordinator_group_members", "Members of each group.", ("group",)
-        )
-        self.group_lag = self.gauge(
-            "coordinator_group_lag_records",
-            "Records that a group has not committed yet, over all of its partitions.",
-            ("group",),
-        )
+        self.groups = GroupMetrics(groups_max)
+        self.add(self.groups)
 
     @contextlib.contextmanager
     def refused_secrets_counted(self, request: str) -> Iterator[None]:
@@ -69,12 +64,6 @@ class CoordinatorMetrics(Metrics):
         except WrongMemberSecret:
             self.refused_secrets.labels(request).inc()
             raise
-
-    def forget(self, group: str) -> None:
-        """Remove a group's gauges."""
-        for gauge in (self.group_members, self.group_lag):
-            with contextlib.suppress(KeyError):
-                gauge.remove(group)
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,8 @@ class Coordinator:
         await self.log_ends.close()
         for manager in self.groups.values():
             manager.close()
-            self.context.metrics.forget(manager.group.name)  # the next coordinator shows it now
+            # The next coordinator shows it now.
+            self.context.metrics.groups.lag.pop(manager.group.name, None)
             await manager.committer.close()
 
     # -- groups ----------------------------------------------------------------
@@ -292,7 +293,6 @@ class Coordinator:
         has_changed = self.subscription_index.update(name, subscriptions)
         if has_changed:
             self.topics.trigger()  # newly subscribed topics are not watched yet
-        self.context.metrics.group_members.labels(name).set(len(members))
         return has_changed
 
     def on_topic_change(self, topics: Collection[str], gone: Mapping[str, int]) -> None:
@@ -380,7 +380,7 @@ class Coordinator:
             await manager.delete(outcome, actor=actor, reason=reason)
             del self.groups[name]
             self.subscription_index.update(name, ())
-            self.context.metrics.forget(name)
+            self.context.metrics.groups.lag.pop(name, None)
             outcome.end()
         finally:
             reason = "this coordinator has lost leadership; read the groups before you retry"

@@ -57,6 +57,11 @@ class CoordinatorElector:
         self.cluster_id = ""
         self.election: LeaderElection[CoordinatorStore] = LeaderElection(self)
         self._dependencies = dependencies
+        metrics.groups.members = self._count_members
+
+    def _count_members(self) -> dict[str, int]:
+        groups = {} if self.coordinator is None else self.coordinator.groups
+        return {name: len(manager.group.members) for name, manager in groups.items()}
 
     def monotonic_ms(self) -> int:
         """Return the time of this process, in monotonic ms."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 
 import structlog
@@ -13,7 +15,7 @@ from leadline_common.refusals import INTERVAL_MS
 from leadline_coordinator.runtime.audit import write_counted_refusals
 from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.group_manager import GroupManager
-from leadline_coordinator.runtime.offsets import GroupOffsets
+from leadline_coordinator.runtime.offsets import GroupOffsets, PartitionLag
 
 logger = structlog.get_logger(__name__)
 
@@ -58,14 +60,14 @@ class GroupMaintenance:
         return expired
 
     async def measure(self) -> None:
-        """Set the lag gauge of every group."""
-        gauge = self._context.metrics.group_lag
+        """Measure the lag of every group, for the metrics."""
+        metrics = self._context.metrics.groups
         groups, ready = self._coordinator.groups, self._coordinator.ready
         for name in [name for name, manager in groups.items() if manager.committer.offsets]:
             with suppress(UnknownGroup):  # it may be deleted before or while brokers are asked
                 rows = await self._offsets.lag(name)
                 if name in groups and ready.is_set():
-                    gauge.labels(name).set(sum(row.lag or 0 for row in rows))
+                    metrics.lag[name] = _by_topic(rows)
 
     async def _expire_forever(self) -> None:
         while True:
@@ -94,3 +96,11 @@ class GroupMaintenance:
         last_ms = max((offset.time_ms for offset in offsets), default=0)
         idle_since_ms = max(since_ms or 0, last_ms)
         return self._context.clock.wall_ms() - idle_since_ms > retention_ms
+
+
+def _by_topic(rows: Iterable[PartitionLag]) -> Counter[str]:
+    """Return the lag of each topic; a partition with an unknown lag counts as 0."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        found[row.topic] += row.lag or 0
+    return found

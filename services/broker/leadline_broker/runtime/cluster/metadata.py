@@ -16,6 +16,7 @@ import msgspec
 from leadline_client.errors import StaleVersion
 from leadline_client.wire import BrokerInfo, ControllerInfo
 from leadline_common.rpc import ControllerRow, PartitionRow, TopicRows, UpdateMetadataRequest
+from leadline_common.waiting import counted_wait
 
 _json = msgspec.json.encode
 
@@ -126,7 +127,7 @@ class ClusterMetadataCache:
 
     async def wait_newer(self, after: int, timeout_ms: int) -> bool:
         """Wait until the version exceeds `after`; return whether it does."""
-        with suppress(TimeoutError):
+        with suppress(TimeoutError), counted_wait():
             async with asyncio.timeout(timeout_ms / 1000):
                 while self.version <= after:
                     waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -8,6 +8,7 @@ report success.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -25,18 +26,29 @@ _RETRY_S: Final = 0.2
 """How long to wait for space on a full disk."""
 
 
+@dataclass(frozen=True, slots=True)
+class FlushedGroup:
+    """The fsyncs of one group: seconds for each log, and what was appended since the last one.
+
+    Records and bytes are counted when the fsyncs begin; some that follow may be durable too.
+    """
+
+    seconds: Sequence[float]
+    records: int
+    size: int
+
+
 @dataclass(eq=False, kw_only=True)
 class GroupFlusher:
     """Fsyncs marked logs in groups. Owned by the event loop, except for the fsyncs.
 
     `on_durable(partition)` is called on the loop after each log's fsync, `on_failed(error)`
-    when an fsync has failed, which stops the broker, and `on_group(size)` with the number of
-    logs in each group.
+    when an fsync has failed, which stops the broker, and `on_group(group)` after each group.
     """
 
     on_durable: Callable[[Partition], None]
     on_failed: Callable[[StorageFailed], None]
-    on_group: Callable[[int], None]
+    on_group: Callable[[FlushedGroup], None]
     _dirty: dict[Partition, None] = field(default_factory=dict, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _next_group: asyncio.Future[None] | None = field(default=None, init=False)
@@ -71,15 +83,18 @@ class GroupFlusher:
                 done = self._flushing = self._next_group or loop.create_future()
                 self._next_group = None
                 flushes = [partition.log.flush for partition in group]
-                failures = await loop.run_in_executor(self._thread, _flush_all, flushes)
+                appended = [partition.take_unflushed() for partition in group]
+                failures, seconds = await loop.run_in_executor(self._thread, _flush_all, flushes)
                 self._flushing = None
+                records = sum(traffic.records_in for traffic in appended)
+                size = sum(traffic.bytes_in for traffic in appended)
+                self.on_group(FlushedGroup(seconds, records, size))
                 self._report(group, failures)
                 done.set_result(None)
         finally:
             self._thread.shutdown(wait=True)
 
     def _report(self, group: list[Partition], failures: list[StorageFailed | None]) -> None:
-        self.on_group(len(group))
         for partition, failure in zip(group, failures, strict=True):
             if failure is None:
                 self.on_durable(partition)
@@ -95,14 +110,19 @@ class GroupFlusher:
             self.mark(partition)
 
 
-def _flush_all(flushes: Sequence[Callable[[], int]]) -> list[StorageFailed | None]:
-    """Flush each log, in a thread; return the error of each, or None."""
+def _flush_all(
+    flushes: Sequence[Callable[[], int]],
+) -> tuple[list[StorageFailed | None], list[float]]:
+    """Flush each log, in a thread; return the error of each, or None, and the seconds of each."""
     results: list[StorageFailed | None] = []
+    seconds: list[float] = []
     for flush in flushes:
+        started = time.perf_counter()
         try:
             flush()
         except StorageFailed as failure:
             results.append(failure)
         else:
             results.append(None)
-    return results
+        seconds.append(time.perf_counter() - started)
+    return results, seconds

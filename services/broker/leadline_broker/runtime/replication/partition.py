@@ -98,6 +98,7 @@ class Partition:
     settings: PartitionSettings
     applied_epoch: int = field(default=NOT_APPLIED, init=False)
     traffic: Traffic = field(default=Traffic(), init=False)
+    flushed_traffic: Traffic = field(default=Traffic(), init=False)
     subscribers: dict[Subscriber, None] | None = field(default=None, init=False)
     _waiting: list[asyncio.Future[None]] | None = field(default=None, init=False)
 
@@ -142,6 +143,12 @@ class Partition:
         """Count an append, as leader or as follower."""
         total = self.traffic
         self.traffic = Traffic(total.bytes_in + size, total.records_in + records, total.bytes_out)
+
+    def take_unflushed(self) -> Traffic:
+        """Return what was appended since the last call, because a flush begins now."""
+        total, before = self.traffic, self.flushed_traffic
+        self.flushed_traffic = total
+        return Traffic(total.bytes_in - before.bytes_in, total.records_in - before.records_in)
 
     def count_out(self, size: int) -> None:
         """Count a read."""

@@ -33,6 +33,7 @@ from leadline_common.bulk_offsets import (
 )
 from leadline_common.clock import Clock
 from leadline_common.rpc import NO_ERROR
+from leadline_common.waiting import counted_wait
 
 _ATTEMPTS: Final = 2
 """How often to ask the leader of a partition: it may have just moved."""
@@ -78,7 +79,8 @@ class OffsetFinder:
             expired = left <= 0 or self._stopping.is_set()
             if expired or any(_is_beyond(answer, after) for answer in found):
                 return BulkAnswer(found)
-            await self._wait_for_update(found, after, left, ask_leaders=ask_leaders)
+            with counted_wait():
+                await self._wait_for_update(found, after, left, ask_leaders=ask_leaders)
 
     def _expand(self, question: BulkQuestion) -> list[PartitionQuestion]:
         if not question.topics and not question.partitions:

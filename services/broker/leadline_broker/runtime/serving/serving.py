@@ -43,6 +43,7 @@ from leadline_client.errors import (
 from leadline_client.wire import NO_LEADER, Acks, EpochEnd, ProduceResult
 from leadline_common.bulk_offsets import PartitionEnds
 from leadline_common.clock import Clock
+from leadline_common.waiting import counted_wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,8 @@ class Serving:
 
         """
         partition = self.led(topic, number, leader_epoch)
-        headers = await self.checks.check(data, partition.settings.max_message_bytes)
+        with self.metrics.check_seconds.time():
+            headers = await self.checks.check(data, partition.settings.max_message_bytes)
         # The check may have waited for a thread: only what follows is one step.
         partition = self.led(topic, number, leader_epoch)
         partition.replica.leading().check_append(all_replicas=acks == "all")
@@ -171,10 +173,12 @@ class Serving:
         if duplicate is not None:
             base, end = duplicate.base_offset, duplicate.last_offset + 1
         else:
-            base, end = self.append(partition, data, headers, epoch)
-            self.metrics.produced(count, len(data))
+            with self.metrics.append_seconds.time():
+                base, end = self.append(partition, data, headers, epoch)
+            self.metrics.produced(topic, count, len(data))
         if acks == "all":
-            await self.committed(partition, end, timeout_ms)
+            with self.metrics.replicate_seconds.time():
+                await self.committed(partition, end, timeout_ms)
         return ProduceResult(base, epoch, count, duplicate=duplicate is not None)
 
     def _find_duplicate(self, partition: Partition, headers: list[BatchHeader]) -> Duplicate | None:
@@ -282,19 +286,20 @@ class Serving:
         partition = readable()
         records = self._read(partition, offset, last_epoch, max_bytes)
         if len(records) < min_bytes and wait_ms > 0:
-            with suppress(TimeoutError):
+            with suppress(TimeoutError), counted_wait(), self.metrics.wait_seconds.time():
                 async with asyncio.timeout(wait_ms / 1000):
                     while len(records) < min_bytes:
                         await partition.changed()
                         partition = readable()
                         records = self._read(partition, offset, last_epoch, max_bytes)
             partition = readable()
-        self.metrics.fetched(len(records))
         partition.count_out(len(records))
         state = partition.replica.state
-        next_offset = offset
+        next_offset, count = offset, 0
         for header in parse_headers(records):
             next_offset = header.next_offset
+            count += header.record_count
+        self.metrics.fetched(topic, count, len(records))
         return FetchedData(
             records,
             state.high_watermark,
@@ -311,14 +316,13 @@ class Serving:
     ) -> bytes:
         """Return committed batches; empty between high watermark and log end (rule R15)."""
         log, high_watermark = partition.log, partition.replica.state.high_watermark
-        following = partition.replica.role is Role.FOLLOWER
         if last_epoch is not None:
             current = partition.replica.state.leader_epoch
             if last_epoch > current:  # The reader is ahead of this broker.
                 self._require_epoch(last_epoch, current, partition.replica.state.leader)
             check_position(partition, offset, last_epoch)
         in_range = log.log_start_offset <= offset <= log.log_end_offset
-        if following and not in_range:
+        if partition.replica.role is Role.FOLLOWER and not in_range:
             raise OffsetNotAvailable("this follower does not have the offset; ask the leader")
         if not in_range:
             raise OffsetOutOfRange(
@@ -326,7 +330,8 @@ class Serving:
                 log_start_offset=log.log_start_offset,
                 high_watermark=high_watermark,
             )
-        return log.read(offset, max_bytes, high_watermark)
+        with self.metrics.read_seconds.time():
+            return log.read(offset, max_bytes, high_watermark)
 
     async def offsets(
         self, topic: str, number: int, timestamp_ms: int | None = None

@@ -184,7 +184,8 @@ class Publishing:
         partition.replica.leading().check_append(all_replicas=True)
         headers = list(parse_headers(data))
         self._serving.append(partition, data, headers, batch.leader_epoch)
-        self._metrics.produced(sum(header.record_count for header in headers), len(data))
+        records = sum(header.record_count for header in headers)
+        self._metrics.produced(partition.topic, records, len(data))
 
     async def _load(self, key: ReplicaKey, group: Sequence[StagedUpload]) -> bytearray:
         """Return the content of some uploads; verify it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -29,12 +29,15 @@ class OutboxRetention(EventHandler):
     outbox: Outbox
     configs: DynamicConfigs
     writer: StateWriter
+    present: int = field(default=0, init=False)
+    """The number of entries in the outbox at the last reconciliation, before it trimmed them."""
 
     async def reconcile(self) -> None:
         """Delete what every reader has stored, except for the newest entries."""
         settings, outbox = self.configs.current(), self.outbox
         keep, limit = settings.audit_outbox_keep_entries, settings.audit_outbox_max_entries
         head, present = await outbox.extent()
+        self.present = present
         if present <= keep:
             return
         stored = trimmable(
