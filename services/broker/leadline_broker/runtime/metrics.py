@@ -51,6 +51,8 @@ class BrokerMetrics:
             "staged_recovered", "Staged uploads that a leader copied from another replica."
         )
         self._isr = metrics.counter("isr_changes", "ISR changes written.", ("kind",))
+        for kind in ("shrink", "expand"):
+            self._isr.labels(kind)  # From 0 on, so that the first change is an increase.
         self._declare_flushes(metrics)
         self._declare_stages(metrics)
         self._declare_gauges(metrics)

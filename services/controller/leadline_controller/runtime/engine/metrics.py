@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from leadline_common.elections import ElectionReason
 from leadline_common.metrics import Metrics
 
 
@@ -15,6 +16,9 @@ class ControllerMetrics(Metrics):
         self.elections = self.counter(
             "controller_elections", "Leader elections written, by reason.", ("reason",)
         )
+        for reason in ElectionReason:
+            # From 0 on: the increase of a counter that appears with its first event is not seen.
+            self.elections.labels(reason.value)
         self.commands = self.counter(
             "controller_commands", "Requests sent to brokers.", ("command", "outcome")
         )
