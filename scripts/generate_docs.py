@@ -1,4 +1,4 @@
-"""Write docs/settings.md, errors.md and spark-options.md from the code that they describe.
+"""Write docs/settings.md, errors.md, metrics.md and spark-options.md from the code.
 
 Usage: python scripts/generate_docs.py [--check]
 
@@ -9,8 +9,14 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import leadline_broker.main
+import leadline_controller.main
+import leadline_coordinator.main
 from leadline_client.errors import ERRORS_BY_CODE, LeadlineError
-from leadline_common.settings import Setting, settings_table
+from leadline_common.http.connection_bounds import ConnectionBounds
+from leadline_common.http.internal_listener import show_certificate_end
+from leadline_common.metrics import Family
+from leadline_common.settings import ServiceSettings, Setting, settings_table
 from leadline_spark.errors import CODES
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import BATCH, STREAM, WRITE, Option
@@ -168,6 +174,66 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     )
 
 
+METRICS_INTRODUCTION = """\
+# Metrics
+
+Every service answers `GET /metrics` in Prometheus's text format. All values are of the one process
+that is asked, and begin at 0 with it. Durations are in seconds and sizes in bytes. A counter's name
+ends with `_total`; a histogram has `_bucket`, `_sum` and `_count`.
+
+- [deploy/prometheus](../deploy/prometheus) has a scrape configuration and alert rules, and
+  [runbooks.md](runbooks.md) what to do when one fires. [deploy/grafana](../deploy/grafana) has a
+  dashboard.
+- Values about the whole cluster come from the active controller, and values about groups from the
+  active coordinator; they are 0 or absent on the others. Take the `max` or the `sum`.
+- Labels cost memory, here and in Prometheus. Partitions, topics and groups have metrics of their
+  own, in the order of their names, up to `metrics.partitions.max`, `metrics.topics.max` and
+  `metrics.groups.max`. Further partitions still count in the metrics of their topic, and further
+  topics and groups in the totals; `leadline_metrics_omitted` and
+  `leadline_coordinator_metrics_omitted` say how many were left out.
+- `leadline_http_request_seconds` is latency: the time that a caller asked the service to wait is
+  not in it, but in `leadline_http_wait_seconds`. A produce's wait for replicas is latency.
+- `process_*` and `python_*` are those of the Prometheus client library: memory, open files, CPU
+  time, garbage collections.
+"""
+
+SERVICES = {
+    "Broker": leadline_broker.main.openapi_app,
+    "Controller": leadline_controller.main.openapi_app,
+    "Coordinator": leadline_coordinator.main.openapi_app,
+}
+
+
+def metrics_page() -> str:
+    """Return docs/metrics.md."""
+    served = {name: families_of(name) for name in SERVICES}
+    common = set.intersection(*served.values())
+    sections = [METRICS_INTRODUCTION, _metrics_section("Every service", common)]
+    sections += [_metrics_section(name, found - common) for name, found in served.items()]
+    return "\n".join([GENERATED, "", *sections])
+
+
+def families_of(service: str) -> set[Family]:
+    """Return the metrics that a service of this name serves: `Broker` and so on."""
+    app = SERVICES[service]()
+    app.build_middleware_stack()  # Which registers its metrics.
+    metrics = app.metrics
+    ConnectionBounds(ServiceSettings(), metrics)
+    if service != "Coordinator":  # Coordinators have no internal listener.
+        show_certificate_end(metrics, float)
+    return set(metrics.families)
+
+
+def _metrics_section(title: str, families: set[Family]) -> str:
+    rows = (_metric_cells(family) for family in sorted(families, key=lambda one: one.name))
+    return f"## {title}\n\n{_table(('Name', 'Type', 'Labels', 'Unit', 'Meaning'), rows)}"
+
+
+def _metric_cells(family: Family) -> list[str]:
+    labels = ", ".join(f"`{label}`" for label in family.labels)
+    return [f"`{family.name}`", family.kind, labels, family.unit, family.meaning]
+
+
 def main(arguments: list[str]) -> int:
     """Write the pages, or compare them; the exit code is the answer."""
     stale = 0
@@ -175,6 +241,7 @@ def main(arguments: list[str]) -> int:
         "settings.md": settings_page(),
         "errors.md": errors_page(),
         "spark-options.md": spark_page(),
+        "metrics.md": metrics_page(),
     }
     for name, page in pages.items():
         path = DOCS / name
