@@ -43,7 +43,13 @@ AFTER_A_KILL = {
     "LeadlineUnderMinIsrPartitions",
     "LeadlineBrokerFailed",
 }
-NOT_FOR_THIS_MACHINE = {"LeadlineDiskNearlyFull", "LeadlineFsyncSlow", "LeadlineEventLoopSlow"}
+NOT_FOR_THIS_MACHINE = {
+    "LeadlineDiskNearlyFull",
+    "LeadlineEventLoopSlow",
+    "LeadlineEventQueueSlow",
+    "LeadlineFsyncSlow",
+    "LeadlineProduceSlow",
+}
 """These tell of the machine that runs the tests, whatever Leadline does."""
 EMPTY_UNTIL_IT_HAPPENS = {
     "leadline_http_refused_connections_total",

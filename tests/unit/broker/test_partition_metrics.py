@@ -153,8 +153,9 @@ async def test_the_log_directory_and_its_disk_have_sizes(cluster: SmallCluster) 
 async def test_flushes_and_stages_are_timed(cluster: SmallCluster) -> None:
     before = scrape(cluster)
     await cluster.produce(1, "one", "two")
+    await cluster.produce(1, "three")
     await cluster.brokers[1].engine.serving.fetch(
-        TOPIC, 0, 2, max_bytes=1_000, min_bytes=1, wait_ms=1
+        TOPIC, 0, 3, max_bytes=1_000, min_bytes=1, wait_ms=1
     )
 
     samples = scrape(cluster)
@@ -162,10 +163,10 @@ async def test_flushes_and_stages_are_timed(cluster: SmallCluster) -> None:
     def grown(name: str, **labels: str) -> float:
         return (value(samples, name, **labels) or 0) - (value(before, name, **labels) or 0)
 
-    assert grown("flush_group_records_sum") == 2
+    assert grown("flush_group_records_sum") == 3
     assert grown("flush_group_bytes_sum") == grown("bytes_in_total")
-    assert grown("fsync_seconds_count") == grown("flush_group_logs_sum") == 1
+    assert grown("fsync_seconds_count") == grown("flush_group_logs_sum") == 2
     for stage in ("check", "append", "replicate"):
-        assert grown("produce_stage_seconds_count", stage=stage) == 1
+        assert grown("produce_stage_seconds_count", stage=stage) == 2
     assert grown("fetch_stage_seconds_count", stage="wait") == 1
     assert grown("fetch_stage_seconds_count", stage="read") >= 1

@@ -50,9 +50,8 @@ async def test_the_latency_of_a_long_poll_is_without_its_wait() -> None:
 async def test_waits_at_the_same_time_count_once() -> None:
     async def wait() -> None:
         with counted_wait():
-            await both.wait()
+            await asyncio.sleep(0.05)
 
-    both = asyncio.Barrier(2)
     loop = asyncio.get_running_loop()
     with waits_measured() as waits:
         began = loop.time()
@@ -60,7 +59,8 @@ async def test_waits_at_the_same_time_count_once() -> None:
         elapsed = loop.time() - began
 
     assert waits.has_waited
-    assert 0 < waits.seconds <= elapsed * 1.01 + 1e-4
+    # Counted twice they would be almost twice what both took together.
+    assert 0 < waits.seconds <= elapsed + 1e-3
 
 
 def test_what_was_not_asked_for_is_not_counted() -> None:
