@@ -1,8 +1,11 @@
-"""X.509 certificates that prove a service's identity to the others of its cluster."""
+"""X.509 certificates: of a service for the others of its cluster, and of one for its clients."""
 
 from __future__ import annotations
 
 import datetime as dt
+import ipaddress
+import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple, Self
 
 from cryptography import x509
@@ -13,21 +16,25 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from leadline_common.identity import ServiceIdentity
 
 _LIFETIME: Final = dt.timedelta(days=3_650)
+INTERNAL: Final = "Leadline internal CA"
+PUBLIC: Final = "Leadline public CA"
+_LABEL: Final = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST_NAME: Final = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*")
 _SKEW: Final = dt.timedelta(days=1)
 """How far the clocks of the machines may be apart when a certificate is new."""
 
 
 class Authority(NamedTuple):
-    """The authority that signs the certificates of one cluster, and of nothing else."""
+    """An authority that signs the certificates of one cluster, and of nothing else."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
     @classmethod
-    def new(cls, now: dt.datetime | None = None) -> Self:
+    def new(cls, now: dt.datetime | None = None, name_text: str = INTERNAL) -> Self:
         """Make an authority, valid from `now` on; by default from the present."""
         key = ec.generate_private_key(ec.SECP256R1())
-        name = _name("Leadline internal CA")
+        name = _name(name_text)
         builder = _certificate(name, name, key.public_key(), now)
         builder = builder.add_extension(
             x509.BasicConstraints(ca=True, path_length=0), critical=True
@@ -39,16 +46,17 @@ class Authority(NamedTuple):
     def load(cls, certificate: bytes, key: bytes) -> Self:
         """Return the authority with this certificate and key, both PEM.
 
+        While one authority replaces another, `certificate` has those of both.
+
         Raises:
             ValueError: they are damaged, or do not belong together.
 
         """
-        found = x509.load_pem_x509_certificate(certificate)
         secret = serialization.load_pem_private_key(key, None)
-        if isinstance(secret, ec.EllipticCurvePrivateKey) and (
-            secret.public_key() == found.public_key()
-        ):
-            return cls(found, secret)
+        if isinstance(secret, ec.EllipticCurvePrivateKey):
+            for found in x509.load_pem_x509_certificates(certificate):
+                if secret.public_key() == found.public_key():
+                    return cls(found, secret)
         raise ValueError("the key is not that of the certificate")
 
     def require_valid(self) -> None:
@@ -74,9 +82,32 @@ class Authority(NamedTuple):
 
     def issue(self, service: ServiceIdentity, now: dt.datetime | None = None) -> bytes:
         """Return a certificate of a service, valid from `now` on, with its key, as PEM."""
-        own = ec.generate_private_key(ec.SECP256R1())
         names = [x509.UniformResourceIdentifier(service.uri), x509.DNSName(service.host_name)]
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        return self._issue(_name(str(service)), names, uses, now)
+
+    def issue_public(
+        self, service: ServiceIdentity, hosts: Iterable[str], now: dt.datetime | None = None
+    ) -> bytes:
+        """Return a certificate that a service shows to clients, with its key, as PEM.
+
+        `hosts` are the names and the IP addresses by which clients reach it.
+
+        Raises:
+            ValueError: a host is neither a name in ASCII nor an IP address.
+
+        """
+        names = [name_of_host(host) for host in dict.fromkeys(hosts)]
+        return self._issue(_name(str(service)), names, [ExtendedKeyUsageOID.SERVER_AUTH], now)
+
+    def _issue(
+        self,
+        subject: x509.Name,
+        names: list[x509.GeneralName],
+        uses: list[x509.ObjectIdentifier],
+        now: dt.datetime | None,
+    ) -> bytes:
+        own = ec.generate_private_key(ec.SECP256R1())
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         extensions: list[tuple[x509.ExtensionType, bool]] = [
             (x509.BasicConstraints(ca=False, path_length=None), True),
@@ -85,12 +116,26 @@ class Authority(NamedTuple):
             (x509.SubjectAlternativeName(names), False),
             (issuer, False),
         ]
-        subject, signer = _name(str(service)), self.certificate.subject
-        builder = _certificate(subject, signer, own.public_key(), now)
+        builder = _certificate(subject, self.certificate.subject, own.public_key(), now)
         for extension, critical in extensions:
             builder = builder.add_extension(extension, critical=critical)
         signed = builder.sign(self.key, hashes.SHA256())
         return signed.public_bytes(serialization.Encoding.PEM) + _key_bytes(own)
+
+
+def name_of_host(host: str) -> x509.GeneralName:
+    """Return a host as a certificate names it.
+
+    Raises:
+        ValueError: it is neither a name in ASCII nor an IP address.
+
+    """
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        if _HOST_NAME.fullmatch(host) is None:
+            raise ValueError(f"{host!r} is neither a host name nor an IP address") from None
+        return x509.DNSName(host)
 
 
 def _name(text: str) -> x509.Name:

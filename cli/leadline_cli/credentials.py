@@ -1,7 +1,9 @@
-"""The credentials by which the services of one cluster know each other, in files of one directory.
+"""The credentials of one cluster, in files of one directory.
 
     internal-ca.pem, internal-ca.key   the authority that signs certificates of this cluster only
-    broker-1.pem, controller-2.pem …   a service's certificate with its key
+    broker-1.pem, controller-2.pem …   a service's certificate for the others, with its key
+    ca.pem, ca.key                     the authority of the certificates that clients see
+    broker-1-public.pem …              a service's certificate for clients, with its key
     zookeeper-services                 the ZooKeeper user of the services
     zookeeper-operator                 the ZooKeeper user of a person, as `user:password`
 
@@ -12,12 +14,13 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from leadline_cli.certificates import Authority
+from leadline_cli.certificates import INTERNAL, PUBLIC, Authority
 from leadline_client.file_lock import FileLock
 from leadline_common.identity import ServiceIdentity
 from leadline_common.zk.credentials import digest_of
@@ -27,6 +30,7 @@ DIRECTORY: Final = "credentials"
 
 _PRIVATE_DIRECTORY: Final = 0o700
 _PRIVATE_FILE: Final = 0o600
+LOOPBACK_HOSTS: Final = ("127.0.0.1", "::1", "localhost")
 _PASSWORD_BYTES: Final = 32
 
 
@@ -51,6 +55,16 @@ class Credentials:
         return self.directory / "internal-ca.key"
 
     @property
+    def public_authority(self) -> Path:
+        """The certificate of the authority that clients trust."""
+        return self.directory / "ca.pem"
+
+    @property
+    def public_authority_key(self) -> Path:
+        """The key of that authority: whoever has it can pass for any service with clients."""
+        return self.directory / "ca.key"
+
+    @property
     def zookeeper_services(self) -> Path:
         """The ZooKeeper user of the services, and the digest of the operator's."""
         return self.directory / "zookeeper-services"
@@ -63,6 +77,10 @@ class Credentials:
     def certificate_of(self, service: ServiceIdentity) -> Path:
         """Return the file with the certificate and key of a service."""
         return self.directory / f"{service.kind}-{service.id}.pem"
+
+    def public_certificate_of(self, service: ServiceIdentity) -> Path:
+        """Return the file with the certificate that a service shows to clients, and its key."""
+        return self.directory / f"{service.kind}-{service.id}-public.pem"
 
     def settings_of(self, service: ServiceIdentity) -> dict[str, str]:
         """Return the settings that make a service use these files."""
@@ -80,16 +98,52 @@ class Credentials:
             OSError: the directory cannot be written to.
 
         """
+        with self._locked():
+            return [*self._create_zookeeper_users(), *self._create_certificates(services)]
+
+    def public_settings_of(self, service: ServiceIdentity) -> dict[str, str]:
+        """Return the settings that make a service speak TLS with clients."""
+        return {
+            "listen.tls.certificate.file": str(self.public_certificate_of(service)),
+            "tls.ca.file": str(self.public_authority),
+        }
+
+    def create_public(
+        self, services: Iterable[ServiceIdentity], hosts: Iterable[str] = ()
+    ) -> list[Path]:
+        """Make what is missing so that these services can speak TLS; return their new files.
+
+        The certificates name this machine's loopback addresses, and `hosts`.
+
+        Raises:
+            UnusableAuthority: the authority's files are incomplete or damaged, or it has expired.
+            OSError: the directory cannot be written to.
+            ValueError: a host is neither a name in ASCII nor an IP address.
+
+        """
+        names = (*LOOPBACK_HOSTS, *hosts)
+        with self._locked():
+            missing = {
+                path: service
+                for service in services
+                if not (path := self.public_certificate_of(service)).exists()
+            }
+            if missing:
+                authority = _authority(self.public_authority, self.public_authority_key, PUBLIC)
+                for path, service in missing.items():
+                    _write(path, authority.issue_public(service, names))
+            return list(missing)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Create the directory, and keep other processes from making the same files."""
         self.directory.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         self.directory.chmod(_PRIVATE_DIRECTORY)
         # Two at a time could make two authorities, and sign with both.
         lock = self.directory / ".lock"
         with FileLock.acquire(lock):
             lock.chmod(_PRIVATE_FILE)
-            return self._create(services)
-
-    def _create(self, services: Iterable[ServiceIdentity]) -> list[Path]:
-        return [*self._create_zookeeper_users(), *self._create_certificates(services)]
+            yield
 
     def _create_zookeeper_users(self) -> list[Path]:
         made = []
@@ -110,27 +164,28 @@ class Credentials:
         ]
         if not missing:
             return []
-        authority = self._authority()
+        authority = _authority(self.authority, self.authority_key, INTERNAL)
         for service in missing:
             _write(self.certificate_of(service), authority.issue(service))
         return [self.certificate_of(service) for service in missing]
 
-    def _authority(self) -> Authority:
-        """Return the authority; make it if there is none."""
-        if not self.authority.exists() and not self.authority_key.exists():
-            authority = Authority.new()
-            _write(self.authority_key, authority.key_pem)
-            _write(self.authority, authority.certificate_pem)
-            return authority
-        try:
-            found = Authority.load(self.authority.read_bytes(), self.authority_key.read_bytes())
-            found.require_valid()
-        except (OSError, ValueError) as problem:
-            raise UnusableAuthority(
-                f"{self.authority} and {self.authority_key} cannot be used: {problem}; restore "
-                "them, or remove both and every certificate, so that new ones are made"
-            ) from None
-        return found
+
+def _authority(certificate: Path, key: Path, name: str) -> Authority:
+    """Return the authority in two files; make it if there is none."""
+    if not certificate.exists() and not key.exists():
+        authority = Authority.new(name_text=name)
+        _write(key, authority.key_pem)
+        _write(certificate, authority.certificate_pem)
+        return authority
+    try:
+        found = Authority.load(certificate.read_bytes(), key.read_bytes())
+        found.require_valid()
+    except (OSError, ValueError) as problem:
+        raise UnusableAuthority(
+            f"{certificate} and {key} cannot be used: {problem}; restore them, or remove both and "
+            "every certificate, so that new ones are made"
+        ) from None
+    return found
 
 
 def credentials_in(data_dir: Path) -> Credentials:

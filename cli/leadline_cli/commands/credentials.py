@@ -8,6 +8,7 @@ from typing import Annotated, Final, cast
 
 import typer
 
+from leadline_cli.certificates import name_of_host
 from leadline_cli.credentials import Credentials, UnusableAuthority
 from leadline_cli.output import EXIT_REFUSED, EXIT_USAGE, print_line, print_problem
 from leadline_common.identity import KINDS, Kind, ServiceIdentity
@@ -30,15 +31,27 @@ def create(
     directory: Annotated[
         Path, typer.Option("--dir", help="Where to; files that exist are kept.")
     ] = Path("credentials"),
+    hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host",
+            metavar="HOST",
+            help="A name or an address by which clients reach these services, besides localhost; "
+            "repeatable.",
+        ),
+    ] = None,
 ) -> None:
-    """Make certificates of services, their authority, and users for ZooKeeper."""
+    """Make certificates of services, their authorities, and users for ZooKeeper."""
     try:
         identities = [_identity(service) for service in services]
+        for host in hosts or ():
+            name_of_host(host)
     except ValueError as problem:
         print_problem(str(problem))
         raise typer.Exit(EXIT_USAGE) from None
     try:
-        made = Credentials(directory).create(identities)
+        credentials = Credentials(directory)
+        made = credentials.create(identities) + credentials.create_public(identities, hosts or ())
     except UnusableAuthority as problem:
         print_problem(str(problem))
         raise typer.Exit(EXIT_REFUSED) from None
