@@ -255,7 +255,7 @@ class CountingBrokers(BrokerRpcClient):
     """A gateway that counts role commands and notes when the last was acknowledged."""
 
     def __init__(self) -> None:
-        super().__init__(tls_of("controller", 1).client)
+        super().__init__(tls_of("controller", 1))
         self.reset()
 
     def reset(self) -> None:

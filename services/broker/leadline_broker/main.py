@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ssl
 from contextlib import suppress
 from random import Random
 from typing import Final
@@ -21,10 +20,13 @@ from leadline_common.clock import Clock, SystemClock
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.connection_bounds import ConnectionBounds
 from leadline_common.http.internal_listener import InternalListener, bind_internal
-from leadline_common.http.listeners import Listener, bind
+from leadline_common.http.listeners import Listener, bind_public
 from leadline_common.http.origins import AllowedNames
+from leadline_common.http.public_tls import PublicTrust
+from leadline_common.http.reloading import ClientTls
 from leadline_common.http.server import run as run_on_loop
 from leadline_common.http.server import serve
+from leadline_common.http.tls_files import TlsFiles
 from leadline_common.identity import ServiceIdentity
 from leadline_common.logs import configure_logging
 from leadline_common.metrics import Metrics
@@ -44,13 +46,14 @@ def build_broker(
     settings: BrokerSettings,
     metrics: Metrics,
     clock: Clock,
-    tls: ssl.SSLContext | None = None,
+    tls: ClientTls | None = None,
     credentials: ZkCredentials | None = None,
+    trust: ClientTls | None = None,
 ) -> Broker:
     """Return a broker that is not started; nothing is opened or contacted.
 
-    `tls` has its certificate, without which it cannot call other services, and `credentials` its
-    ZooKeeper user.
+    `tls` has its certificate, without which it cannot call other services, `credentials` its
+    ZooKeeper user, and `trust` the authorities of public listeners.
     """
     return Broker(
         settings,
@@ -61,7 +64,7 @@ def build_broker(
             clock,
             credentials,
         ),
-        peers=HttpPeers(tls),
+        peers=HttpPeers(tls, trust),
         open_logs=lambda cluster_id: DiskLogs(settings, cluster_id),
         clock=clock,
         metrics=metrics,
@@ -89,28 +92,35 @@ def run(settings: BrokerSettings) -> None:
     configure_logging(
         "broker", settings.broker_id, level=settings.log_level, form=settings.log_format
     )
-    listener = bind(settings.listen_host, settings.listen_port)
+    listener, trust = bind_public(settings), PublicTrust.of(settings)
     internal = bind_internal(settings, ServiceIdentity("broker", settings.broker_id))
     gc.set_threshold(_COLLECT_AFTER, 20, 50)
-    run_on_loop(_run(settings, listener, internal))
+    run_on_loop(_run(settings, listener, internal, trust))
 
 
-async def _run(settings: BrokerSettings, listener: Listener, internal: InternalListener) -> None:
+async def _run(
+    settings: BrokerSettings,
+    listener: Listener,
+    internal: InternalListener,
+    trust: PublicTrust | None,
+) -> None:
     """Serve, join the cluster, and shut down cleanly.
 
     The broker listens before it registers, because the controller sends its grant at once. On
     shutdown it serves until its leaders have moved to other brokers.
     """
     metrics, clock = Metrics(), SystemClock()
-    broker = build_broker(settings, metrics, clock, internal.tls.client, login_of(settings))
+    broker = build_broker(settings, metrics, clock, internal.tls, login_of(settings), trust)
     app = build_app(
         broker,
         request_max_bytes=settings.request_max_bytes,
         metrics=metrics,
         clock=clock,
         names=AllowedNames.of(settings),
+        trust=trust,
     )
-    internal.report_to(app)
+    files = TlsFiles(listener, internal, trust)
+    files.report_to(app)
     serving = asyncio.create_task(
         serve(
             app,
@@ -119,6 +129,7 @@ async def _run(settings: BrokerSettings, listener: Listener, internal: InternalL
             stopping=broker.stop_serving,
             internal=internal,
             bounds=ConnectionBounds(settings, metrics),
+            files=files,
         )
     )
     addresses = Addresses(

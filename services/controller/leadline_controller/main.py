@@ -14,10 +14,13 @@ from leadline_common.clock import SystemClock
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.connection_bounds import ConnectionBounds
 from leadline_common.http.internal_listener import bind_internal
-from leadline_common.http.listeners import bind
+from leadline_common.http.listeners import bind_public
 from leadline_common.http.origins import AllowedNames
+from leadline_common.http.public_tls import PublicTrust
+from leadline_common.http.reloading import ClientTls
 from leadline_common.http.server import run as run_loop
 from leadline_common.http.server import serve
+from leadline_common.http.tls_files import TlsFiles
 from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.logs import configure_logging
 from leadline_common.metrics import Rows, ScrapedMetrics
@@ -56,20 +59,28 @@ def run(settings: ControllerSettings) -> None:
 
 
 async def _main(settings: ControllerSettings) -> None:
-    listener = bind(settings.listen_host, settings.listen_port)
+    listener, trust = bind_public(settings), PublicTrust.of(settings)
     internal = bind_internal(settings, ServiceIdentity("controller", settings.controller_id))
-    gateway = BrokerRpcClient(internal.tls.client)
+    gateway = BrokerRpcClient(internal.tls)
     history = SqlHistory(_history_url(settings))
     url = settings.advertised_url or listener.url
-    leadership, service = _build(settings, url, gateway, history, login_of(settings))
+    leadership, service = _build(settings, url, gateway, history, login_of(settings), trust)
     leadership.internal_url = settings.internal_advertised_url or internal.url
     names = AllowedNames.of(settings)
-    app = build_app(service, leadership.metrics, settings.request_max_bytes, names)
-    internal.report_to(app)
+    app = build_app(service, leadership.metrics, settings.request_max_bytes, names, trust)
+    files = TlsFiles(listener, internal, trust)
+    files.report_to(app)
     bounds = ConnectionBounds(settings, leadership.metrics)
     election = asyncio.create_task(leadership.run(), name="leader-election")
     try:
-        await serve(app, listener, stopping=service.stopping, bounds=bounds, internal=internal)
+        await serve(
+            app,
+            listener,
+            stopping=service.stopping,
+            bounds=bounds,
+            internal=internal,
+            files=files,
+        )
     finally:
         election.cancel()
         await asyncio.gather(election, return_exceptions=True)
@@ -89,6 +100,7 @@ def _build(
     gateway: CommandGateway,
     history: AuditHistory,
     credentials: ZkCredentials | None = None,
+    trust: ClientTls | None = None,
 ) -> tuple[ControllerLeadership, ControllerService]:
     async def open_store() -> ControllerStore:
         store = ControllerZkStore(credentials)
@@ -102,7 +114,7 @@ def _build(
         new_id=lambda: uuid.uuid4().hex,
         random_index=secrets.randbelow,
     )
-    metrics, peers = ControllerMetrics(), HttpPeerAuditClient()
+    metrics, peers = ControllerMetrics(), HttpPeerAuditClient(trust)
     replicator = AuditReplicator(settings, url, history, peers, dependencies.clock, metrics)
     leadership = ControllerLeadership(settings, url, dependencies, metrics, replicator)
     _add_gauges(leadership)

@@ -10,10 +10,12 @@ from typing import Any, Final
 from leadline_common.clock import SystemClock
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.connection_bounds import ConnectionBounds
-from leadline_common.http.listeners import bind
+from leadline_common.http.listeners import bind_public
 from leadline_common.http.origins import AllowedNames
+from leadline_common.http.public_tls import PublicTrust
 from leadline_common.http.server import run as run_loop
 from leadline_common.http.server import serve
+from leadline_common.http.tls_files import TlsFiles
 from leadline_common.logs import configure_logging
 from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
@@ -44,13 +46,15 @@ def run(settings: CoordinatorSettings) -> None:
 
 
 async def _main(settings: CoordinatorSettings) -> None:
-    listener = bind(settings.listen_host, settings.listen_port)
-    brokers = HttpBrokerClient()
+    listener, trust = bind_public(settings), PublicTrust.of(settings)
+    brokers = HttpBrokerClient(trust)
     elector, service = _build(
         settings, settings.advertised_url or listener.url, brokers, login_of(settings)
     )
     names = AllowedNames.of(settings)
-    app = build_app(service, elector.metrics, settings.request_max_bytes, names)
+    app = build_app(service, elector.metrics, settings.request_max_bytes, names, trust)
+    files = TlsFiles(listener, trust=trust)
+    files.report_to(app)
     bounds = ConnectionBounds(settings, elector.metrics)
     election = asyncio.create_task(elector.election.run(), name="coordinator-elector")
 
@@ -60,7 +64,12 @@ async def _main(settings: CoordinatorSettings) -> None:
 
     try:
         await serve(
-            app, listener, stopping=resign, max_message_bytes=MAX_FRAME_BYTES, bounds=bounds
+            app,
+            listener,
+            stopping=resign,
+            max_message_bytes=MAX_FRAME_BYTES,
+            bounds=bounds,
+            files=files,
         )
     finally:
         election.cancel()

@@ -276,7 +276,7 @@ class RunningController:
         self.listener = bind("127.0.0.1", 0)
         tls = tls_of("controller", controller_id)
         self._internal = InternalListener(bind("127.0.0.1", 0), tls)
-        self.gateway = BrokerRpcClient(tls.client)
+        self.gateway = BrokerRpcClient(tls)
         self.stores: list[ControllerZkStore] = []
         self._hosts = hosts
         self._store_type = store_type

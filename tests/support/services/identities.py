@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from leadline_cli.certificates import Authority
 from leadline_cli.credentials import Credentials
 from leadline_common.http.internal import PEER_KEY
+from leadline_common.http.public_tls import PublicTls, PublicTrust
 from leadline_common.http.service_calls import ServiceCalls
 from leadline_common.http.tls import InternalTls
 from leadline_common.identity import InternalAddress, Kind, ServiceIdentity
@@ -34,6 +35,21 @@ def new_credentials() -> Credentials:
 def tls_of(kind: Kind, service_id: int) -> InternalTls:
     """Return the certificate of a service, signed by the authority of this process."""
     return load_tls(new_credentials(), ServiceIdentity(kind, service_id))
+
+
+@cache
+def public_tls() -> PublicTls:
+    """Return what a service of this process has for clients on 127.0.0.1."""
+    credentials, broker = new_credentials(), ServiceIdentity("broker", 1)
+    credentials.create_public([broker])
+    return PublicTls.load(credentials.public_certificate_of(broker), None, "127.0.0.1")
+
+
+@cache
+def public_trust() -> PublicTrust:
+    """Return what a client of such a service trusts."""
+    public_tls()
+    return PublicTrust.load(new_credentials().public_authority)
 
 
 def credentials_for(identity: ServiceIdentity) -> dict[str, str]:
@@ -74,7 +90,7 @@ async def call_as(
         LeadlineError: the service refused, or did not answer.
 
     """
-    calls = ServiceCalls(tls_of(caller.kind, caller.id).client)
+    calls = ServiceCalls(tls_of(caller.kind, caller.id))
     try:
         return await calls.post_internal(to, path, msgspec.json.encode(request), JSON, timeout_ms)
     finally:

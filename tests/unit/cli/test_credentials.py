@@ -10,8 +10,10 @@ import pytest
 from cryptography import x509
 from typer.testing import CliRunner
 
+from leadline_cli.certificates import Authority
 from leadline_cli.credentials import Credentials, UnusableAuthority
 from leadline_cli.main import app
+from leadline_common.http.public_tls import PublicTls
 from leadline_common.http.tls import InternalTls
 from leadline_common.identity import ServiceIdentity, UnusableCredentials
 from leadline_common.zk.credentials import digest_of, read_credentials
@@ -115,3 +117,54 @@ def test_the_command_refuses_what_is_no_service(tmp_path: Path, service: str) ->
     done = CliRunner().invoke(app, ["credentials", "create", "--dir", str(tmp_path), service])
     assert done.exit_code == 2
     assert not list(tmp_path.iterdir())
+
+
+def public_names(credentials: Credentials, service: ServiceIdentity) -> set[str]:
+    content = credentials.public_certificate_of(service).read_bytes()
+    names = x509.load_pem_x509_certificate(content).extensions.get_extension_for_class(
+        x509.SubjectAlternativeName
+    )
+    return {str(name.value) for name in names.value}
+
+
+def test_the_command_makes_certificates_for_clients(tmp_path: Path) -> None:
+    arguments = ["credentials", "create", "--dir", str(tmp_path), "broker/1", "coordinator/2"]
+    hosts = ["--host", "b1.example", "--host", "10.0.0.1", "--host", "localhost"]
+    first, second = (CliRunner().invoke(app, [*arguments, *hosts]) for _ in range(2))
+    assert (first.exit_code, second.exit_code, second.stdout) == (0, 0, "")
+    assert "broker-1-public.pem" in first.stdout
+    credentials = Credentials(tmp_path)
+    for service in (BROKER, ServiceIdentity("coordinator", 2)):
+        names = {"127.0.0.1", "::1", "localhost", "b1.example", "10.0.0.1"}
+        assert public_names(credentials, service) == names
+        PublicTls.load(credentials.public_certificate_of(service), None, "b1.example")
+    for path in tmp_path.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+
+
+def test_the_authority_of_clients_signs_for_no_service_of_the_cluster(tmp_path: Path) -> None:
+    credentials = Credentials(tmp_path)
+    credentials.create([BROKER])
+    credentials.create_public([BROKER])
+    with pytest.raises(UnusableCredentials):
+        InternalTls.load(credentials.public_certificate_of(BROKER), credentials.authority)
+    with pytest.raises(UnusableCredentials):
+        InternalTls.load(credentials.certificate_of(BROKER), credentials.public_authority)
+
+
+@pytest.mark.parametrize("host", ["", "a b", "\N{SNOWMAN}.example", "https://b1", "b1:9092", "-"])
+def test_the_command_refuses_what_is_no_host(tmp_path: Path, host: str) -> None:
+    arguments = ["credentials", "create", "--dir", str(tmp_path / "new"), "broker/1"]
+    done = CliRunner().invoke(app, [*arguments, "--host", host])
+    assert done.exit_code == 2
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("signer_first", [True, False])
+def test_an_authority_signs_while_it_replaces_another(tmp_path: Path, signer_first: bool) -> None:
+    credentials = Credentials(tmp_path)
+    credentials.create([BROKER])
+    own, other = credentials.authority.read_bytes(), Authority.new().certificate_pem
+    credentials.authority.write_bytes(own + other if signer_first else other + own)
+    credentials.create([CONTROLLER])
+    InternalTls.load(credentials.certificate_of(CONTROLLER), credentials.authority)

@@ -46,7 +46,7 @@ async def listening() -> AsyncIterator[tuple[int, Metrics]]:
     metrics = Metrics(process=False)
     listener = bind("127.0.0.1", 0)
     bounds = ConnectionBounds(ServiceSettings(), metrics)
-    serving = HandshakeListener(listener.socket, tls_of("broker", 1).server, Greeting, bounds)
+    serving = HandshakeListener(listener.socket, tls_of("broker", 1), Greeting, bounds)
     serving.start()
     try:
         yield listener.port, metrics

@@ -1,4 +1,7 @@
-"""The bounds of connections, over real sockets against the server that the services run."""
+"""The bounds of connections, over real sockets against the server that the services run.
+
+Each of them holds over plain TCP and over TLS.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import json
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import httpx
@@ -14,17 +18,42 @@ import pytest
 import uvicorn
 
 from leadline_common.http.connection_bounds import ConnectionBounds
-from leadline_common.http.connections import BoundedWebSocket, protocol_of
+from leadline_common.http.connections import protocol_of
+from leadline_common.http.handshakes import HandshakeListener
 from leadline_common.http.listeners import bind
+from leadline_common.http.public_tls import PublicTrust
+from leadline_common.http.websocket_connections import BoundedWebSocket
 from leadline_common.metrics import Metrics
 from leadline_common.settings.fields import ServiceSettings
+from tests.support.services.identities import public_tls, public_trust
 from tests.support.services.zookeeper import until
 from tests.unit.common.http_app import Seen, build
 
 DEADLINE_S = 20
+SERVICES_LOOP = True
 HOST = b"Host: 127.0.0.1\r\n"
 GOOD = b"GET /v1/things/7 HTTP/1.1\r\n" + HOST + b"\r\n"
 POST = b"POST /v1/bodies HTTP/1.1\r\n" + HOST + b"Content-Type: text/plain\r\n"
+
+
+@pytest.fixture(params=["tcp", "tls"], autouse=True)
+def wire(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whether the connections of a test are of TLS."""
+    monkeypatch.setattr(f"{__name__}.CLIENT", public_trust() if request.param == "tls" else None)
+    return str(request.param)
+
+
+CLIENT: PublicTrust | None = None
+OPENED: list[asyncio.StreamWriter] = []
+
+
+async def connect(
+    port: int, limit: int = 65_536
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    tls = CLIENT.client if CLIENT else None
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=limit, ssl=tls)
+    OPENED.append(writer)
+    return reader, writer
 
 
 @asynccontextmanager
@@ -42,17 +71,29 @@ async def serving(app: Any = None, **settings: Any) -> AsyncIterator[tuple[int, 
     )
     server = uvicorn.Server(config)
     # The coroutine within serve() that leaves signal handlers as pytest has them.
-    task = asyncio.create_task(server._serve([listener.socket]))
+    task = asyncio.create_task(server._serve([] if CLIENT else [listener.socket]))
+
+    def create_protocol() -> Any:
+        return config.http_protocol_class(config, server.server_state, {})  # type: ignore[call-arg]  # it is uvicorn's
+
+    handshakes = HandshakeListener(listener.socket, public_tls(), create_protocol, bounds)
+    if CLIENT:
+        config.load()
+        handshakes.start()
     try:
         yield listener.port, bounds
     finally:
+        while OPENED:  # A closed one of TLS may wait for this server.
+            OPENED.pop().transport.abort()
+        if CLIENT:
+            handshakes.close()
         server.should_exit = True
         await task
 
 
 async def exchange(port: int, *parts: bytes) -> bytes:
     """Send parts, and return all that is answered until the server closes the connection."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await connect(port)
     answer = b""
     try:
         async with asyncio.timeout(DEADLINE_S):
@@ -77,7 +118,9 @@ def code(answer: bytes) -> int:
 
 
 async def still_serves(port: int) -> None:
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+    url = f"{'https' if CLIENT else 'http'}://127.0.0.1:{port}"
+    verify = CLIENT.client if CLIENT else True
+    async with httpx.AsyncClient(base_url=url, verify=verify) as client:
         assert (await client.get("/v1/things/7")).status_code == 200
 
 
@@ -119,7 +162,7 @@ async def test_a_malformed_or_oversized_head_is_refused(name: str) -> None:
 async def test_a_head_without_end_is_refused_before_it_is_large(beginning: bytes) -> None:
     sent = 0
     async with serving() as (port, _):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await connect(port)
         filler = (b"\r\n" if beginning == b"\r\n" else b"a") * 65_536
         writer.write(beginning)
         async with asyncio.timeout(DEADLINE_S):
@@ -174,7 +217,7 @@ async def test_a_reader_that_reads_nothing_is_disconnected() -> None:
             await send({"type": "http.response.body", "body": b"x" * (32 << 20)})
 
     async with serving(large, transfer_grace_ms=100) as (port, bounds):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        reader, writer = await connect(port, limit=1024)
         writer.write(GOOD)
         async with asyncio.timeout(DEADLINE_S):
             await reader.read(1)
@@ -204,7 +247,7 @@ async def test_a_channel_that_reads_nothing_is_disconnected(limit: str) -> None:
     if limit == "budget":
         settings = {"queued_max_response_bytes": 1 << 20}
     async with serving(talk, **settings) as (port, bounds):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        reader, writer = await connect(port, limit=1024)
         writer.write(UPGRADE)
         async with asyncio.timeout(DEADLINE_S):
             assert await reader.readline() == b"HTTP/1.1 101 Switching Protocols\r\n"
@@ -220,7 +263,7 @@ async def test_the_largest_waiting_responses_are_aborted_beyond_their_budget() -
             await send({"type": "http.response.body", "body": b"x" * (32 << 20)})
 
     async with serving(large, queued_max_response_bytes=40 << 20) as (port, bounds):
-        streams = [await asyncio.open_connection("127.0.0.1", port, limit=1024) for _ in range(3)]
+        streams = [await connect(port, limit=1024) for _ in range(3)]
         for _, writer in streams:
             writer.write(GOOD)
         async with asyncio.timeout(DEADLINE_S):
@@ -233,7 +276,7 @@ async def test_the_largest_waiting_responses_are_aborted_beyond_their_budget() -
 
 async def test_connections_are_counted_and_beyond_the_limit_refused() -> None:
     async with serving(max_connections_per_ip=2) as (port, bounds):
-        open_ones = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        open_ones = [await connect(port) for _ in range(2)]
         answer = await exchange(port)
         assert code(answer) == 50366
         assert b"retry-after" in answer.lower()
@@ -246,7 +289,7 @@ async def test_connections_are_counted_and_beyond_the_limit_refused() -> None:
 
 async def test_bodies_share_a_budget_which_is_given_back() -> None:
     async with serving(queued_max_request_bytes=1 << 20) as (port, bounds):
-        holding = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        holding = [await connect(port) for _ in range(4)]
         for _, writer in holding:
             writer.write(POST + b"Content-Length: 1000000\r\n\r\n" + b"x" * 250_000)
             await writer.drain()
@@ -267,10 +310,11 @@ async def test_slow_bodies_leave_half_of_the_budget_to_others() -> None:
     """Each of them arrives faster than the least rate, and would be there for hours."""
     limits = {"queued_max_request_bytes": 4 << 20, "transfer_grace_ms": 100}
     async with serving(transfer_min_bytes_per_s=1, **limits) as (port, bounds):
-        holding = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
-        for _, writer in holding:
+        holding = [await connect(port) for _ in range(4)]
+        for number, (_, writer) in enumerate(holding, 1):
             writer.write(POST + b"Content-Length: 100000000\r\n\r\n" + b"x" * 1_000_000)
-            await writer.drain()
+            arrived = partial(lambda number: bounds._held_bytes >= number * 1_000_000, number)
+            await until(arrived, "the body has arrived")
 
         async def trickle() -> None:
             while True:

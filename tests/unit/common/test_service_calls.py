@@ -55,7 +55,7 @@ async def target() -> AsyncIterator[Target]:
 
 @pytest.fixture
 async def calls() -> AsyncIterator[ServiceCalls]:
-    made = ServiceCalls(tls_of("broker", 2).client)
+    made = ServiceCalls(tls_of("broker", 2))
     yield made
     await made.close()
 

@@ -30,6 +30,7 @@ from leadline_common.http.internal import ListenerGate
 from leadline_common.http.middleware import RequestMiddleware
 from leadline_common.http.operation import INTERNAL, Operation, add_operation
 from leadline_common.http.origins import AllowedNames
+from leadline_common.http.reloading import ClientTls
 from leadline_common.metrics import Metrics
 
 DEFAULT_MAX_BODY_BYTES = 1024 * 1024
@@ -164,6 +165,7 @@ def create_app(
     lifespan: Lifespan | None = None,
     cluster_id: Callable[[], str] = str,
     names: AllowedNames | None = None,
+    trust: ClientTls | None = None,
 ) -> ServiceApp:
     """Return an application with health, metrics and documentation routes; does no IO.
 
@@ -172,7 +174,8 @@ def create_app(
     `max_body_bytes` limits request bodies, unless a route sets its own limit (`limit_body`).
     `cluster_id` returns the id of the service's cluster, "" while it is not known: requests that
     name another one are refused. `names` are the host names and the origins to accept; None,
-    for use within a process, accepts any.
+    for use within a process, accepts any. `trust` has the authorities of the listeners to which
+    requests are forwarded.
     """
     app = ServiceApp(
         title=title,
@@ -187,7 +190,7 @@ def create_app(
         generate_unique_id_function=attrgetter("name"),
     )
     app.metrics = metrics or Metrics()
-    app.forwarder = Forwarder()
+    app.forwarder = Forwarder(trust=trust)
     app.page_links = dict(PAGES)
     app.add_middleware(ListenerGate, internal_paths=lambda: app.internal_paths)
     app.add_middleware(

@@ -7,8 +7,10 @@ whoever operates it has to know long before.
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +24,7 @@ WARN_BEFORE_S: Final = 30 * 86_400
 _NO_CHECK_TIME: Final = 0x200000
 """OpenSSL's X509_V_FLAG_NO_CHECK_TIME, for which Python has no name."""
 _MOST_ROUNDS: Final = 10
+_PEM: Final = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class CertificateChain:
     service: ServiceIdentity | None
     own: Certificate
     authority: Certificate
+    """The one that has signed `own`; its file may have others, too."""
 
     @property
     def ends_s(self) -> float:
@@ -98,28 +102,76 @@ class CertificateChain:
 def read_chain(certificate: Path, authority: Path) -> CertificateChain:
     """Read a service's certificate and the authority's, whether they are valid now or not.
 
-    The standard library shows a certificate only after a handshake: this is one with oneself.
+    The file `authority` may have several authorities, as while one replaces another. The standard
+    library shows a certificate only after a handshake: this is one with oneself.
 
     Raises:
-        OSError, ValueError: a file cannot be used, or the authority has not signed the certificate.
+        OSError, ValueError: a file cannot be used, or no authority has signed the certificate.
 
     """
-    client, server = (
-        _context(protocol, certificate, authority)
-        for protocol in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER)
-    )
-    own = _handshake(client, server)
-    issuer = next(one for one in client.get_ca_certs() if one["subject"] == own["issuer"])
-    recreate = "run `leadline credentials create`, and restart"
+    server = _context(ssl.PROTOCOL_TLS_SERVER, certificate, authority)
+    own = _handshake(_context(ssl.PROTOCOL_TLS_CLIENT, certificate, authority), server)
+    recreate = "and run `leadline credentials create`"
     return CertificateChain(
         ServiceIdentity.of_certificate(own),
-        _certificate(certificate, own, f"remove it, {recreate} the service"),
+        _certificate(certificate, own, f"remove it, {recreate}"),
         _certificate(
             authority,
-            issuer,
-            f"remove it, its key and the certificates that it signed, {recreate} all services",
+            _issuer(authority, certificate),
+            f"remove it, its key and the certificates that it signed, {recreate} for all services",
         ),
     )
+
+
+def read_public(certificate: Path, host: str) -> Certificate:
+    """Read the certificate that a service shows to clients, whether it is valid now or not.
+
+    The authority need not be in the file, and is not checked: that is up to the clients.
+    Certificates of authorities in the file, which are sent along, have to be valid as well.
+
+    Raises:
+        OSError, ValueError: the file cannot be used, or the certificate is not one of a server
+            that clients reach as `host`.
+
+    """
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    load_key(server, certificate)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.verify_flags |= _NO_CHECK_TIME | ssl.VERIFY_X509_PARTIAL_CHAIN
+    client.load_verify_locations(cadata="\n".join(certificates_in(certificate)))
+    own = _handshake(client, server, host)
+    renewal = "replace the file; the service reads it again"
+    found = [_certificate(certificate, one, renewal) for one in (own, *client.get_ca_certs())]
+    begins, ends = max(one.begins_s for one in found), min(one.ends_s for one in found)
+    return Certificate(certificate, begins, ends, renewal)
+
+
+def load_key(context: ssl.SSLContext, certificate: Path) -> None:
+    """Load a certificate and its key, both in one file.
+
+    Raises:
+        OSError, ValueError: the file cannot be used, or its key has a password, which otherwise
+            would be asked for on the terminal.
+
+    """
+    context.load_cert_chain(certificate, password=_refuse_password)
+
+
+def certificates_in(path: Path) -> list[str]:
+    """Return the certificates of a file, each as PEM.
+
+    Raises:
+        OSError, ValueError: it cannot be read, or has none.
+
+    """
+    found = _PEM.findall(path.read_text(encoding="ascii", errors="replace"))
+    if not found:
+        raise ValueError(f"{path} has no certificate in PEM")
+    return found
+
+
+def _refuse_password() -> str:
+    raise ValueError("the key has a password: store it without one, readable by its owner only")
 
 
 def _context(protocol: int, certificate: Path, authority: Path) -> ssl.SSLContext:
@@ -127,21 +179,42 @@ def _context(protocol: int, certificate: Path, authority: Path) -> ssl.SSLContex
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
     context.verify_flags |= _NO_CHECK_TIME
-    context.load_cert_chain(certificate)
+    load_key(context, certificate)
     context.load_verify_locations(authority)
     return context
 
 
-def _handshake(client: ssl.SSLContext, server: ssl.SSLContext) -> Mapping[str, Any]:
+def _issuer(authority: Path, certificate: Path) -> Mapping[str, Any]:
+    """Return the authority that has signed a certificate; several may have the same name."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    load_key(server, certificate)
+    for one in certificates_in(authority):
+        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        client.check_hostname = False
+        client.verify_flags |= _NO_CHECK_TIME
+        client.load_verify_locations(cadata=one)
+        with suppress(ssl.SSLCertVerificationError):
+            _handshake(client, server)
+            for found in client.get_ca_certs():
+                return found
+    raise ValueError(f"no authority of {authority} has signed {certificate}")
+
+
+def _handshake(
+    client: ssl.SSLContext, server: ssl.SSLContext, host: str | None = None
+) -> Mapping[str, Any]:
     """Return the certificate that the client has verified."""
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
-    calling = client.wrap_bio(to_client, to_server)
+    calling = client.wrap_bio(to_client, to_server, server_hostname=host)
     called = server.wrap_bio(to_server, to_client, server_side=True)
     for _ in range(_MOST_ROUNDS):
         if _advance(calling.do_handshake) and _advance(called.do_handshake):
             break
         _advance(called.do_handshake)
-    return calling.getpeercert() or {}
+    found = calling.getpeercert()
+    if not found:
+        raise ValueError("the certificate cannot be read")
+    return found
 
 
 def _advance(handshake: Callable[[], None]) -> bool:

@@ -19,6 +19,9 @@ from leadline_common.settings.fields import KIB, ServiceSettings
 FREE_BODY_BYTES: Final = 16 * KIB
 """The part of each body that needs no budget, so that heartbeats pass while others hold it."""
 
+BACKLOG: Final = 2048
+"""How many connections wait to be accepted."""
+_LEAST_HANDSHAKES: Final = 256
 _EXAMINE_EVERY_S: Final = 1.0
 _LOG_EVERY_S: Final = 10.0
 
@@ -68,6 +71,11 @@ class ConnectionBounds:
             "Bytes of request bodies held now, without the first 16 KiB of each.",
             lambda: self._held_bytes,
         )
+
+    @property
+    def most_handshakes(self) -> int:
+        """How many clients may be in their TLS handshake: as many as may connect all at once."""
+        return max(_LEAST_HANDSHAKES, min(BACKLOG, self._most // 4))
 
     def admit(self, peer: str) -> bool:
         """Count a new connection, or refuse it: too many are open, or too many of this peer."""

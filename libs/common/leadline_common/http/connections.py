@@ -8,13 +8,11 @@ errors. A request within the limits costs it a few comparisons.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from leadline_client.errors import (
     HeadTooLarge,
@@ -27,7 +25,9 @@ from leadline_client.errors import (
 )
 from leadline_common.http.connection_bounds import FREE_BODY_BYTES, ConnectionBounds
 from leadline_common.http.errors import error_response
-from leadline_common.settings.fields import ServiceSettings
+from leadline_common.http.public_tls import CLIENT_CERTIFICATE_KEY, client_name
+from leadline_common.http.tls_transport import TlsTransport, is_unconfirmed
+from leadline_common.http.websocket_connections import BoundedWebSocket, WriteProgress
 
 MAX_URL_BYTES: Final = 8 * 1024
 MAX_HEADERS: Final = 100
@@ -44,70 +44,6 @@ _WATCHED: Final = _SINGLE | {b"expect"}
 def protocol_of(bounds: ConnectionBounds) -> type[BoundedProtocol]:
     """Return the protocol class of a listener, for uvicorn's `http` option."""
     return type("ListenerProtocol", (BoundedProtocol,), {"bounds": bounds})
-
-
-class WriteProgress:
-    """Finds a caller that reads what was written too slowly, from looks at what still waits."""
-
-    def __init__(self) -> None:
-        self._mark: tuple[float, int] | None = None
-
-    def is_too_slow(self, now: float, waiting_bytes: int, limits: ServiceSettings) -> bool:
-        """Take a look; `waiting_bytes` is 0 while the caller reads fast enough."""
-        if not waiting_bytes or self._mark is None:
-            self._mark = (now, waiting_bytes) if waiting_bytes else None
-            return False
-        since, before = self._mark
-        if (now - since) * 1000 < limits.transfer_grace_ms:
-            return False
-        self._mark = (now, waiting_bytes)
-        return before - waiting_bytes < (now - since) * limits.transfer_min_bytes_per_s
-
-
-class BoundedWebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket that still counts as a connection of its peer; it may stay idle."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._bounds: ConnectionBounds | None = None
-        self._release: Callable[[], None] | None = None
-        self._peer = ""
-        self._written = WriteProgress()
-
-    def take_over(self, bounds: ConnectionBounds, peer: str, release: Callable[[], None]) -> None:
-        """Go on in the place of a connection of HTTP; `release` gives the place back."""
-        self._bounds, self._peer, self._release = bounds, peer, release
-        bounds.watch(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Give the connection's place back."""
-        super().connection_lost(exc)
-        if self._bounds is not None and self._release is not None:
-            self._bounds.unwatch(self)
-            self._release()
-            self._release = None
-
-    def examine(self, now: float) -> None:
-        """End the connection if its reader is too slow."""
-        bounds = self._bounds
-        if bounds and self._written.is_too_slow(now, self.unsent_bytes(), bounds.settings):
-            self.abort_response("slow reader")
-
-    def slow_body(self, now: float) -> tuple[float, int] | None:
-        """Return None: the frames of a channel have limits of their own."""
-
-    def unsent_bytes(self) -> int:
-        """Return how much waits for a slow reader."""
-        return 0 if self.writable.is_set() else self.transport.get_write_buffer_size()
-
-    def abort_response(self, reason: str) -> None:
-        """End the connection at once."""
-        if self._bounds is not None:
-            self._bounds.refused(reason, self._peer)
-        self.transport.abort()
-
-    def refuse_body(self) -> None:
-        """Do nothing: there is no body."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -134,19 +70,24 @@ class BoundedProtocol(HttpToolsProtocol):
         self._body_since = 0.0
         self._read_mark = (0.0, 0)
         self._written = WriteProgress()
+        self._client_name: str | None = None
 
     # The connection.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         """Admit the connection, or refuse it with status 503."""
+        if transport.get_extra_info("sslcontext") is not None:
+            transport = TlsTransport(transport)
+            self._client_name = client_name(transport)
         address = transport.get_extra_info("peername")
         self._peer = str(address[0]) if address else ""
         if not self.bounds.admit(self._peer):
             self._refused = True
             self.transport = transport
             self.bounds.refused(TooManyConnections.__name__, self._peer)
-            transport.write(_answer(TooManyConnections("too many connections: try again later")))
+            transport.write(answer_of(TooManyConnections("too many connections: try again later")))
             transport.close()
+            self.loop.call_later(_LINGER_S, transport.abort)
             return
         self._admitted = True
         super().connection_made(transport)
@@ -164,6 +105,23 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._admitted:
             self._admitted = False
             self.bounds.release(self._peer)
+
+    def pause_writing(self) -> None:
+        """Wait with responses until the other end has read more."""
+        if isinstance(self.transport, TlsTransport):
+            self.transport.pause()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """Write on, unless what waits already is enough."""
+        if not isinstance(self.transport, TlsTransport) or self.transport.resume():
+            super().resume_writing()
+
+    def shutdown(self) -> None:
+        """End the connection, now or after its response; the other end of TLS may be silent."""
+        super().shutdown()
+        if isinstance(self.transport, TlsTransport) and self.transport.is_closing():
+            self.loop.call_later(_LINGER_S, self.transport.abort)
 
     def handle_websocket_upgrade(self) -> None:
         """Hand the connection over; it keeps its place among those of its peer."""
@@ -211,6 +169,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a request."""
         super().on_message_begin()
+        if self._client_name is not None:
+            self.scope[CLIENT_CERTIFICATE_KEY] = self._client_name  # type: ignore[typeddict-unknown-key]  # an extension of ours
         self._begun = True
         self._single.clear()
         self._chunked = False
@@ -321,8 +281,11 @@ class BoundedProtocol(HttpToolsProtocol):
             cycle.message_event.set()
         self._free_body()
         self.flow.resume_reading()
-        self.transport.write(_answer(error))
-        self.transport.write_eof()
+        self.transport.write(answer_of(error))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()  # TLS reads on, into the void.
         self.loop.call_later(_LINGER_S, self.transport.abort)
 
     # The periodic examination.
@@ -332,6 +295,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._refused:
             return
         limits = self.bounds.settings
+        if is_unconfirmed(self.transport, now, limits.transfer_grace_ms / 1000):
+            self.transport.abort()
+            return
         if self._head_since is not None:
             if (now - self._head_since) * 1000 > limits.request_head_timeout_ms:
                 self._refuse(RequestTooSlow("the head of the request did not arrive in time"))
@@ -382,7 +348,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
 
-def _answer(error: LeadlineError) -> bytes:
+def answer_of(error: LeadlineError) -> bytes:
     """Return a whole response, for a connection that is closed after it."""
     response = error_response(error)
     headers = b"".join(b"%b: %b\r\n" % header for header in response.raw_headers)

@@ -23,6 +23,7 @@ from leadline_client.transport import CLUSTER_ID_HEADER
 from leadline_common import cause
 from leadline_common.http.errors import error_of_status, error_response
 from leadline_common.http.middleware import WITHOUT_BODY
+from leadline_common.http.reloading import ClientTls
 from leadline_common.waiting import counted_wait
 
 FORWARDED = "X-Leadline-Forwarded"
@@ -69,10 +70,12 @@ class Forwarder:
     """Forwards requests over one HTTP session, which opens at the first use.
 
     `target` names the service in error messages; `unavailable` is raised if it cannot answer.
+    `trust` has the authorities of its listener; without it, those of this machine count.
     """
 
     target: str = "the active controller"
     unavailable: type[LeadlineError] = NoController
+    trust: ClientTls | None = None
     _session: aiohttp.ClientSession | None = field(default=None, init=False)
 
     async def forward(self, request: Request, target_url: str, *, timeout_s: float) -> Response:
@@ -111,6 +114,7 @@ class Forwarder:
             headers=_request_headers(request),
             data=body or None,
             allow_redirects=False,
+            ssl=True if self.trust is None else self.trust.client,
             middlewares=(_NoRetry(),),
             timeout=aiohttp.ClientTimeout(sock_read=timeout_s, sock_connect=_CONNECT_TIMEOUT_S),
         )

@@ -1,8 +1,9 @@
-"""Accepting connections of the internal listener, of which few may be without an identity.
+"""Accepting connections over TLS, of which few may be without a finished handshake.
 
 A connection takes a descriptor and memory before its other end has proven anything. So only some
-may be in their handshake at a time: one more ends the oldest. A service of the cluster needs some
-milliseconds for its handshake, so whoever opens many connections ends their own.
+may be in their handshake at a time: one more ends the oldest one of the address that has most. A
+service of the cluster needs some milliseconds for its handshake, so whoever opens many connections
+ends their own.
 """
 
 from __future__ import annotations
@@ -10,37 +11,54 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
 from leadline_common.http.connection_bounds import ConnectionBounds
+from leadline_common.http.reloading import ServerTls
 
 HANDSHAKE_TIMEOUT_S: Final = 5.0
-"""How long a connection may take to prove its identity."""
+"""How long a connection may take for its handshake."""
 MAX_HANDSHAKES: Final = 256
+"""How many may be in their handshake at a time, where only services of the cluster connect."""
 _ACCEPTED_AT_ONCE: Final = 64
 """Less than `MAX_HANDSHAKES`: a handshake that is ended has begun, and closes its socket."""
 _PAUSE_S: Final = 0.1
+_CLOSE_TIMEOUT_S: Final = 30.0
+_HANDSHAKE_RECORD: Final = b"\x16"
+"""The first byte of a TLS connection."""
+_PLAIN_BYTES: Final = 64 * 1024
 
 
 class HandshakeListener:
-    """Serves each connection whose certificate is verified with a protocol of its own.
+    """Serves each connection whose handshake succeeds with a protocol of its own.
 
-    Owned by the running event loop.
+    Each handshake has the context of `tls` at its time, and there are at most `most` at a time.
+    `plain_answer` is sent to those that speak plain HTTP, before they are closed.
+    `close_timeout_s` is how long a connection that the protocol has closed may take to send what
+    waits, and to confirm that. Owned by the running event loop.
     """
 
     def __init__(
         self,
         listening: socket.socket,
-        tls: ssl.SSLContext,
+        tls: ServerTls,
         create_protocol: Callable[[], asyncio.Protocol],
         bounds: ConnectionBounds,
+        *,
+        plain_answer: bytes = b"",
+        most: int = MAX_HANDSHAKES,
+        close_timeout_s: float = _CLOSE_TIMEOUT_S,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._socket = listening
         self._tls = tls
         self._create_protocol = create_protocol
         self._bounds = bounds
+        self._plain_answer = plain_answer
+        self._most = most
+        self._close_timeout_s = close_timeout_s
         self._handshakes: dict[asyncio.Task[None], str] = {}
         self._resume: asyncio.TimerHandle | None = None
 
@@ -72,27 +90,67 @@ class HandshakeListener:
             self._begin(connection, str(address[0]))
 
     def _begin(self, connection: socket.socket, peer: str) -> None:
-        if len(self._handshakes) >= MAX_HANDSHAKES:
-            oldest = next(iter(self._handshakes))
+        if len(self._handshakes) >= self._most:
+            oldest = self._oldest_of_the_busiest()
             self._bounds.refused("too many handshakes", self._handshakes.pop(oldest))
             oldest.cancel()
         handshake = self._loop.create_task(self._serve(connection, peer), name="handshake")
         self._handshakes[handshake] = peer
         handshake.add_done_callback(lambda ended: self._handshakes.pop(ended, None))
 
+    def _oldest_of_the_busiest(self) -> asyncio.Task[None]:
+        [(busiest, _)] = Counter(self._handshakes.values()).most_common(1)
+        return next(task for task, peer in self._handshakes.items() if peer == busiest)
+
     async def _serve(self, connection: socket.socket, peer: str) -> None:
         connection.setblocking(False)
         try:
-            await self._loop.connect_accepted_socket(
-                self._create_protocol,
-                connection,
-                ssl=self._tls,
-                ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
-            )
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+                if self._plain_answer and await self._begins_plainly(connection):
+                    await self._answer_plainly(connection, peer)
+                else:
+                    await self._handshake(connection)
         except ssl.SSLError as problem:
             self._bounds.refused(_reason(problem), peer)
         except OSError:  # too slow, or gone
             return
+
+    async def _handshake(self, connection: socket.socket) -> None:
+        await self._loop.connect_accepted_socket(
+            self._create_protocol,
+            connection,
+            ssl=self._tls.server,
+            ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+            ssl_shutdown_timeout=self._close_timeout_s,
+        )
+
+    async def _begins_plainly(self, connection: socket.socket) -> bool:
+        """Tell whether the first byte of a connection is none of TLS; the byte is not taken."""
+        arrived = self._loop.create_future()
+        self._loop.add_reader(connection, _resolve, arrived)
+        try:
+            try:
+                await arrived
+            finally:
+                self._loop.remove_reader(connection)
+            return connection.recv(1, socket.MSG_PEEK) != _HANDSHAKE_RECORD
+        except BaseException:
+            connection.close()
+            raise
+
+    async def _answer_plainly(self, connection: socket.socket, peer: str) -> None:
+        with connection:
+            self._bounds.refused("no TLS", peer)
+            await self._loop.sock_sendall(connection, self._plain_answer)
+            connection.shutdown(socket.SHUT_WR)
+            # Closing with unread data would discard the answer.
+            while await self._loop.sock_recv(connection, _PLAIN_BYTES):
+                pass
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _reason(problem: ssl.SSLError) -> str:

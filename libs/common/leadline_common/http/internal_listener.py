@@ -36,7 +36,8 @@ class InternalListener:
 
     def problems(self) -> Iterator[Problem]:
         """Yield what is wrong with the certificate now; see `CertificateChain.problems`."""
-        return self.tls.chain.problems(time.time())
+        yield from self.tls.chain.problems(time.time())
+        yield from self.tls.files.problems()
 
     def report_to(self, app: ServiceApp) -> None:
         """Show the certificate's problems in `/readyz`, and its end among the metrics."""

@@ -4,27 +4,40 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
 
+from leadline_common.http.connection_bounds import BACKLOG
+from leadline_common.http.public_tls import PublicTls
+from leadline_common.settings.fields import ServiceSettings
 from leadline_common.tcp_ports import CannotListen, UnsafeListener
-
-BACKLOG: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A bound socket with its URL."""
+    """A bound socket with its URL; with `tls` it speaks TLS only."""
 
     socket: socket.socket
     host: str
     port: int
+    tls: PublicTls | None = None
 
     @property
     def url(self) -> str:
-        """`http://host:port`, with the actual port."""
+        """`http://host:port` or `https://host:port`, with the actual port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{'https' if self.tls else 'http'}://{host}:{self.port}"
+
+
+def bind_public(settings: ServiceSettings) -> Listener:
+    """Bind the listener of a service for clients.
+
+    Raises:
+        CannotListen: the address is taken, or is no loopback address.
+        UnusableCredentials: a file of `listen.tls.*` cannot be used.
+
+    """
+    tls = PublicTls.of(settings)
+    return replace(bind(settings.listen_host, settings.listen_port), tls=tls)
 
 
 def bind(host: str, port: int) -> Listener:

@@ -12,6 +12,7 @@ import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -19,19 +20,25 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from leadline_common.http.connection_bounds import ConnectionBounds
-from leadline_common.http.connections import BoundedWebSocket, protocol_of
+from leadline_client.errors import InvalidRequest
+from leadline_common.http.connection_bounds import BACKLOG, ConnectionBounds
+from leadline_common.http.connections import answer_of, protocol_of
 from leadline_common.http.handshakes import HandshakeListener
 from leadline_common.http.internal_listener import InternalListener
-from leadline_common.http.listeners import BACKLOG, Listener
+from leadline_common.http.listeners import Listener
+from leadline_common.http.public_tls import PublicTls
 from leadline_common.http.tls import InternalProtocol
+from leadline_common.http.tls_files import TlsFiles
+from leadline_common.http.websocket_connections import BoundedWebSocket
 from leadline_common.metrics import Metrics
 from leadline_common.settings.fields import ServiceSettings
 
 GRACE_S: Final = 2
 """How long a stopping server waits for requests in progress."""
 
-_REPORT_CERTIFICATE_S: Final = 3_600
+_CLOSE_TIMEOUT_S: Final = 24 * 3_600.0
+"""More than the bounds of connections allow, which end slow readers much earlier."""
+_SPEAK_TLS: Final = "this port speaks TLS: begin the address with https://"
 
 logger = structlog.get_logger(__name__)
 
@@ -45,10 +52,11 @@ async def serve(
     max_message_bytes: int = 0,
     internal: InternalListener | None = None,
     bounds: ConnectionBounds | None = None,
+    files: TlsFiles | None = None,
 ) -> None:
     """Serve `app` until SIGTERM or SIGINT, then finish within about `GRACE_S` seconds.
 
-    With `internal`, other services are served on that listener.
+    With `internal`, other services are served on that listener. Changes of `files` are used.
 
     A `max_message_bytes` above 0 enables WebSockets, without compression. The application
     itself must check whether their other end is alive.
@@ -75,24 +83,18 @@ async def serve(
         timeout_keep_alive=bounds.settings.connections_max_idle_ms // 1000,
         timeout_graceful_shutdown=GRACE_S,
     )
-    server = _Server(config, hand_over, stopping or (lambda: None), internal, bounds)
+    server = _Server(config, hand_over, stopping or (lambda: None), bounds)
+    server.add_listeners(listener, internal)
     logger.info(
         "listening", url=listener.url, internal_url=internal.url if internal is not None else None
     )
-    reporting = asyncio.create_task(_report_certificate(internal), name="certificate")
+    watching = asyncio.create_task((files or TlsFiles()).watch(), name="tls-files")
     try:
-        await server.serve(sockets=[listener.socket])
+        # uvicorn accepts the connections of plain HTTP only.
+        await server.serve(sockets=[] if listener.tls else [listener.socket])
     finally:
-        reporting.cancel()
+        watching.cancel()
     logger.info("stopped", url=listener.url)
-
-
-async def _report_certificate(internal: InternalListener | None) -> None:
-    """Log every hour that the certificate expires soon, or has expired."""
-    while internal is not None:
-        for problem in internal.problems():
-            logger.warning("certificate", problem=problem.reason)
-        await asyncio.sleep(_REPORT_CERTIFICATE_S)
 
 
 class _Server(uvicorn.Server):
@@ -107,27 +109,52 @@ class _Server(uvicorn.Server):
         config: uvicorn.Config,
         hand_over: Callable[[], Coroutine[Any, Any, None]] | None,
         stopping: Callable[[], None],
-        internal: InternalListener | None,
         bounds: ConnectionBounds,
     ) -> None:
         super().__init__(config)
-        self._internal = internal
         self._bounds = bounds
-        self._handshakes: HandshakeListener | None = None
+        self._listen: list[Callable[[], HandshakeListener]] = []
+        self._handshakes: list[HandshakeListener] = []
         self._hand_over = hand_over
         self._stopping = stopping
         self._handing_over: asyncio.Task[None] | None = None
 
+    def add_listeners(self, public: Listener, internal: InternalListener | None) -> None:
+        """Serve on the listeners that speak TLS, too."""
+        if public.tls is not None:
+            self._listen.append(partial(self._listen_publicly, public.socket, public.tls))
+        if internal is not None:
+            self._listen.append(partial(self._listen_internally, internal))
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if self._internal is not None and not self.should_exit:
-            self._handshakes = self._listen_internally(self._internal)
-            self._handshakes.start()
+        if not self.should_exit:
+            self._handshakes = [listen() for listen in self._listen]
+            for listener in self._handshakes:
+                listener.start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._handshakes is not None:
-            self._handshakes.close()
+        for listener in self._handshakes:
+            listener.close()
         await super().shutdown(sockets)
+
+    def _listen_publicly(self, listening: socket.socket, tls: PublicTls) -> HandshakeListener:
+        """Serve clients over TLS as over plain HTTP."""
+
+        def create_protocol() -> asyncio.Protocol:
+            protocol: Any = self.config.http_protocol_class
+            made: asyncio.Protocol = protocol(self.config, self.server_state, self.lifespan.state)
+            return made
+
+        return HandshakeListener(
+            listening,
+            tls,
+            create_protocol,
+            self._bounds,
+            plain_answer=answer_of(InvalidRequest(_SPEAK_TLS)),
+            most=self._bounds.most_handshakes,
+            close_timeout_s=_CLOSE_TIMEOUT_S,
+        )
 
     def _listen_internally(self, internal: InternalListener) -> HandshakeListener:
         """Serve the same application to other services, with state and connections in common."""
@@ -135,9 +162,7 @@ class _Server(uvicorn.Server):
         def create_protocol() -> InternalProtocol:
             return InternalProtocol(self.config, self.server_state, self.lifespan.state)
 
-        return HandshakeListener(
-            internal.socket, internal.tls.server, create_protocol, self._bounds
-        )
+        return HandshakeListener(internal.socket, internal.tls, create_protocol, self._bounds)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -6,7 +6,6 @@ Connections are kept alive; each long poll uses a separate one.
 from __future__ import annotations
 
 import socket
-import ssl
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ import aiohttp
 import msgspec
 
 from leadline_client.errors import ConnectionLost, error_from_body
+from leadline_common.http.reloading import ClientTls
 from leadline_common.identity import InternalAddress
 
 _CONNECT_TIMEOUT_S: Final = 2.0
@@ -44,10 +44,13 @@ class ServiceCalls:
     """Sends POST requests; opens no connection before the first one.
 
     `tls` has this service's certificate. Without it, for instance in a document's application, no
-    internal listener can be called.
+    internal listener can be called. `trust` has the authorities of public listeners; without it,
+    those of this machine count. Both are asked for each request: a new certificate has new
+    connections.
     """
 
-    tls: ssl.SSLContext | None = None
+    tls: ClientTls | None = None
+    trust: ClientTls | None = None
     _session: aiohttp.ClientSession | None = field(default=None, init=False)
 
     async def post_internal(
@@ -62,7 +65,7 @@ class ServiceCalls:
         if self.tls is None or not to.url.startswith("https://"):
             raise ConnectionLost(f"{to.service} has no internal listener at {to.url!r}")
         name = to.service.host_name
-        return await self._post(to.url + path, body, content_type, timeout_ms, name)
+        return await self._post(to.url + path, body, content_type, timeout_ms, self.tls, name)
 
     async def post(
         self, url: str, path: str, body: bytes, content_type: str, timeout_ms: int
@@ -73,10 +76,16 @@ class ServiceCalls:
             LeadlineError: the error that the service returned, or ConnectionLost.
 
         """
-        return await self._post(url + path, body, content_type, timeout_ms, None)
+        return await self._post(url + path, body, content_type, timeout_ms, self.trust)
 
     async def _post(
-        self, url: str, body: bytes, content_type: str, timeout_ms: int, name: str | None
+        self,
+        url: str,
+        body: bytes,
+        content_type: str,
+        timeout_ms: int,
+        tls: ClientTls | None,
+        name: str | None = None,
     ) -> bytes:
         total_s = timeout_ms / 1000
         timeout = aiohttp.ClientTimeout(
@@ -88,6 +97,7 @@ class ServiceCalls:
                 data=body,
                 headers={"Content-Type": content_type},
                 timeout=timeout,
+                ssl=True if tls is None else tls.client,
                 server_hostname=name,
                 allow_redirects=False,
             ) as response:
@@ -106,11 +116,8 @@ class ServiceCalls:
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(
-                limit=0, socket_factory=_socket, ssl=self.tls if self.tls is not None else True
-            )
             self._session = aiohttp.ClientSession(
-                connector=connector,
+                connector=aiohttp.TCPConnector(limit=0, socket_factory=_socket),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=_READ_BUFFER,
                 auto_decompress=False,

@@ -1,66 +1,103 @@
 """Mutual TLS between services: each side proves its identity by a certificate of the cluster's CA.
 
-The contexts are made once, at the start. TLS 1.3 only: all peers are Leadline's own.
+The contexts are made again when the files change (`reloading`). TLS 1.3 only: all peers are
+Leadline's own.
 """
 
 from __future__ import annotations
 
 import ssl
+import time
 from asyncio import BaseTransport
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from leadline_common.http.certificates import CertificateChain, read_chain
+from leadline_common.http.certificates import CertificateChain, load_key, read_chain
 from leadline_common.http.internal import PEER_KEY
+from leadline_common.http.reloading import Reloaded
 from leadline_common.identity import ServiceIdentity, UnusableCredentials
 
 
 @dataclass(frozen=True, slots=True)
-class InternalTls:
-    """The TLS contexts of one service: for its internal listener, and for its calls to others.
-
-    `chain` says whose certificate they have, and how long it is valid.
-    """
+class _Contexts:
+    """The TLS contexts of one version of the files."""
 
     server: ssl.SSLContext
     client: ssl.SSLContext
     chain: CertificateChain
 
+
+@dataclass(frozen=True, slots=True)
+class InternalTls:
+    """What one service has for its internal listener, and for its calls to others'."""
+
+    files: Reloaded[_Contexts]
+
     @classmethod
     def load(cls, certificate: Path, authority: Path) -> Self:
-        """Load the service's certificate with its key (one PEM file), and the CA's certificate.
+        """Load the service's certificate with its key (one PEM file), and those of its CAs.
 
         They may have expired: see `CertificateChain.require_valid`.
 
         Raises:
-            UnusableCredentials: a file is missing or not what it should be, or the CA has not
-                signed the certificate.
+            UnusableCredentials: a file is missing or not what it should be, or no CA has signed
+                the certificate.
 
         """
-        try:
-            contexts = [
-                ssl.SSLContext(protocol)
-                for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
-            ]
-            for context in contexts:
-                context.minimum_version = ssl.TLSVersion.TLSv1_3
-                context.verify_mode = ssl.CERT_REQUIRED
-                context.load_cert_chain(certificate)
-                context.load_verify_locations(authority)
-            chain = read_chain(certificate, authority)
-        except (OSError, ValueError) as problem:  # SSLError is an OSError
-            reason = problem.strerror if isinstance(problem, OSError) else str(problem)
-            raise UnusableCredentials(
-                f"{certificate} (certificate and key) and {authority} (CA) cannot be used: "
-                f"{reason}; `leadline credentials create` makes both"
-            ) from None
-        server, client = contexts
-        return cls(server, client, chain)
+        load = partial(_load, certificate, authority)
+        return cls(Reloaded("internal", (certificate, authority), load))
+
+    @property
+    def server(self) -> ssl.SSLContext:
+        """The context for a connection that was accepted."""
+        return self.files.current.server
+
+    @property
+    def client(self) -> ssl.SSLContext:
+        """The context for a new connection to another service."""
+        return self.files.current.client
+
+    @property
+    def chain(self) -> CertificateChain:
+        """Whose certificate is in use, and how long it is valid."""
+        return self.files.current.chain
+
+    def look(self) -> None:
+        """Use changed files, unless they have expired or name another service."""
+        self.files.look(self._accept)
+
+    def _accept(self, new: _Contexts) -> None:
+        if self.chain.service is not None:
+            new.chain.require_names(self.chain.service)
+        new.chain.require_valid(time.time())
+
+
+def _load(certificate: Path, authority: Path) -> _Contexts:
+    try:
+        contexts = [
+            ssl.SSLContext(protocol)
+            for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
+        ]
+        for context in contexts:
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+            context.verify_mode = ssl.CERT_REQUIRED
+            load_key(context, certificate)
+            context.load_verify_locations(authority)
+        chain = read_chain(certificate, authority)
+    except (OSError, ValueError) as problem:  # SSLError is an OSError
+        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
+        raise UnusableCredentials(
+            f"{certificate} (certificate and key) and {authority} (CA) cannot be used: "
+            f"{reason}; `leadline credentials create` makes both"
+        ) from None
+    server, client = contexts
+    return _Contexts(server, client, chain)
 
 
 def peer_of(transport: BaseTransport) -> ServiceIdentity | None:

@@ -77,6 +77,21 @@ class ServiceSettings(BaseModel):
         "Address to listen on. Only loopback is allowed while requests are not authenticated.",
     )
     listen_port: int = setting(0, "Port to listen on; 0 selects a free one.", ge=0, le=65_535)
+    listen_tls_certificate_file: str = setting(
+        "",
+        "PEM file with the certificate that clients see, those that link it to its authority, and "
+        "its key. It names the host of this service's URL. Empty: plain HTTP.",
+    )
+    listen_tls_client_ca_file: str = setting(
+        "",
+        "PEM file with the authorities of client certificates. Clients then may show one. Empty: "
+        "none is asked for.",
+    )
+    tls_ca_file: str = setting(
+        "",
+        "PEM file with the authorities of the certificates that services of this cluster show to "
+        "clients, because services call each other there, too. Empty: those of this machine.",
+    )
     advertised_url: str = setting(
         "",
         "URL of this service as published in ZooKeeper. Empty: the address it listens on.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -10,6 +9,7 @@ import msgspec
 
 from leadline_client.errors import ConnectionLost
 from leadline_common.bulk_offsets import OFFSETS_PATH, BulkAnswer, BulkQuestion
+from leadline_common.http.reloading import ClientTls
 from leadline_common.http.service_calls import ServiceCalls
 from leadline_common.identity import InternalAddress
 from leadline_common.rpc import (
@@ -40,10 +40,10 @@ _T = TypeVar("_T")
 
 
 class HttpPeers:
-    """Implements `runtime.ports.Peers`; `tls` has this broker's certificate."""
+    """Implements `runtime.ports.Peers`; `tls` and `trust` are those of `ServiceCalls`."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self._calls = ServiceCalls(tls)
+    def __init__(self, tls: ClientTls | None = None, trust: ClientTls | None = None) -> None:
+        self._calls = ServiceCalls(tls, trust)
         self._fetch_response = msgspec.msgpack.Decoder(ReplicaFetchResponse)
         self._heartbeat_response = msgspec.json.Decoder(HeartbeatResponse)
         self._shutdown_response = msgspec.json.Decoder(ControlledShutdownResponse)

@@ -23,6 +23,7 @@ from leadline_common.http.docs import Service, link_services
 from leadline_common.http.forward import Forwarder
 from leadline_common.http.health import Problem
 from leadline_common.http.origins import AllowedNames
+from leadline_common.http.reloading import ClientTls
 from leadline_common.metrics import Metrics
 
 VERSION = "0.1.0"
@@ -50,9 +51,10 @@ def build_app(
     metrics: Metrics | None = None,
     clock: Clock | None = None,
     names: AllowedNames | None = None,
+    trust: ClientTls | None = None,
 ) -> ServiceApp:
     """Return the application that serves `broker`; building it does no IO."""
-    to_coordinator = Forwarder("the active coordinator", CoordinatorNotAvailable)
+    to_coordinator = Forwarder("the active coordinator", CoordinatorNotAvailable, trust)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -71,6 +73,7 @@ def build_app(
         max_body_bytes=request_max_bytes,
         cluster_id=lambda: broker.cluster_id,
         names=names,
+        trust=trust,
         lifespan=lifespan,
     )
     _add_records(app, broker, clock or SystemClock(), request_max_bytes)

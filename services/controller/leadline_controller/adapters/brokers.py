@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import ssl
-
+from leadline_common.http.reloading import ClientTls
 from leadline_common.http.service_calls import ServiceCalls
 from leadline_common.identity import InternalAddress
 from leadline_common.rpc import JSON
@@ -12,7 +11,7 @@ from leadline_common.rpc import JSON
 class BrokerRpcClient:
     """Implements `runtime.ports.CommandGateway`; `tls` has this controller's certificate."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, tls: ClientTls | None = None) -> None:
         self._calls = ServiceCalls(tls)
 
     async def post(self, to: InternalAddress, path: str, body: bytes, timeout_ms: int) -> bytes:

@@ -9,6 +9,7 @@ import msgspec
 
 from leadline_client.errors import ConnectionLost, error_from_body
 from leadline_common.audit_export import EXPORT_PATH, decode_line, imported
+from leadline_common.http.reloading import ClientTls
 from leadline_controller.domain.history import AuditRecord
 
 _BATCH = 500
@@ -19,7 +20,14 @@ _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=2.0, sock_read=30.0)
 
 
 class HttpPeerAuditClient:
-    """Implements `runtime.ports.PeerAuditClient`."""
+    """Implements `runtime.ports.PeerAuditClient`.
+
+    `trust` has the authorities of the other controllers' listeners; without it, those of this
+    machine count.
+    """
+
+    def __init__(self, trust: ClientTls | None = None) -> None:
+        self._trust = trust
 
     async def export(self, url: str, first: int) -> AsyncIterator[list[AuditRecord]]:
         """Yield the records of a controller in batches, starting with the id `first`.
@@ -36,6 +44,7 @@ class HttpPeerAuditClient:
                     params={"after": first - 1},
                     headers=_PLAIN,
                     timeout=_TIMEOUT,
+                    ssl=True if self._trust is None else self._trust.client,
                 ) as response:
                     if response.status != 200:
                         raise error_from_body(response.status, await response.json())

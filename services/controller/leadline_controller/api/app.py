@@ -31,6 +31,7 @@ from leadline_common.http.docs import Service, link_services
 from leadline_common.http.forward import LocalPaths, StandbyGate
 from leadline_common.http.health import Problem
 from leadline_common.http.origins import AllowedNames
+from leadline_common.http.reloading import ClientTls
 from leadline_common.identity import ServiceIdentity
 from leadline_common.metrics import Metrics
 from leadline_common.rpc import (
@@ -67,6 +68,7 @@ def build_app(
     metrics: Metrics,
     max_body_bytes: int,
     names: AllowedNames | None = None,
+    trust: ClientTls | None = None,
 ) -> ServiceApp:
     """Return the application of one controller; this does no IO."""
 
@@ -88,6 +90,7 @@ def build_app(
         max_body_bytes=max_body_bytes,
         cluster_id=controller.cluster_id,
         names=names,
+        trust=trust,
     )
     computer = Computer()
     provide_computer(app, computer)

@@ -12,6 +12,7 @@ import aiohttp
 import msgspec
 
 from leadline_client.wire import Metadata, TopicPartition
+from leadline_common.http.reloading import ClientTls
 from leadline_common.rpc import JSON
 from leadline_coordinator.domain.records import Ends
 
@@ -24,9 +25,13 @@ _FAILURES: Final = (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeEr
 
 
 class HttpBrokerClient:
-    """See `runtime.ports.BrokerClient`. Connections are reused."""
+    """See `runtime.ports.BrokerClient`. Connections are reused.
 
-    def __init__(self) -> None:
+    `trust` has the authorities of the brokers' listeners; without it, those of this machine count.
+    """
+
+    def __init__(self, trust: ClientTls | None = None) -> None:
+        self._trust = trust
         self._leaders: dict[TopicPartition, str] = {}
         """The leaders that last told where a log ends."""
 
@@ -146,7 +151,10 @@ class HttpBrokerClient:
         self, method: str, url: str, limits: aiohttp.ClientTimeout, **content: Any
     ) -> Any:
         """Send a request, and decode its answer."""
-        async with self._session.request(method, url, timeout=limits, **content) as answer:
+        trusted = True if self._trust is None else self._trust.client
+        async with self._session.request(
+            method, url, timeout=limits, ssl=trusted, **content
+        ) as answer:
             answer.raise_for_status()
             return msgspec.json.decode(await answer.read())
 

@@ -16,6 +16,7 @@ from leadline_common.http.docs import Service, link_services
 from leadline_common.http.forward import Forwarder, LocalPaths, StandbyGate
 from leadline_common.http.health import Problem
 from leadline_common.http.origins import AllowedNames
+from leadline_common.http.reloading import ClientTls
 from leadline_common.metrics import Metrics
 from leadline_coordinator.api import coordinator as about
 from leadline_coordinator.api.channel import channel_route
@@ -54,6 +55,7 @@ def build_app(
     metrics: Metrics,
     max_body_bytes: int,
     names: AllowedNames | None = None,
+    trust: ClientTls | None = None,
 ) -> ServiceApp:
     """Return the application of one coordinator; this does no IO."""
     app = create_app(
@@ -67,7 +69,7 @@ def build_app(
         cluster_id=coordinator.cluster_id,
         names=names,
     )
-    app.forwarder = Forwarder("the active coordinator", CoordinatorNotAvailable)
+    app.forwarder = Forwarder("the active coordinator", CoordinatorNotAvailable, trust)
     app.include_router(about.coordinator_routes(coordinator))
     administration: groups.GroupAdministration = GroupEndpoints(coordinator)
     app.state.administration = administration

@@ -1,0 +1,110 @@
+"""The files of a service's TLS: used again when they change, and reported before they expire."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
+
+import structlog
+
+from leadline_common.http.app import ServiceApp
+from leadline_common.http.health import Problem
+from leadline_common.http.internal_listener import InternalListener
+from leadline_common.http.listeners import Listener
+from leadline_common.http.public_tls import PublicTrust
+from leadline_common.http.reloading import LOOK_EVERY_S, Reloaded
+
+_REPORT_EVERY: Final = 3_600
+"""Looks between two reports of a certificate in the log: an hour."""
+
+logger = structlog.get_logger(__name__)
+
+
+class _Files(Protocol):
+    """Files that are used again when they change."""
+
+    @property
+    def files(self) -> Reloaded[Any]:
+        """What they are now."""
+
+    def look(self) -> None:
+        """Use them if they have changed, and can be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """The files of a service's listeners, and of the authorities that it trusts."""
+
+    public: Listener | None = None
+    internal: InternalListener | None = None
+    trust: PublicTrust | None = None
+
+    def report_to(self, app: ServiceApp) -> None:
+        """Show problems in `/readyz`, and ends and changes among the metrics."""
+        app.checks.append(self.problems)
+        if self.internal is not None:
+            self.internal.report_to(app)
+        if self.public is not None and self.public.tls is not None:
+            tls = self.public.tls
+            app.metrics.gauge_from(
+                "public_certificate_not_after_timestamp_seconds",
+                "When the certificate of the public listener, or one that it sends along, expires "
+                "(Unix time).",
+                lambda: tls.ends_s,
+            )
+        self._count_changes(app)
+
+    def problems(self) -> list[Problem]:
+        """Return what is wrong with the public certificate and the trusted authorities."""
+        tls = self.public.tls if self.public is not None else None
+        return [
+            *(tls.problems() if tls is not None else ()),
+            *(self.trust.files.problems() if self.trust is not None else ()),
+        ]
+
+    async def watch(self) -> None:
+        """Use files that change, and log every hour what is wrong with the certificates."""
+        looks = 0
+        while watched := self._watched():
+            if looks % _REPORT_EVERY == 0:
+                self._log_problems()
+            looks += 1
+            await asyncio.sleep(LOOK_EVERY_S)
+            # In a thread: a file may be on a file system that does not answer.
+            await asyncio.to_thread(_look_at, watched)
+
+    def _log_problems(self) -> None:
+        internal = self.internal.problems() if self.internal is not None else ()
+        for problem in (*internal, *self.problems()):
+            logger.warning("certificate", problem=problem.reason)
+
+    def _watched(self) -> list[_Files]:
+        found = (
+            self.public.tls if self.public is not None else None,
+            self.internal.tls if self.internal is not None else None,
+            self.trust,
+        )
+        return [one for one in found if one is not None]
+
+    def _count_changes(self, app: ServiceApp) -> None:
+        loads = app.metrics.gauge(
+            "tls_files_loads",
+            "How often files of TLS were loaded again because they had changed.",
+            ("files",),
+        )
+        refused = app.metrics.gauge(
+            "tls_files_refused",
+            "1 while files of TLS have changed and cannot be used, so that the former ones are.",
+            ("files",),
+        )
+        for one in self._watched():
+            name = one.files.name
+            loads.labels(name).set_function(partial(getattr, one.files, "loads"))
+            refused.labels(name).set_function(one.files.is_refused)
+
+
+def _look_at(watched: list[_Files]) -> None:
+    for one in watched:
+        one.look()
