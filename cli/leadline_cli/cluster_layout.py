@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from leadline_cli import secure_cluster
 from leadline_cli.cluster_file import ClusterFile, Service
 from leadline_cli.credentials import credentials_in
 from leadline_cli.embedded_zookeeper import EnsembleMember, ServerConfig
@@ -42,7 +43,7 @@ class ClusterOptions:
 
     `settings` go to every service. With `port_base`, ports are fixed: ZooKeeper gets it, and each
     service one that follows from its kind and id (`fixed_port`). Brokers are assigned to `racks`
-    in turn.
+    in turn. In a `secure` cluster, clients connect over TLS.
     `zookeeper` is the connection string of an existing ensemble; without it, an ensemble of
     `zookeeper_members` servers is started.
     """
@@ -56,6 +57,7 @@ class ClusterOptions:
     settings: Mapping[str, str] = field(default_factory=dict)
     racks: Sequence[str] = ()
     port_base: int | None = None
+    secure: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class ClusterLayout:
     controllers: tuple[ServiceSpec, ...]
     brokers: tuple[ServiceSpec, ...]
     coordinators: tuple[ServiceSpec, ...]
+    secure: bool = False
 
     @property
     def groups(self) -> tuple[tuple[ServiceSpec, ...], ...]:
@@ -102,10 +105,11 @@ class ClusterLayout:
 
     @property
     def identities(self) -> tuple[ServiceIdentity, ...]:
-        """The services that prove their identity to the others."""
+        """All controllers, brokers and coordinators."""
         return (
             *(ServiceIdentity("controller", one.id) for one in self.controllers),
             *(ServiceIdentity("broker", one.id) for one in self.brokers),
+            *(ServiceIdentity("coordinator", one.id) for one in self.coordinators),
         )
 
     @property
@@ -134,18 +138,18 @@ def lay_out_cluster(
     ports = _Ports(known, reserved, options.port_base)
     servers = () if external else _zookeepers(options, known, root, reserved)
     connect = external or ",".join(urlsplit(server.url).netloc for server in servers)
-    shared = {**options.settings, "zookeeper.connect": connect}
+    secure = _is_secure(known) if options.secure is None else options.secure
+    settings = {**options.settings, "zookeeper.connect": connect}
+    common = _Common(root, ports, settings, secure)
     racks = {service.id: service.rack for service in known.brokers}
     return ClusterLayout(
         root,
         connect,
         tuple(servers),
-        tuple(_controller(number, ports, shared, root) for number in controllers),
-        tuple(
-            _broker(number, ports, shared, root, _rack(options.racks, number, racks))
-            for number in brokers
-        ),
-        tuple(_service("coordinator", number, ports, shared, root) for number in coordinators),
+        tuple(_service("controller", number, common) for number in controllers),
+        tuple(_broker(number, common, _rack(options.racks, number, racks)) for number in brokers),
+        tuple(_service("coordinator", number, common) for number in coordinators),
+        secure,
     )
 
 
@@ -232,35 +236,48 @@ def _zookeepers(
     return specs
 
 
-def _controller(number: int, ports: _Ports, shared: Mapping[str, str], root: Path) -> ServiceSpec:
-    """Specify a controller, whose files are in the data directory."""
-    return _service("controller", number, ports, {"data.dir": str(root), **shared}, root)
+def _is_secure(known: ClusterFile) -> bool:
+    return any(urlsplit(one.url).scheme == secure_cluster.SCHEME for one in known.brokers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Common:
+    """What the services of a cluster have in common."""
+
+    root: Path
+    ports: _Ports
+    settings: Mapping[str, str]
+    secure: bool
+
+    def settings_of(self, identity: ServiceIdentity) -> dict[str, str]:
+        credentials = credentials_in(self.root)
+        secure = secure_cluster.settings_of(credentials, identity) if self.secure else {}
+        return {**self.settings, **credentials.settings_of(identity), **secure}
 
 
 def _service(
     kind: Kind,
     number: int,
-    ports: _Ports,
-    shared: Mapping[str, str],
-    root: Path,
+    common: _Common,
     log_dir: str | None = None,
     rack: str | None = None,
 ) -> ServiceSpec:
-    port = ports.of(kind, number)
-    identity = ServiceIdentity(kind, number)
+    port = common.ports.of(kind, number)
     own = {f"{kind}.id": str(number), "listen.port": str(port)}
-    argv = service_command(kind, {**shared, **credentials_in(root).settings_of(identity), **own})
-    url = f"http://{LOOPBACK}:{port}"
+    shared = common.settings_of(ServiceIdentity(kind, number))
+    if kind == "controller":
+        # Its history is there, unless the user sets another directory.
+        shared = {"data.dir": str(common.root), **shared}
+    own |= {"log.dir": log_dir} if log_dir else {}
+    own |= {"broker.rack": rack} if rack else {}
+    argv = service_command(kind, {**shared, **own})
+    url = f"{secure_cluster.SCHEME if common.secure else 'http'}://{LOOPBACK}:{port}"
     imports = (SERVICE_MODULE, f"leadline_{kind}.main")
     return ServiceSpec(f"{kind}-{number}", number, url, argv, log_dir, rack, imports)
 
 
-def _broker(
-    number: int, ports: _Ports, shared: Mapping[str, str], root: Path, rack: str | None
-) -> ServiceSpec:
-    log_dir = str(root / f"broker-{number}")
-    settings = {**shared, "log.dir": log_dir, **({"broker.rack": rack} if rack else {})}
-    return _service("broker", number, ports, settings, root, log_dir, rack)
+def _broker(number: int, common: _Common, rack: str | None) -> ServiceSpec:
+    return _service("broker", number, common, str(common.root / f"broker-{number}"), rack)
 
 
 def service_command(kind: str, settings: Mapping[str, str]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import Final, Self
 
 import httpx
 
+from leadline_cli import secure_cluster
 from leadline_cli.cluster_file import (
     ClusterFile,
     DamagedClusterFile,
@@ -40,6 +41,7 @@ from leadline_common.tcp_ports import ReservedPorts
 
 START_DEADLINE_S: Final = 120.0
 _POLL_S: Final = 0.1
+_HTTP_TIMEOUT_S: Final = 5.0
 _RESTART_PAUSE_S: Final = 1.0
 
 
@@ -59,7 +61,7 @@ class Supervisor:
         self._ports = ReservedPorts()
         self.children: dict[str, Child] = {}
         self._layout: ClusterLayout | None = None
-        self._http = httpx.AsyncClient(trust_env=False)
+        self._http: httpx.AsyncClient | None = None
         self.cluster_id = ""
 
     @property
@@ -105,7 +107,7 @@ class Supervisor:
         report(f"starting {', '.join(service.name for service in self.layout.services)}")
         self._launch(self.layout.services)
         missing = await self._until_ready(give_up, report)
-        metadata = await active_metadata(self.layout.controllers, self._http)
+        metadata = await active_metadata(self.layout.controllers, self._http_client())
         self.cluster_id = metadata.cluster_id if metadata else ""
         self.document().write(self.layout.data_dir)
         return missing
@@ -153,7 +155,8 @@ class Supervisor:
         for group in self._layout.groups[::-1] if self._layout is not None else ():
             children = [self.children[spec.name] for spec in group if spec.name in self.children]
             await asyncio.gather(*(child.stop() for child in children))
-        await self._http.aclose()
+        if self._http is not None:
+            await self._http.aclose()
         self._ports.release()
         if self._lock is not None:
             self._lock.release()
@@ -213,12 +216,21 @@ class Supervisor:
         credentials = credentials_in(self.layout.data_dir)
         try:
             credentials.create(self.layout.identities)
+            if self.layout.secure:
+                secure_cluster.create_files(credentials, self.layout.identities)
         except UnusableAuthority as problem:
             raise ClusterProblem(str(problem)) from None
         except OSError as problem:
             raise ClusterProblem(
                 f"cannot write to {credentials.directory} ({problem.strerror})"
             ) from problem
+
+    def _http_client(self) -> httpx.AsyncClient:
+        """Return the client for readiness checks, which trusts what `_create_credentials` made."""
+        if self._http is None:
+            directory = self.layout.data_dir
+            self._http = secure_cluster.http_client(directory, timeout_s=_HTTP_TIMEOUT_S)
+        return self._http
 
     def _launch(self, services: tuple[ServiceSpec, ...]) -> None:
         for service in services:
@@ -263,7 +275,7 @@ class Supervisor:
 
     async def _until_ready(self, give_up: float, report: Callable[[str], None]) -> list[str]:
         reported: set[str] = set()
-        while missing := await what_is_missing(self.layout, self._http):
+        while missing := await what_is_missing(self.layout, self._http_client()):
             self._check_children()
             for problem in missing:
                 if problem not in reported:

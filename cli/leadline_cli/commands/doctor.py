@@ -17,6 +17,7 @@ import httpx
 import typer
 from rich.text import Text
 
+from leadline_cli import secure_cluster
 from leadline_cli.admin import AdminContext, admin_command, known_cluster
 from leadline_cli.cluster_file import ClusterFile
 from leadline_cli.embedded_zookeeper import server_mode
@@ -136,7 +137,7 @@ def _zookeeper(cluster: ClusterFile) -> Iterable[CheckResult]:
 async def _cluster_checks(
     urls: list[str], cluster: ClusterFile | None, data_dir: Path
 ) -> list[CheckResult]:
-    async with httpx.AsyncClient(trust_env=False, timeout=_TIMEOUT_S) as http:
+    async with secure_cluster.http_client(data_dir, timeout_s=_TIMEOUT_S) as http:
         metadata = await _metadata(http, urls)
         own = {broker.id: broker.url for broker in cluster.brokers} if cluster else {}
         live = {row.id: row.url for row in metadata.brokers.values()} if metadata else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Sequence
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
@@ -33,10 +33,18 @@ from leadline_common.settings import (
     load_settings,
 )
 
+Secure: TypeAlias = Annotated[
+    bool | None,
+    typer.Option(
+        "--secure/--no-secure",
+        help="Speak TLS with clients, by certificates below --data-dir; by default as before.",
+    ),
+]
 _ONE_EACH: Final = (
     "each service gets its own (see cluster.json); to choose it, run the service alone"
 )
 _MADE: Final = "`leadline up` makes it below --data-dir"
+_SECURE: Final = "`leadline up --secure` makes it below --data-dir"
 _FIXED: Final = {
     "zookeeper.connect": "use --zookeeper",
     "listen.host": "`leadline up` listens on 127.0.0.1",
@@ -50,6 +58,8 @@ _FIXED: Final = {
     "internal.advertised.url": _ONE_EACH,
     "internal.certificate.file": _MADE,
     "internal.ca.file": _MADE,
+    "listen.tls.certificate.file": _SECURE,
+    "tls.ca.file": _SECURE,
     "zookeeper.credentials.file": _MADE,
 }
 """Settings that `--set` cannot change, and why."""
@@ -86,6 +96,7 @@ def up(
             help="Fixed ports: ZooKeeper this one, broker N +N, controller N +100+N, …",
         ),
     ] = None,
+    secure: Secure = None,
     restart: Annotated[
         bool, typer.Option("--restart", help="Restart a process that ends.")
     ] = False,
@@ -105,6 +116,7 @@ def up(
         settings=settings,
         racks=rack or (),
         port_base=port_base,
+        secure=secure,
     )
     try:
         asyncio.run(_run(options, restart=restart, as_json=as_json))

@@ -24,6 +24,7 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
+from leadline_cli import secure_cluster
 from leadline_cli.cluster_file import ClusterFile, Service, read_cluster_file
 from leadline_cli.cluster_layout import ClusterOptions, ServiceSpec
 from leadline_cli.credentials import Credentials, credentials_in
@@ -74,6 +75,7 @@ class Cluster:
         racks: Sequence[str] = (),
         settings: Mapping[str, str] | None = None,
         policy: RetryPolicy | None = None,
+        secure: bool | None = None,
     ) -> None:
         self.data_dir = data_dir
         self.supervisor = Supervisor(
@@ -86,11 +88,12 @@ class Cluster:
                 coordinators=coordinators,
                 settings={"zookeeper.session.timeout.ms": "2000", **(settings or {})},
                 racks=racks,
+                secure=secure,
             )
         )
         self._policy = policy
         self._client: AsyncClient | None = None
-        self._http = httpx.AsyncClient(trust_env=False, timeout=5)
+        self._made_http: httpx.AsyncClient | None = None
 
     @property
     def client(self) -> AsyncClient:
@@ -99,6 +102,13 @@ class Cluster:
             urls = [broker.url for broker in self.supervisor.layout.brokers]
             self._client = AsyncClient(urls, policy=self._policy)
         return self._client
+
+    @property
+    def _http(self) -> httpx.AsyncClient:
+        """A client for the cluster's services, which trusts the authority that `up` has made."""
+        if self._made_http is None:
+            self._made_http = secure_cluster.http_client(self.data_dir, timeout_s=5)
+        return self._made_http
 
     @property
     def bootstrap(self) -> str:
@@ -276,7 +286,8 @@ class Cluster:
             self.print_logs()
         if self._client is not None:
             await self._client.aclose()
-        await self._http.aclose()
+        if self._made_http is not None:
+            await self._made_http.aclose()
         await self.supervisor.stop()
 
     def print_logs(self, lines: int = 40) -> None:

@@ -72,6 +72,24 @@ def test_a_second_time_ids_ports_and_racks_stay(tmp_path: Path) -> None:
     assert again == first
 
 
+def test_a_secure_cluster_stays_secure_until_told_otherwise(tmp_path: Path) -> None:
+    first = laid_out(ClusterOptions(tmp_path, 1, 1, coordinators=1, secure=True))
+    assert {one.url.partition(":")[0] for one in first.services} == {"https"}
+    files = {flags(one.argv)["listen.tls.certificate.file"] for one in first.services}
+    assert len(files) == 3
+    again = laid_out(ClusterOptions(tmp_path), as_file(first))
+    assert again == first
+    plain = laid_out(ClusterOptions(tmp_path, secure=False), as_file(first))
+    assert {one.url.partition(":")[0] for one in plain.services} == {"http"}
+    assert "tls" not in str([flags(one.argv).keys() for one in plain.services])
+
+
+def test_a_cluster_is_not_secure_unless_told_so(tmp_path: Path) -> None:
+    made = laid_out(ClusterOptions(tmp_path, 1, 1, coordinators=1))
+    assert {one.url.partition(":")[0] for one in made.services} == {"http"}
+    assert "tls" not in str([flags(one.argv).keys() for one in made.services])
+
+
 def test_more_brokers_join_those_that_were_there(tmp_path: Path) -> None:
     first = laid_out(ClusterOptions(tmp_path, 2, 1))
     grown = laid_out(ClusterOptions(tmp_path, brokers=4), as_file(first))

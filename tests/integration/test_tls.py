@@ -1,0 +1,359 @@
+"""A cluster that clients see over TLS only, whose certificates change while it works."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import httpx
+import pytest
+import pytest_asyncio
+from typer.testing import CliRunner
+from websockets.asyncio.client import connect as connect_websocket
+
+from leadline_cli.certificates import INTERNAL, PUBLIC, Authority
+from leadline_cli.credentials import LOOPBACK_HOSTS, Credentials
+from leadline_cli.main import app
+from leadline_client.channel import CHANNEL_PATH
+from leadline_client.errors import ConnectionLost, LeadlineError
+from leadline_client.wire import Metadata
+from leadline_common.http.service_calls import ServiceCalls
+from leadline_common.identity import InternalAddress, ServiceIdentity
+from leadline_common.rpc import HEARTBEAT_PATH, JSON
+from tests.support.services.cluster import CALM, Cluster, wait_until
+from tests.support.services.identities import load_tls
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+RECORDS = "/v1/topics/t/partitions/0/records"
+
+
+@dataclass
+class World:
+    """A running cluster, and a client that trusts its authority of today and that of tomorrow."""
+
+    cluster: Cluster
+    http: httpx.AsyncClient
+    successor: Authority
+    trusted: ssl.SSLContext
+
+    @property
+    def credentials(self) -> Credentials:
+        return self.cluster.credentials
+
+    @property
+    def services(self) -> list[ServiceIdentity]:
+        return list(self.cluster.supervisor.layout.identities)
+
+    def url(self, service: ServiceIdentity) -> str:
+        return self.cluster.url(f"{service.kind}-{service.id}")
+
+    async def metric(self, service: ServiceIdentity, line: str) -> float:
+        text = (await self.http.get(f"{self.url(service)}/metrics")).text
+        return next(
+            (float(row.split()[1]) for row in text.splitlines() if row.startswith(line)), 0.0
+        )
+
+    async def replace(self, files: str, change: Callable[[], Any]) -> None:
+        """Change files, and wait until every service that has such files uses them."""
+        line = f'leadline_tls_files_loads{{files="{files}"}}'
+        having = [one for one in self.services if files != "internal" or one.kind != "coordinator"]
+        before = {one: await self.metric(one, line) for one in having}
+        change()
+
+        async def loaded() -> bool:
+            return all([await self.metric(one, line) > before[one] for one in having])
+
+        await wait_until(loaded, f"the {files} files are loaded again")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    directory = tmp_path_factory.mktemp("secure")
+    settings = {**CALM, "min.insync.replicas": "2"}
+    async with Cluster(
+        directory, brokers=2, controllers=2, coordinators=2, settings=settings, secure=True
+    ) as cluster:
+        successor = Authority.new(name_text=PUBLIC)
+        trusted = ssl.create_default_context(cafile=str(cluster.credentials.public_authority))
+        trusted.load_verify_locations(cadata=successor.certificate_pem.decode())
+        async with httpx.AsyncClient(verify=trusted, trust_env=False, timeout=30) as http:
+            made = World(cluster, http, successor, trusted)
+            url = cluster.url("broker-1")
+            topic = {"name": "t", "replica_assignment": {"0": [1, 2], "1": [2, 1]}}
+            (await http.post(f"{url}/v1/topics", json=topic)).raise_for_status()
+            await wait_until(lambda: in_sync(made), "both brokers are in sync")
+            yield made
+
+
+async def in_sync(world: World) -> bool:
+    url = world.cluster.url("controller-1")
+    metadata = Metadata.from_json((await world.http.get(f"{url}/v1/metadata")).json())
+    rows = metadata.topics["t"].partitions if "t" in metadata.topics else ()
+    return bool(rows) and all(row.leader >= 0 and len(row.isr) == 2 for row in rows)
+
+
+async def produce(world: World, http: httpx.AsyncClient) -> int:
+    """Produce one record to the leader, with all acknowledgements; return its offset."""
+    body = {"records": [{"value": "v"}], "format": "string"}
+    params = {"acks": "all", "timeout_ms": "20000"}
+    url = world.cluster.url("broker-1")
+    answer = await http.post(url + RECORDS, params=params, json=body)
+    if answer.status_code == 421:  # another broker leads after a restart
+        url = answer.json()["leader"]["url"]
+        answer = await http.post(url + RECORDS, params=params, json=body)
+    assert answer.status_code == 200, answer.text
+    return int(answer.json()["base_offset"])
+
+
+async def test_every_address_is_of_https(world: World) -> None:
+    document = json.loads((world.cluster.data_dir / "cluster.json").read_text())
+    rows = [*document["brokers"], *document["controllers"], *document["coordinators"]]
+    assert len(rows) == 6
+    assert all(row["url"].startswith("https://127.0.0.1:") for row in rows)
+    for service in world.services:
+        ready = await world.http.get(f"{world.url(service)}/readyz")
+        assert ready.json() == {"ready": True, "state": "ready", "reasons": []}, service
+        assert f'"url": "{world.url(service)}"' in world.cluster.log(f"{service.kind}-{service.id}")
+    broker = world.cluster.url("broker-2")
+    metadata = (await world.http.get(f"{broker}/v1/metadata")).json()
+    named = [metadata["controller"], *metadata["brokers"]]
+    named.append((await world.http.post(f"{broker}/v1/consult")).json()["coordinator"])
+    assert all(one["url"].startswith("https://127.0.0.1:") for one in named)
+    for page in ("controller", "coordinator"):
+        link = (await world.http.get(f"{broker}/docs/of/{page}")).headers["location"]
+        assert link.startswith("https://")
+        assert (await world.http.get(link)).status_code == 200
+
+
+async def test_records_go_in_and_out(world: World) -> None:
+    offset = await produce(world, world.http)
+    tls = ssl.create_default_context(cafile=str(world.credentials.public_authority))
+    async with aiohttp.ClientSession() as session:
+        url = f"{world.cluster.url('broker-1')}{RECORDS}?offset={offset}&wait_ms=5000"
+        async with session.get(url, ssl=tls) as answer:
+            assert [row["value"] for row in (await answer.json())["records"]] == ["v"]
+
+
+async def test_services_reach_each_other(world: World) -> None:
+    """Standbys forward, brokers ask leaders, and coordinators ask where logs end."""
+    for name in ("broker-1", "broker-2", "controller-1", "controller-2"):
+        answer = await world.http.get(f"{world.cluster.url(name)}/v1/brokers")
+        assert [row["id"] for row in answer.json()["brokers"]] == [1, 2]
+    for name in ("broker-2", "coordinator-1", "coordinator-2"):
+        answer = await world.http.get(f"{world.cluster.url(name)}/v1/groups")
+        assert answer.status_code == 200, answer.text
+    question = {"partitions": [{"topic": "t", "partition": one} for one in (0, 1)]}
+    url = world.cluster.url("broker-1")
+    rows = (await world.http.post(f"{url}/v1/offsets", json=question)).json()["partitions"]
+    assert [row["error_code"] for row in rows] == [0, 0]
+    end = await produce(world, world.http) + 1
+    commit = {"offsets": [{"topic": "t", "partition": 0, "offset": end}]}
+    path = "/v1/groups/g/offsets"
+    (await world.http.post(url + path, json=commit)).raise_for_status()
+    lag = (await world.http.get(f"{url}/v1/groups/g/lag")).json()
+    assert [row["lag"] for row in lag["partitions"]] == [0], lag
+
+
+async def test_the_channel_of_consumers_is_of_wss(world: World) -> None:
+    broker = world.cluster.url("broker-1")
+    coordinator = (await world.http.post(f"{broker}/v1/consult")).json()["coordinator"]["url"]
+    url = "wss" + coordinator.removeprefix("https") + CHANNEL_PATH.format(group="w")
+    async with connect_websocket(url, ssl=world.trusted) as channel:
+        await channel.send('{"type": "hello", "topics": ["t"]}')
+        assert json.loads(await channel.recv())["type"] == "welcome"
+
+
+async def test_who_does_not_speak_tls_is_told_so_or_ended(world: World) -> None:
+    url = world.cluster.url("broker-1")
+    port = int(url.rpartition(":")[2])
+    silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+    silent[1][1].write(b"\x16\x03\x01\x02\x00\x01\x00")
+    async with httpx.AsyncClient(trust_env=False) as http:
+        answer = await http.get(f"http://127.0.0.1:{port}/v1/metadata")
+    assert (answer.status_code, answer.json()["error_code"]) == (400, 40050)
+    assert "https://" in answer.json()["message"]
+    async with asyncio.timeout(60):
+        for reader, writer in silent:
+            assert await reader.read() == b""
+            writer.close()
+
+
+@asynccontextmanager
+async def load(world: World) -> AsyncIterator[list[str]]:
+    """Send requests all the time, over kept connections and over new ones; none may fail."""
+    done: list[str] = []
+    stopped = asyncio.Event()
+    forwarded = [
+        world.cluster.url(name) + path
+        for name in ("broker-1", "broker-2", "controller-1", "controller-2")
+        for path in ("/v1/brokers", "/v1/metadata")
+    ]
+    forwarded += [f"{world.cluster.url(name)}/v1/groups" for name in ("broker-1", "coordinator-2")]
+
+    async def produce_on() -> None:
+        while not stopped.is_set():
+            await produce(world, world.http)
+            done.append("produced")
+
+    async def ask_over_new_connections() -> None:
+        while not stopped.is_set():
+            for url in forwarded:
+                async with httpx.AsyncClient(verify=world.trusted, trust_env=False) as http:
+                    answer = await http.get(url, timeout=30)
+                assert answer.status_code == 200, (url, answer.text)
+                done.append(url)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(produce_on())
+        tasks.create_task(ask_over_new_connections())
+        yield done
+        begun = len(done)
+        await wait_until(lambda: more_than(done, begun + 20), "requests go on")
+        stopped.set()
+
+
+async def more_than(done: list[str], count: int) -> bool:
+    return len(done) > count
+
+
+async def issuer_seen(world: World, authority: bytes, service: ServiceIdentity) -> bool:
+    """Tell whether a client that trusts one authority only can connect."""
+    tls = ssl.create_default_context(cadata=authority.decode())
+    async with httpx.AsyncClient(verify=tls, trust_env=False) as http:
+        try:
+            return (await http.get(f"{world.url(service)}/healthz")).status_code == 200
+        except httpx.ConnectError:
+            return False
+
+
+async def test_the_public_authority_is_replaced_under_load(world: World) -> None:
+    files, new = world.credentials, world.successor
+    old = files.public_authority.read_bytes()
+
+    def renew() -> None:
+        for service in world.services:
+            issued = new.issue_public(service, LOOPBACK_HOSTS)
+            files.public_certificate_of(service).write_bytes(issued)
+
+    async with load(world) as done:
+        both = old + new.certificate_pem
+        await world.replace("trusted", lambda: files.public_authority.write_bytes(both))
+        await world.replace("public", renew)
+        only = new.certificate_pem
+        await world.replace("trusted", lambda: files.public_authority.write_bytes(only))
+        files.public_authority_key.write_bytes(new.key_pem)
+    assert {"produced", world.cluster.url("broker-2") + "/v1/brokers"} <= set(done)
+    for service in world.services:
+        assert await issuer_seen(world, new.certificate_pem, service), service
+        assert not await issuer_seen(world, old, service), service
+
+
+async def test_the_internal_authority_is_replaced_under_load(world: World, tmp_path: Path) -> None:
+    files, new = world.credentials, Authority.new(name_text=INTERNAL)
+    shutil.copytree(files.directory, tmp_path / "former")
+    old = files.authority.read_bytes()
+    controller, broker = ServiceIdentity("controller", 1), ServiceIdentity("broker", 2)
+    to = InternalAddress(controller, world.cluster.internal_url("controller-1"))
+
+    async def call_with(credentials: Credentials) -> None:
+        calls = ServiceCalls(load_tls(credentials, broker))
+        try:
+            await calls.post_internal(to, HEARTBEAT_PATH, b"{}", JSON, 20_000)
+        finally:
+            await calls.close()
+
+    def renew() -> None:
+        for service in world.services:
+            if service.kind != "coordinator":
+                files.certificate_of(service).write_bytes(new.issue(service))
+
+    async with load(world) as done:
+        both = old + new.certificate_pem
+        await world.replace("internal", lambda: files.authority.write_bytes(both))
+        await world.replace("internal", renew)
+        former = Credentials(tmp_path / "former")
+        former.authority.write_bytes(both)
+        with pytest.raises(LeadlineError) as heard:
+            await call_with(former)
+        assert not isinstance(heard.value, ConnectionLost), "the former authority still counts"
+        only = new.certificate_pem
+        await world.replace("internal", lambda: files.authority.write_bytes(only))
+        files.authority_key.write_bytes(new.key_pem)
+    assert "produced" in done
+    assert await in_sync(world), "no broker was lost"
+    with pytest.raises(ConnectionLost):
+        await call_with(former)
+    # Everything that a broker opens at its start is new.
+    await world.cluster.kill("broker-2")
+    world.cluster.restart("broker-2")
+    await wait_until(lambda: rejoined(world), "the broker is in sync again")
+    await produce(world, world.http)
+
+
+async def rejoined(world: World) -> bool:
+    try:
+        ready = await world.http.get(f"{world.cluster.url('broker-2')}/readyz")
+    except httpx.HTTPError:
+        return False
+    return ready.status_code == 200 and await in_sync(world)
+
+
+async def test_files_that_cannot_be_used_stay_out(world: World) -> None:
+    broker = ServiceIdentity("broker", 1)
+    files = {
+        "public": world.credentials.public_certificate_of(broker),
+        "internal": world.credentials.certificate_of(broker),
+        "trusted": world.credentials.public_authority,
+    }
+    good = {path: path.read_bytes() for path in files.values()}
+    try:
+        for path, content in good.items():
+            path.write_bytes(content[: len(content) // 2])
+        for name in files:
+            await wait_until(partial(refused, world, broker, name), f"{name} is refused")
+        async with httpx.AsyncClient(verify=world.trusted, trust_env=False, timeout=30) as http:
+            ready = (await http.get(f"{world.url(broker)}/readyz")).json()
+            assert ready["state"] == "degraded"
+            for path in files.values():
+                assert str(path) in "".join(ready["reasons"])
+            await produce(world, http)
+            for route in ("/v1/brokers", "/v1/groups"):
+                assert (await http.get(world.url(broker) + route)).status_code == 200
+        files["trusted"].write_bytes(good[files["trusted"]])
+        await wait_until(partial(none_refuses, world, "trusted"), "all trust the authority again")
+        arguments = ["doctor", "--json", "--data-dir", str(world.cluster.data_dir)]
+        said = await asyncio.to_thread(CliRunner().invoke, app, arguments)
+        wrong = [row for row in json.loads(said.stdout)["findings"] if not row["ok"]]
+        assert [row["check"] for row in wrong] == ["broker 1 is live and granted"], said.stdout
+        assert str(files["public"]) in wrong[0]["found"]
+    finally:
+        for path, content in good.items():
+            path.write_bytes(content)
+    await wait_until(lambda: is_ready(world, broker), "the broker is ready again")
+    log = world.cluster.log("broker-1")
+    for name in files:
+        lines = [line for line in log.splitlines() if f'"files": "{name}"' in line]
+        assert sum("cannot be used" in line for line in lines) <= 2, "it is logged once"
+
+
+async def refused(world: World, service: ServiceIdentity, files: str) -> bool:
+    return await world.metric(service, f'leadline_tls_files_refused{{files="{files}"}}') == 1
+
+
+async def none_refuses(world: World, files: str) -> bool:
+    return not any([await refused(world, service, files) for service in world.services])
+
+
+async def is_ready(world: World, service: ServiceIdentity) -> bool:
+    ready = await world.http.get(f"{world.url(service)}/readyz")
+    return bool(ready.json()["state"] == "ready")
