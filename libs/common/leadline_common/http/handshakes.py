@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from leadline_common.http.connection_bounds import ConnectionBounds
@@ -59,7 +59,9 @@ class HandshakeListener:
         self._plain_answer = plain_answer
         self._most = most
         self._close_timeout_s = close_timeout_s
-        self._handshakes: dict[asyncio.Task[None], str] = {}
+        self._handshakes: dict[str, dict[asyncio.Task[None], None]] = {}
+        """By address, each in the order of their beginning."""
+        self._unfinished = 0
         self._resume: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -73,8 +75,9 @@ class HandshakeListener:
             self._resume.cancel()
         self._loop.remove_reader(self._socket)
         self._socket.close()
-        for handshake in list(self._handshakes):
-            handshake.cancel()
+        for handshakes in self._handshakes.values():
+            for handshake in handshakes:
+                handshake.cancel()
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
@@ -90,17 +93,25 @@ class HandshakeListener:
             self._begin(connection, str(address[0]))
 
     def _begin(self, connection: socket.socket, peer: str) -> None:
-        if len(self._handshakes) >= self._most:
-            oldest = self._oldest_of_the_busiest()
-            self._bounds.refused("too many handshakes", self._handshakes.pop(oldest))
+        if self._unfinished >= self._most:
+            busiest = max(self._handshakes, key=lambda one: len(self._handshakes[one]))
+            oldest = next(iter(self._handshakes[busiest]))
+            self._bounds.refused("too many handshakes", busiest)
+            self._forget(busiest, oldest)
             oldest.cancel()
         handshake = self._loop.create_task(self._serve(connection, peer), name="handshake")
-        self._handshakes[handshake] = peer
-        handshake.add_done_callback(lambda ended: self._handshakes.pop(ended, None))
+        self._handshakes.setdefault(peer, {})[handshake] = None
+        self._unfinished += 1
+        handshake.add_done_callback(partial(self._forget, peer))
 
-    def _oldest_of_the_busiest(self) -> asyncio.Task[None]:
-        [(busiest, _)] = Counter(self._handshakes.values()).most_common(1)
-        return next(task for task, peer in self._handshakes.items() if peer == busiest)
+    def _forget(self, peer: str, handshake: asyncio.Task[None]) -> None:
+        """Count a handshake no longer, unless that was done when it was ended."""
+        handshakes = self._handshakes.get(peer, {})
+        if handshake in handshakes:
+            del handshakes[handshake]
+            self._unfinished -= 1
+            if not handshakes:
+                del self._handshakes[peer]
 
     async def _serve(self, connection: socket.socket, peer: str) -> None:
         connection.setblocking(False)
