@@ -23,6 +23,7 @@ from websockets.asyncio.client import connect as connect_websocket
 
 from leadline_cli.certificates import PUBLIC, Authority
 from leadline_cli.credentials import LOOPBACK_HOSTS, Credentials
+from leadline_client.errors import ConnectionLost
 from leadline_common.http import handshakes
 from leadline_common.http.connection_bounds import ConnectionBounds
 from leadline_common.http.connections import protocol_of
@@ -34,6 +35,7 @@ from leadline_common.http.websocket_connections import BoundedWebSocket
 from leadline_common.identity import ServiceIdentity, UnusableCredentials
 from leadline_common.metrics import Metrics
 from leadline_common.settings import ServiceSettings
+from leadline_controller.adapters.peer_audit import HttpPeerAuditClient
 from tests.support.services.zookeeper import until
 
 SERVICES_LOOP = True
@@ -72,14 +74,14 @@ async def say_who(scope: Any, receive: Any, send: Any) -> None:
 
 @asynccontextmanager
 async def serving(
-    settings: ServiceSettings, plain_answer: bytes = b"", most: int = 256
+    settings: ServiceSettings, plain_answer: bytes = b"", most: int = 256, app: Any = say_who
 ) -> AsyncIterator[tuple[int, ConnectionBounds, Metrics]]:
-    """Serve `say_who` as a service does; gives the port, the bounds and the metrics."""
+    """Serve an application as a service does; gives the port, the bounds and the metrics."""
     listener, metrics = bind_public(settings), Metrics(process=False)
     assert listener.tls is not None
     bounds = ConnectionBounds(settings, metrics)
     config = uvicorn.Config(
-        say_who, http=protocol_of(bounds), ws=BoundedWebSocket, lifespan="off", log_config=None
+        app, http=protocol_of(bounds), ws=BoundedWebSocket, lifespan="off", log_config=None
     )
     config.load()
     state = uvicorn.Server(config).server_state
@@ -214,6 +216,19 @@ async def test_trusted_authorities_are_read_again(credentials: Credentials, tmp_
         path.write_bytes(credentials.public_authority.read_bytes())
         trust.look()
         assert await asks() is None
+
+
+async def test_controllers_read_the_audit_of_others_over_tls(credentials: Credentials) -> None:
+    async def empty(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    trust = PublicTrust.load(credentials.public_authority)
+    async with serving(settings_for(credentials), app=empty) as (port, *_):
+        url = f"https://127.0.0.1:{port}"
+        assert [batch async for batch in HttpPeerAuditClient(trust).export(url, 0)] == []
+        with pytest.raises(ConnectionLost, match="verify failed"):
+            _ = [batch async for batch in HttpPeerAuditClient().export(url, 0)]
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
