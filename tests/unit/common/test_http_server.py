@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -15,7 +16,9 @@ from typing import Any
 import httpx
 import pytest
 
+from leadline_cli.credentials import Credentials
 from leadline_common.http.listeners import bind
+from leadline_common.identity import ServiceIdentity
 from leadline_common.tcp_ports import UnsafeListener
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -23,7 +26,10 @@ ROOT = Path(__file__).resolve().parents[3]
 SERVICE = """
 import asyncio
 import sys
+from dataclasses import replace
+from pathlib import Path
 from leadline_common.http.listeners import bind
+from leadline_common.http.public_tls import PublicTls
 from leadline_common.http.server import run, serve
 from leadline_common.logs import configure_logging
 from tests.unit.common.http_app import Seen, build
@@ -42,7 +48,10 @@ async def main() -> None:
     seen = Seen()
     wake = seen.wake.set if sys.argv[1] == "wake" else None
     hand_over = HAND_OVER.get(sys.argv[1])
-    await serve(build(seen), bind("127.0.0.1", 0), hand_over=hand_over, stopping=wake)
+    listener = bind("127.0.0.1", 0)
+    if sys.argv[1].startswith("/"):
+        listener = replace(listener, tls=PublicTls.load(Path(sys.argv[1]), None, "127.0.0.1"))
+    await serve(build(seen), listener, hand_over=hand_over, stopping=wake)
     print('{"event": "closed", "lifespan": ' + str(seen.closed).lower() + "}", flush=True)
 
 run(main())
@@ -83,6 +92,23 @@ def test_a_signal_ends_it_with_everything_closed_and_exit_code_0(number: signal.
     assert code == 0
     assert [line["event"] for line in lines] == ["stopped", "closed"]
     assert lines[-1]["lifespan"] is True
+
+
+def test_a_client_of_tls_that_confirms_nothing_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    credentials, broker = Credentials(tmp_path), ServiceIdentity("broker", 1)
+    credentials.create_public([broker])
+    tls = ssl.create_default_context(cafile=str(credentials.public_authority))
+    with service(str(credentials.public_certificate_of(broker))) as (process, url):
+        port = int(url.removeprefix("https://127.0.0.1:"))
+        with (
+            socket.create_connection(("127.0.0.1", port)) as plain,
+            tls.wrap_socket(plain, server_hostname="127.0.0.1") as idle,
+        ):
+            idle.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert idle.recv(8) == b"HTTP/1.1"
+            code, lines = stopped(process, signal.SIGTERM)
+    assert code == 0
+    assert [line["event"] for line in lines] == ["stopped", "closed"], "no task was cancelled"
 
 
 def test_it_serves_on_while_it_hands_over_and_a_second_signal_ends_that() -> None:
