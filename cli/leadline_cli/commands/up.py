@@ -12,6 +12,7 @@ import typer
 from leadline_cli.admin import BOOTSTRAP_VARIABLE, DataDir
 from leadline_cli.cluster_file import DEFAULT_DATA_DIR
 from leadline_cli.cluster_layout import PORT_RANGE, ClusterOptions
+from leadline_cli.credentials import credentials_in
 from leadline_cli.output import (
     EXIT_REFUSED,
     EXIT_USAGE,
@@ -208,6 +209,9 @@ def _announce(supervisor: Supervisor, missing: list[str], *, as_json: bool) -> N
         rows,
     )
     print_line(f"ZooKeeper {document.zookeeper}; logs in {supervisor.layout.logs}")
+    if supervisor.layout.secure:
+        authority = credentials_in(supervisor.layout.data_dir).public_authority
+        print_line(f"Clients connect over TLS, and trust {authority}")
     print_line("In another terminal, anywhere on this machine:")
     print_line(f"  export {BOOTSTRAP_VARIABLE}={','.join(row.url for row in document.brokers)}")
     print_line("Ready. Ctrl-C stops the cluster and keeps its data.")

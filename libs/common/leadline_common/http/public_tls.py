@@ -210,7 +210,8 @@ def _load_trust(authorities: Path) -> ssl.SSLContext:
 
 def _reason(problem: OSError | ValueError) -> str:
     if isinstance(problem, ssl.SSLCertVerificationError):
-        return problem.verify_message
+        message = problem.verify_message.rstrip(".")
+        return f"{message}; it has to name the host of advertised.url, or else of listen.host"
     if isinstance(problem, OSError) and problem.strerror:
         return problem.strerror
     return str(problem)
