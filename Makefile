@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup demo up test unit integration check lint types imports drift \
-	format openapi lock soak bench clean
+	format openapi lock wheels soak bench clean checkwheels
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -72,6 +72,12 @@ openapi: setup ## Write openapi/*.json and the generated pages of docs/ from the
 
 lock: setup ## Resolve requirements.lock (ARGS=--upgrade for newer versions)
 	$(BIN)/python scripts/lock.py $(ARGS)
+
+wheels: setup ## Build the wheels of all members into dist/
+	$(BIN)/python scripts/wheels.py
+
+checkwheels: wheels ## Install the server's wheels into a new environment, and measure it
+	$(BIN)/python scripts/check_wheels.py
 
 soak: setup ## Run the long fault tests
 	$(BIN)/python -m pytest -m soak --timeout 3600 tests $(ARGS)

@@ -1,4 +1,4 @@
-"""Resolve the locks again: every dependency of every member, and the tests' client generator.
+"""Resolve the locks again: every dependency of every member, the tests' client generator, a server.
 
 A lock has versions with their hashes. It names no package registry, because each machine brings its
 own; that is why it is requirements.lock and not uv.lock, which records addresses. Versions already
@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 GENERATOR = "tests/support/openapi/requirements"
 """The client generator cannot share an environment with the command: they need different typers."""
 
+SERVER = "deploy/containers/requirements.lock"
+"""What services need: the command without its extra, in the versions of requirements.lock."""
+
 
 def main(arguments: list[str]) -> int:
     """Run the resolver for both locks; its exit code is the answer."""
@@ -28,8 +31,12 @@ def main(arguments: list[str]) -> int:
         part for name in settings["tool"]["uv"]["sources"] for part in ("--no-emit-package", name)
     ]
     groups = [part for group in settings["dependency-groups"] for part in ("--group", group)]
-    return resolve(python, "requirements.lock", [*own, *groups, "pyproject.toml", *arguments]) or (
-        resolve(python, f"{GENERATOR}.lock", [f"{GENERATOR}.in", *arguments])
+    return (
+        resolve(python, "requirements.lock", [*own, *groups, "pyproject.toml", *arguments])
+        or resolve(python, f"{GENERATOR}.lock", [f"{GENERATOR}.in", *arguments])
+        or resolve(
+            python, SERVER, [*own, "--constraints", "requirements.lock", "cli/pyproject.toml"]
+        )
     )
 
 

@@ -216,6 +216,7 @@ def _rack(racks: Sequence[str], number: int, known: Mapping[int, str | None]) ->
 def _zookeepers(
     options: ClusterOptions, known: ClusterFile, root: Path, reserved: ReservedPorts
 ) -> list[ServiceSpec]:
+    ServerConfig.check_installed()
     before = known.zookeeper_servers
     base = options.port_base
     if base is None and before and all(reserved.keep(_port(server)) for server in before):

@@ -129,6 +129,17 @@ class ServerConfig:
         flags = [*_JVM_FLAGS, logging, "-cp", os.pathsep.join(class_path)]
         return [str(find_java()), *flags, _MAIN_CLASS, str(self.data_dir / "zoo.cfg")]
 
+    @staticmethod
+    def check_installed() -> None:
+        """Check that there are a ZooKeeper and a Java to run.
+
+        Raises:
+            PackageMissing: a package that brings one is not installed.
+
+        """
+        package_directory("pyspark")
+        find_java()
+
     def write(self) -> None:
         """Write the configuration files into the data directory."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -184,6 +195,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--tick-time-ms", type=int, default=TICK_TIME_MS)
     parser.add_argument("--member", type=EnsembleMember.decode, help="ID;ID=QUORUM:ELECTION,…")
     arguments = parser.parse_args(argv)
+    ServerConfig.check_installed()
     keep_files_private()
     config = ServerConfig(
         arguments.data_dir.resolve(), arguments.port, arguments.tick_time_ms, arguments.member

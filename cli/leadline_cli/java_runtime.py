@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from leadline_cli.local_extra import PackageMissing
+
 MINIMUM_VERSION: Final = 17
 """The oldest Java that PySpark 4 runs on."""
 
@@ -89,12 +91,12 @@ def package_directory(name: str) -> Path:
     """Return the directory of an installed top-level package, without importing it.
 
     Raises:
-        FileNotFoundError: it is not installed.
+        PackageMissing: it is not installed.
 
     """
     spec = find_spec(name)
     if spec is None or not spec.submodule_search_locations:
-        raise FileNotFoundError(f"the Python package {name} is not installed")
+        raise PackageMissing(name)
     return Path(spec.submodule_search_locations[0])
 
 

@@ -12,6 +12,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
+from leadline_cli.local_extra import PackageMissing
+
 
 class _Subcommand(NamedTuple):
     """Where a subcommand is defined (`module:function or group`), and its line in the help."""
@@ -99,6 +101,8 @@ them with the commands' own help.
 _NEAR: Final = 0.75
 """How similar a name must be to be suggested."""
 
+_EXIT_USAGE: Final = 2
+
 _NO_HELP: Final = {"help": False}
 """The default of a group's `--help`. Typer imports pydantic to convert any but a boolean one."""
 
@@ -131,6 +135,9 @@ def _plain_errors() -> Iterator[None]:
             usage.possibilities = _near(usage.option_name, possible)
         usage.show()
         raise typer.Exit(error.exit_code) from None
+    except PackageMissing as missing:
+        typer.echo(f"error: {missing}", err=True)
+        raise typer.Exit(_EXIT_USAGE) from None
 
 
 def _near(name: str, known: Iterable[str]) -> list[str]:

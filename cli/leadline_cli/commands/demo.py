@@ -17,6 +17,7 @@ from leadline_cli.cluster_layout import ClusterOptions
 from leadline_cli.demo.display import DemoDisplay
 from leadline_cli.demo.leadership import LeadershipTracker
 from leadline_cli.demo.scenario import TOPIC, Report, Scenario
+from leadline_cli.embedded_zookeeper import ServerConfig
 from leadline_cli.java_runtime import package_directory
 from leadline_cli.output import EXIT_REFUSED, EXIT_USAGE, console, print_line, print_problem
 from leadline_cli.supervisor import ClusterProblem, Supervisor
@@ -37,6 +38,7 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the data directory.")] = False,
 ) -> None:
     """Stream a file through a cluster, kill its leaders meanwhile, then check every line."""
+    ServerConfig.check_installed()
     keep_files_private()
     source, lines = _read_lines(file)
     if not lines:

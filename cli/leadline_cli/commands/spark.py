@@ -104,6 +104,7 @@ def _command(job: Job) -> Callable[..., None]:
         data_dir: DataDir = DEFAULT_DATA_DIR,
         print_command: Annotated[bool, typer.Option("--print-command")] = False,
     ) -> None:
+        package_directory("leadline_spark")
         if {"--help", "-h"} & set(context.args):
             typer.echo(import_module(job.module).parser().format_help() + _LAUNCHING)
             return

@@ -13,6 +13,7 @@ from leadline_cli.admin import BOOTSTRAP_VARIABLE, DataDir
 from leadline_cli.cluster_file import DEFAULT_DATA_DIR
 from leadline_cli.cluster_layout import PORT_RANGE, ClusterOptions
 from leadline_cli.credentials import credentials_in
+from leadline_cli.embedded_zookeeper import ServerConfig
 from leadline_cli.output import (
     EXIT_REFUSED,
     EXIT_USAGE,
@@ -106,6 +107,9 @@ def up(
     ] = False,
 ) -> None:
     """Run a cluster until Ctrl-C; the same directory resumes the same cluster."""
+    if zookeeper is None and not data_dir.exists():
+        # Before the directory is made; one that exists may name another ZooKeeper.
+        ServerConfig.check_installed()
     keep_files_private()
     settings = _checked(pairs or ())
     options = ClusterOptions(
