@@ -22,6 +22,9 @@ GENERATOR = "tests/support/openapi/requirements"
 SERVER = "deploy/containers/requirements.lock"
 """What services need: the command without its extra, in the versions of requirements.lock."""
 
+BUILD = "deploy/containers/backend/requirements.lock"
+"""What builds the wheels inside the container image."""
+
 
 def main(arguments: list[str]) -> int:
     """Run the resolver for both locks; its exit code is the answer."""
@@ -37,6 +40,7 @@ def main(arguments: list[str]) -> int:
         or resolve(
             python, SERVER, [*own, "--constraints", "requirements.lock", "cli/pyproject.toml"]
         )
+        or resolve(python, BUILD, ["--constraints", "requirements.lock", "--group", "build"])
     )
 
 

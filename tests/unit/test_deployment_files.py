@@ -1,0 +1,237 @@
+"""`deploy/containers`, `deploy/kubernetes` and `deploy/systemd`: each by its linter and our rules.
+
+Every rule is also shown a copy with a mistake planted, which it must find.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leadline_common.settings import BrokerSettings, ControllerSettings, CoordinatorSettings
+
+# PyYAML has no types.
+yaml: Any = import_module("yaml")
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+PORTS = {"controller": 9093, "broker": 9092, "coordinator": 9094}
+UPCOMING = {"AUTHENTICATION", "LISTEN_TLS_CERTIFICATE_FILE", "LISTEN_TLS_CLIENT_CA_FILE"} | {
+    "TLS_CA_FILE"
+}
+"""Settings of authentication and TLS, which these files are written for. Empty once they exist."""
+
+
+def known() -> set[str]:
+    kinds = (BrokerSettings, ControllerSettings, CoordinatorSettings)
+    return {name.upper() for kind in kinds for name in kind.model_fields} | UPCOMING
+
+
+def files(deploy: Path) -> list[Path]:
+    folders = ("containers", "kubernetes", "systemd")
+    return sorted(p for f in folders for p in (deploy / f).glob("*") if p.is_file())
+
+
+def texts(deploy: Path) -> Iterator[tuple[str, str]]:
+    for path in files(deploy):
+        if path.name != "requirements.lock":
+            yield path.name, path.read_text()
+
+
+def ran(*command: str | Path) -> list[str]:
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [result.stdout + result.stderr] if result.returncode else []
+
+
+def schemas(deploy: Path) -> list[str]:
+    compose = deploy / "containers/compose.yaml"
+    found = ran(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", compose)
+    for path in sorted((deploy / "kubernetes").glob("*.yaml")):
+        if path.name != "kustomization.yaml":
+            found += ran(BIN / "kubernetes-validate", "--strict", path)
+    return found
+
+
+def containerfile(deploy: Path) -> list[str]:
+    path = deploy / "containers/Containerfile"
+    final = path.read_text().rpartition("\nFROM ")[2]
+    needed = ("\nUSER 10001:10001\n", "\nHEALTHCHECK ")
+    found = [f"no {part.strip()}" for part in needed if part not in final]
+    if "--require-hashes -r requirements.lock" not in path.read_text():
+        found.append("packages without hashes")
+    hadolint = BIN / "hadolint"
+    return found + (ran(hadolint, path) if hadolint.exists() else [])
+
+
+def settings(deploy: Path) -> list[str]:
+    found = []
+    for file, text in texts(deploy):
+        names = re.findall(r"\bLEADLINE_([A-Z_]+)", text)
+        names += [n.replace(".", "_").upper() for n in re.findall(r"--set ([a-z.]+)=", text)]
+        found += [f"{file}: unknown setting {name}" for name in names if name not in known()]
+    return found
+
+
+def images(deploy: Path) -> list[str]:
+    pattern = re.compile(r"^\s*image: (\S+)|^ARG \w+_IMAGE=(\S+)", re.MULTILINE)
+    named = [(f, a or b) for f, text in texts(deploy) for a, b in pattern.findall(text)]
+    return [f"{f}: {i}" for f, i in named if ":" not in i or i.endswith(":latest") or "/" in i]
+
+
+def secrets(deploy: Path) -> list[str]:
+    pattern = re.compile(r"^.*(PASSWORD|SECRET|TOKEN|_KEY)\w*[=:].*$", re.MULTILINE)
+    found = [f"{f}: {m[0]}" for f, text in texts(deploy) for m in pattern.finditer(text)]
+    return found + [
+        f for f, text in texts(deploy) if "PRIVATE KEY" in text or "secretKeyRef" in text
+    ]
+
+
+def compose(deploy: Path) -> list[str]:
+    found = []
+    document = yaml.safe_load((deploy / "containers/compose.yaml").read_text())
+    for name, service in document["services"].items():
+        hardened = service["read_only"] and service["cap_drop"] == ["ALL"]
+        if not hardened or service["user"].startswith("0"):
+            found.append(f"{name} is not hardened")
+        kind = name.rpartition("-")[0]
+        port = service["environment"].get("LEADLINE_LISTEN_PORT")
+        if kind in PORTS and port != str(PORTS[kind]):
+            found.append(f"{name}: port {port}")
+        unknown = {d for d in service.get("depends_on", {}) if d not in document["services"]}
+        wanted = {s if isinstance(s, str) else s["source"] for s in service.get("secrets", [])}
+        found += [f"{name}: {n}" for n in unknown | (wanted - document["secrets"].keys())]
+    return found
+
+
+def documents(deploy: Path, kind: str) -> list[dict[str, Any]]:
+    paths = (deploy / "kubernetes").glob("*.yaml")
+    every = (d for path in sorted(paths) for d in yaml.safe_load_all(path.read_text()))
+    return [d for d in every if d["kind"] == kind]
+
+
+def kubernetes(deploy: Path) -> list[str]:
+    found = []
+    policies = {d["metadata"]["name"]: d["spec"] for d in documents(deploy, "NetworkPolicy")}
+    for document in documents(deploy, "StatefulSet"):
+        name, pod = document["metadata"]["name"], document["spec"]["template"]["spec"]
+        if not pod["securityContext"].get("runAsNonRoot"):
+            found.append(f"{name} may run as root")
+        for container in [*pod["initContainers"], *pod["containers"]]:
+            context = container["securityContext"]
+            if not context.get("readOnlyRootFilesystem") or context.get("capabilities") != {
+                "drop": ["ALL"]
+            }:
+                found.append(f"{name}: {container['name']} is not hardened")
+        (service,) = pod["containers"]
+        ports = {p["containerPort"] for p in service["ports"]}
+        opened = {p["port"] for rule in policies[name]["ingress"] for p in rule["ports"]}
+        if ports != opened or PORTS[name.removeprefix("leadline-")] not in ports:
+            found.append(f"{name}: ports {ports}, opened {opened}")
+        probes = [service[p]["httpGet"]["path"] for p in ("livenessProbe", "readinessProbe")]
+        if probes != ["/healthz", "/readyz"]:
+            found.append(f"{name}: probes {probes}")
+        modes = {v["secret"]["defaultMode"] for v in pod["volumes"] if "secret" in v}
+        if modes != {0o400}:
+            found.append(f"{name}: secrets with modes {modes}")
+        if pod["terminationGracePeriodSeconds"] * 1000 <= shutdown_ms():
+            found.append(f"{name}: killed during its controlled shutdown")
+    return found
+
+
+def shutdown_ms() -> int:
+    return int(BrokerSettings.model_fields["controlled_shutdown_timeout_ms"].default)
+
+
+HARDENING = (
+    *("NoNewPrivileges=yes", "ProtectSystem=strict", "UMask=0077", "User=leadline"),
+    *("CapabilityBoundingSet=", "Restart=on-failure", "LimitNOFILE=65536"),
+)
+
+
+def systemd(deploy: Path) -> list[str]:
+    found = []
+    for path in sorted((deploy / "systemd").glob("*.service")):
+        lines = path.read_text().splitlines()
+        found += [f"{path.name}: no {line}" for line in HARDENING if line not in lines]
+        kind = path.name.removeprefix("leadline-").removesuffix("@.service")
+        if f"--set listen.port={PORTS[kind]}" not in path.read_text():
+            found.append(f"{path.name}: another port than elsewhere")
+        if shutil.which("systemd-analyze"):
+            result = subprocess.run(
+                ["systemd-analyze", "verify", path], capture_output=True, text=True, check=False
+            )
+            # A line that it cannot read is named by path; the missing program is by unit.
+            found += [line for line in result.stderr.splitlines() if str(path) in line]
+    return found
+
+
+CHECKS: list[Callable[[Path], list[str]]] = [
+    *(schemas, containerfile, settings, images, secrets, compose, kubernetes, systemd),
+]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_files_are_right(check: Callable[[Path], list[str]]) -> None:
+    assert check(ROOT / "deploy") == []
+
+
+MISTAKES = [
+    (schemas, "containers/compose.yaml", "cap_drop:", "cap_dropp:"),
+    (schemas, "kubernetes/broker.yaml", "serviceName:", "serviceNames:"),
+    (schemas, "kubernetes/controller.yaml", "clusterIP:", "clusterIPP:"),
+    (schemas, "kubernetes/coordinator.yaml", "replicas: 2", "replicas: two"),
+    (schemas, "kubernetes/network.yaml", "policyTypes:", "policyType:"),
+    (schemas, "kubernetes/namespace.yaml", "metadata:", "metadatas:"),
+    (containerfile, "containers/Containerfile", "USER 10001:10001", "USER root"),
+    (containerfile, "containers/Containerfile", "--require-hashes -r req", "-r req"),
+    (settings, "containers/compose.yaml", "LEADLINE_BROKER_RACK", "LEADLINE_BROKER_RAK"),
+    (settings, "systemd/broker.env.example", "ZOOKEEPER_CONNECT", "ZOOKEEPER_CONECT"),
+    (settings, "systemd/leadline-controller@.service", "--set data.dir", "--set data.dirs"),
+    (images, "kubernetes/broker.yaml", "leadline:0.1.0", "leadline:latest"),
+    (images, "containers/Containerfile", "python:3.11-slim", "python"),
+    (secrets, "systemd/broker.env.example", "LEADLINE_LISTEN_HOST", "ADMIN_PASSWORD"),
+    (compose, "containers/compose.yaml", "read_only: true", "read_only: false"),
+    (compose, "containers/compose.yaml", '"9094"', '"9095"'),
+    (compose, "containers/compose.yaml", "- zookeeper\n", "- zookeeperr\n"),
+    (kubernetes, "kubernetes/broker.yaml", "runAsNonRoot: true", "runAsNonRoot: false"),
+    (kubernetes, "kubernetes/broker.yaml", "defaultMode: 0400", "defaultMode: 0444"),
+    (kubernetes, "kubernetes/broker.yaml", "Seconds: 60", "Seconds: 10"),
+    (kubernetes, "kubernetes/network.yaml", "port: 9192", "port: 9199"),
+    (kubernetes, "kubernetes/coordinator.yaml", "path: /readyz", "path: /healthz"),
+    (systemd, "systemd/leadline-broker@.service", "NoNewPrivileges=yes", "NoNewPrivileges=no"),
+    (systemd, "systemd/leadline-controller@.service", "port=9093", "port=9094"),
+    (systemd, "systemd/leadline-coordinator@.service", "UMask=0077", "UMask=0022"),
+    (systemd, "systemd/leadline-coordinator@.service", "PrivateTmp=", "PrivateTemp="),
+]
+
+
+@pytest.mark.parametrize(("check", "file", "right", "wrong"), MISTAKES)
+def test_a_mistake_is_found(
+    check: Callable[[Path], list[str]], file: str, right: str, wrong: str, tmp_path: Path
+) -> None:
+    deploy = tmp_path / "deploy"
+    shutil.copytree(ROOT / "deploy", deploy)
+    text = (deploy / file).read_text()
+    assert right in text
+    (deploy / file).write_text(text.replace(right, wrong))
+    assert check(deploy) != []
+
+
+def test_plain_yaml_is_in_order() -> None:
+    rules = "{extends: relaxed, rules: {line-length: disable}}"
+    assert ran(BIN / "yamllint", "-s", "-d", rules, ROOT / "deploy/containers") == []
+    assert ran(BIN / "yamllint", "-s", "-d", rules, ROOT / "deploy/kubernetes") == []
+
+
+def test_kustomize_lists_every_manifest() -> None:
+    folder = ROOT / "deploy/kubernetes"
+    listed = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+    assert sorted([*listed, "kustomization.yaml"]) == sorted(p.name for p in folder.glob("*.yaml"))
