@@ -122,6 +122,8 @@ def kubernetes(deploy: Path) -> list[str]:
     policies = {d["metadata"]["name"]: d["spec"] for d in documents(deploy, "NetworkPolicy")}
     for document in documents(deploy, "StatefulSet"):
         name, pod = document["metadata"]["name"], document["spec"]["template"]["spec"]
+        if pod["enableServiceLinks"]:
+            found.append(f"{name} gets variables that are no settings")
         if not pod["securityContext"].get("runAsNonRoot"):
             found.append(f"{name} may run as root")
         for container in [*pod["initContainers"], *pod["containers"]]:
@@ -201,6 +203,7 @@ MISTAKES = [
     (compose, "containers/compose.yaml", "read_only: true", "read_only: false"),
     (compose, "containers/compose.yaml", '"9094"', '"9095"'),
     (compose, "containers/compose.yaml", "- zookeeper\n", "- zookeeperr\n"),
+    (kubernetes, "kubernetes/broker.yaml", "Links: false", "Links: true"),
     (kubernetes, "kubernetes/broker.yaml", "runAsNonRoot: true", "runAsNonRoot: false"),
     (kubernetes, "kubernetes/broker.yaml", "defaultMode: 0400", "defaultMode: 0444"),
     (kubernetes, "kubernetes/broker.yaml", "Seconds: 60", "Seconds: 10"),
