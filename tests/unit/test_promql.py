@@ -1,6 +1,7 @@
 """The evaluator of the tests computes what Prometheus computes.
 
-The expected values are those of `promtool test rules` (Prometheus 2.42) for the same series.
+The expected values are those of `promtool test rules` (Prometheus 2.42) for the same series, but
+for that of `unless on`, which follows from the documentation of the operator.
 """
 
 import math

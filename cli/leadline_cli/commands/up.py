@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
 import typer
@@ -107,9 +108,7 @@ def up(
     ] = False,
 ) -> None:
     """Run a cluster until Ctrl-C; the same directory resumes the same cluster."""
-    if zookeeper is None and not data_dir.exists():
-        # Before the directory is made; one that exists may name another ZooKeeper.
-        ServerConfig.check_installed()
+    _check_installed(data_dir, zookeeper)
     keep_files_private()
     settings = _checked(pairs or ())
     options = ClusterOptions(
@@ -128,6 +127,12 @@ def up(
     except ClusterProblem as problem:
         print_problem(str(problem))
         raise typer.Exit(EXIT_REFUSED) from None
+
+
+def _check_installed(data_dir: Path, zookeeper: str | None) -> None:
+    """Refuse to make a directory for a ZooKeeper that is not installed."""
+    if zookeeper is None and not data_dir.exists():  # one that exists may name another ZooKeeper
+        ServerConfig.check_installed()
 
 
 def _checked(pairs: Sequence[str]) -> dict[str, str]:
