@@ -31,6 +31,8 @@ from leadline_common.http.middleware import RequestMiddleware
 from leadline_common.http.operation import INTERNAL, Operation, add_operation
 from leadline_common.http.origins import AllowedNames
 from leadline_common.http.reloading import ClientTls
+from leadline_common.http.route_gate import RouteGate
+from leadline_common.http.route_index import RouteIndex, index_of
 from leadline_common.metrics import Metrics
 
 DEFAULT_MAX_BODY_BYTES = 1024 * 1024
@@ -61,6 +63,7 @@ class ServiceApp(FastAPI):
         self._public: dict[str, Any] = {}
         self._internal: dict[str, Any] = {}
         self._templates: dict[Any, str] = {}
+        self._index: RouteIndex | None = None
         self.internal_paths: set[str] = set()
         self.checks = []
 
@@ -137,6 +140,12 @@ class ServiceApp(FastAPI):
             document = {**document, "servers": [{"url": root}]}
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
+    def route_index(self) -> RouteIndex:
+        """Return the index of the routes, which are complete at the first request."""
+        if self._index is None:
+            self._index = index_of(self.router.routes)
+        return self._index
+
     def route_of(self, scope: Scope) -> str:
         """Return the path template of the route that served a request, for metrics."""
         endpoint = scope.get("endpoint")
@@ -192,6 +201,7 @@ def create_app(
     app.metrics = metrics or Metrics()
     app.forwarder = Forwarder(trust=trust)
     app.page_links = dict(PAGES)
+    app.add_middleware(RouteGate, index=app.route_index)
     app.add_middleware(ListenerGate, internal_paths=lambda: app.internal_paths)
     app.add_middleware(
         RequestMiddleware,

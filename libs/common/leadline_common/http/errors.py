@@ -18,7 +18,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match
 from starlette.types import Scope
 
 from leadline_client.errors import (
@@ -170,7 +169,8 @@ async def on_http_exception(request: Request, error: HTTPException) -> Response:
     """Return the response for an error of the framework, such as an unknown route or method."""
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        headers["Allow"] = ", ".join(allowed_methods(request))
+        # Of files: whatever else no route serves was refused before (`route_gate`).
+        headers["Allow"] = "GET, HEAD, OPTIONS"
         if request.method == "OPTIONS":
             return Response(status_code=204, headers=headers)
     return error_response(error_of_status(error, _message(request, error)), headers)
@@ -193,17 +193,6 @@ def _message(request: Request, error: HTTPException) -> str:
     if error.status_code == 405:
         return f"{request.url.path} does not support {request.method}"
     return str(error.detail)
-
-
-def allowed_methods(request: Request) -> list[str]:
-    """Return the methods that the routes at the request's path support."""
-    scope = request.scope
-    found = []
-    for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
-        tried = {**scope, "method": method}
-        if any(route.matches(tried)[0] is Match.FULL for route in request.app.router.routes):
-            found += ["GET", "HEAD"] if method == "GET" else [method]
-    return [*found, "OPTIONS"]
 
 
 _DETAILS: dict[type[LeadlineError], dict[str, Any]] = {

@@ -1,0 +1,74 @@
+"""Which route serves a path, found without asking every route.
+
+The index has the web framework's own patterns, in its order, so both find the same route. It tries
+only those with as many slashes as the path has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from fastapi.routing import RouteContext, iter_route_contexts
+from starlette.routing import BaseRoute, Mount, WebSocketRoute
+
+WEBSOCKET: Final = "WEBSOCKET"
+"""Stands for a method in the handshake of a WebSocket."""
+_ANY_DEPTH: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedRoute:
+    """One route: its pattern, and the methods that it serves (None: any)."""
+
+    pattern: re.Pattern[str]
+    methods: frozenset[str] | None
+
+    def serves(self, method: str) -> bool:
+        """Tell whether the route serves a method, WEBSOCKET for a handshake."""
+        return self.methods is None or method in self.methods
+
+
+class RouteIndex:
+    """The routes of an application, by the number of slashes in their paths."""
+
+    def __init__(self, routes: Iterable[IndexedRoute]) -> None:
+        found = [(_depth(route), route) for route in routes]
+        depths = {depth for depth, _ in found} | {_ANY_DEPTH}
+        self._by_depth = {
+            depth: [route for own, route in found if own in (depth, _ANY_DEPTH)] for depth in depths
+        }
+
+    def find(self, path: str, method: str) -> IndexedRoute | None:
+        """Return the route of a path that serves a method, None if there is none."""
+        return next((route for route in self._at(path) if route.serves(method)), None)
+
+    def methods_at(self, path: str) -> frozenset[str]:
+        """Return the methods that the routes at a path serve; those that serve any do not count."""
+        return frozenset().union(*(route.methods or () for route in self._at(path)))
+
+    def _at(self, path: str) -> Iterator[IndexedRoute]:
+        routes = self._by_depth.get(path.count("/"), self._by_depth[_ANY_DEPTH])
+        return (route for route in routes if route.pattern.match(path))
+
+
+def index_of(routes: Iterable[BaseRoute]) -> RouteIndex:
+    """Return the index of an application's routes."""
+    return RouteIndex(map(_indexed, iter_route_contexts(list(routes))))
+
+
+def _indexed(route: RouteContext) -> IndexedRoute:
+    pattern: re.Pattern[str] = route.path_regex
+    if isinstance(route.original_route, WebSocketRoute):
+        return IndexedRoute(pattern, frozenset({WEBSOCKET}))
+    if isinstance(route.original_route, Mount):
+        return IndexedRoute(pattern, None)
+    return IndexedRoute(pattern, frozenset(route.methods or ()))
+
+
+def _depth(route: IndexedRoute) -> int:
+    """Return the number of slashes in each path that a pattern matches."""
+    pattern = route.pattern.pattern
+    return _ANY_DEPTH if ".*" in pattern else pattern.replace("[^/]", "").count("/")

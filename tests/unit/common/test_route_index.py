@@ -1,0 +1,78 @@
+"""The index finds the route that the web framework finds, and refuses what it refuses."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.routing import Match
+
+import leadline_broker.main
+import leadline_controller.main
+import leadline_coordinator.main
+from leadline_common.http.app import ServiceApp
+
+SERVICES = {
+    "broker": leadline_broker.main.openapi_app(),
+    "controller": leadline_controller.main.openapi_app(),
+    "coordinator": leadline_coordinator.main.openapi_app(),
+}
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+SEGMENTS = st.sampled_from(
+    sorted(
+        {
+            segment
+            for app in SERVICES.values()
+            for path in app.openapi()["paths"]
+            for segment in path.split("/")
+        }
+    )
+) | st.sampled_from(["", "0", "x", "orders", "a b", "ä", "docs", "assets", "swagger-ui.css", ".."])
+PATHS = st.lists(SEGMENTS, max_size=8).map("/".join) | st.sampled_from(
+    sorted({path for app in SERVICES.values() for path in app.openapi()["paths"]})
+)
+
+
+def found_by_framework(app: ServiceApp, path: str, method: str) -> bool:
+    scope = {"type": "http", "path": path, "method": method, "headers": [], "root_path": ""}
+    return any(route.matches(dict(scope))[0] is Match.FULL for route in app.router.routes)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+@given(path=PATHS, end=st.sampled_from(["", "\n", "/", "?"]), method=st.sampled_from(METHODS))
+def test_the_index_finds_what_the_framework_finds(
+    service: str, path: str, end: str, method: str
+) -> None:
+    app, asked = SERVICES[service], f"/{path.lstrip('/')}{end}"
+    is_found = app.route_index().find(asked, method) is not None
+    assert is_found is found_by_framework(app, asked, method)
+
+
+async def answer(method: str, path: str) -> httpx.Response:
+    transport = httpx.ASGITransport(app=SERVICES["controller"])
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        return await client.request(method, path)
+
+
+async def test_a_refusal_names_the_methods_of_the_path() -> None:
+    refused = await answer("PUT", "/v1/topics/orders")
+    assert (refused.status_code, refused.json()["error_code"]) == (405, 405)
+    assert refused.headers["allow"] == "GET, HEAD, DELETE, OPTIONS"
+    asked = await answer("OPTIONS", "/v1/topics/orders")
+    assert (asked.status_code, asked.headers["allow"]) == (204, refused.headers["allow"])
+    assert (await answer("OPTIONS", "/v1/nothing")).status_code == 404
+
+
+async def test_files_of_the_pages_name_their_methods_too() -> None:
+    path = "/docs/assets/swagger-ui.css"
+    refused = await answer("POST", path)
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+    assert (await answer("OPTIONS", path)).status_code == 204
+    assert (await answer("GET", path)).status_code == 200
+
+
+def test_a_channel_is_found_by_its_handshake_only() -> None:
+    index, path = SERVICES["coordinator"].route_index(), "/v1/groups/g/channel"
+    assert index.find(path, "WEBSOCKET") is not None
+    assert index.find(path, "GET") is None
