@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,8 +22,10 @@ from leadline_cli.cluster_file import (
     DamagedClusterFile,
     read_cluster_file,
 )
+from leadline_cli.credentials import credentials_in
 from leadline_cli.output import print_json, print_line, reported
 from leadline_client.retry import RetryPolicy
+from leadline_client.stdlib_transport import CA_FILE_VARIABLE
 from leadline_client.targets import base_url
 
 if TYPE_CHECKING:
@@ -145,7 +148,15 @@ def find_bootstrap(bootstrap: str | None, data_dir: Path) -> list[str]:
             f"no cluster to connect to: give --bootstrap, or --data-dir with a {FILE_NAME} "
             f"(there is none in {data_dir})"
         )
+    _trust(data_dir)
     return [broker.url for broker in cluster.brokers]
+
+
+def _trust(data_dir: Path) -> None:
+    """Let the clients of this process, and of those that it starts, trust a secure cluster."""
+    authority = credentials_in(data_dir).public_authority
+    if authority.exists():
+        os.environ.setdefault(CA_FILE_VARIABLE, str(authority.absolute()))
 
 
 def known_cluster(data_dir: Path) -> ClusterFile | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import ssl
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -162,6 +164,48 @@ async def test_services_reach_each_other(world: World) -> None:
     (await world.http.post(url + path, json=commit)).raise_for_status()
     lag = (await world.http.get(f"{url}/v1/groups/g/lag")).json()
     assert [row["lag"] for row in lag["partitions"]] == [0], lag
+
+
+async def leadline(*words: str, **environment: str) -> tuple[int, str]:
+    """Run a command; return its exit code and what it printed."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "leadline_cli", *words),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, **environment},
+    )
+    printed, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, printed.decode()
+
+
+async def test_commands_trust_the_authority_of_the_directory(world: World) -> None:
+    of_cluster = ("--data-dir", str(world.cluster.data_dir))
+    made = await leadline("topics", "create", "c", "--partitions", "1", *of_cluster)
+    assert made[0] == 0, made
+    url = world.cluster.url("broker-1")
+    body = {"records": [{"value": "through TLS"}], "format": "string"}
+    await wait_until(lambda: leads(world, "c"), "the topic has a leader")
+    leader = await leads(world, "c")
+    answer = await world.http.post(f"{leader}/v1/topics/c/partitions/0/records", json=body)
+    assert answer.status_code == 200, answer.text
+    read = ("consume", "c", "--from", "earliest", "--max", "1")
+    code, printed = await leadline(*read, "--group", "cg", *of_cluster)
+    assert (code, "through TLS" in printed) == (0, True), printed
+    trusting = {"LEADLINE_CA_FILE": str(world.credentials.public_authority)}
+    code, printed = await leadline(*read, "--bootstrap", url, **trusting)
+    assert (code, "through TLS" in printed) == (0, True), printed
+    code, printed = await leadline("topics", "list", "--bootstrap", url)
+    assert (code, "certificate verify failed" in printed) == (1, True), printed
+    code, printed = await leadline("topics", "list", "--bootstrap", url, LEADLINE_CA_FILE="/none")
+    assert (code, "LEADLINE_CA_FILE: /none cannot be used" in printed) == (1, True), printed
+
+
+async def leads(world: World, topic: str) -> str:
+    """Return the URL of the leader of a topic's first partition, "" if it has none."""
+    metadata = (await world.http.get(f"{world.cluster.url('controller-1')}/v1/metadata")).json()
+    leader = metadata["topics"][topic]["partitions"][0][1]
+    return world.cluster.url(f"broker-{leader}") if leader >= 0 else ""
 
 
 async def test_the_channel_of_consumers_is_of_wss(world: World) -> None:

@@ -152,7 +152,7 @@ class Caller:
                 last = last if isinstance(last, ClusterChanged) else failure
         if isinstance(last, ClusterChanged):
             raise last
-        raise self.any_broker.unavailable() from last
+        raise self.any_broker.unavailable(last) from last
 
     def _ask(
         self,

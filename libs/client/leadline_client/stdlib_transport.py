@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 from weakref import WeakSet
 
+from leadline_client.errors import Unreachable
 from leadline_client.transport import (
     IDLE_TIMEOUT_S,
     Request,
@@ -28,19 +29,34 @@ from leadline_client.transport import (
     unreachable,
 )
 
+CA_FILE_VARIABLE: Final = "LEADLINE_CA_FILE"
+"""The environment variable with the authorities (PEM) whose certificates services may show."""
 _KEPT_PER_ADDRESS: Final = 4
 _READS: Final = frozenset({"GET", "HEAD"})
 _SENT_AS_IS: Final = "%/:@!$&'()*+,;="
 _TOKEN: Final = re.compile(r"[!-~]+")
 
 
-@cache
 def tls_context() -> ssl.SSLContext:
-    """Return a context that trusts this machine's certificate authorities.
+    """Return a context that trusts the authorities in the file that LEADLINE_CA_FILE names.
 
-    Loading them is slow, so all connections of a process share one context.
+    Without the variable it trusts this machine's authorities. Loading them is slow, so all
+    connections of a process share one context.
+
+    Raises:
+        Unreachable: the file cannot be used, so that nothing can be sent.
+
     """
-    return ssl.create_default_context()
+    return _trusting(os.environ.get(CA_FILE_VARIABLE) or None)
+
+
+@cache
+def _trusting(ca_file: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as failure:  # SSLError is an OSError
+        reason = failure.strerror or str(failure)
+        raise Unreachable(f"{CA_FILE_VARIABLE}: {ca_file} cannot be used: {reason}") from None
 
 
 class _Address(NamedTuple):

@@ -109,12 +109,13 @@ class AnyBroker(Target):
         """Use another broker the next time."""
         self._turn += 1
 
-    def unavailable(self) -> LeadlineError:
-        """Say that no broker is known, or that none can be reached."""
+    def unavailable(self, last: LeadlineError | None = None) -> LeadlineError:
+        """Say that no broker is known, or that none can be reached, and why not the last one."""
         known = ", ".join(self.addresses())
         if not known:
             return AllKnownBrokersNotAvailable("no broker is known: give a bootstrap address")
-        return AllKnownBrokersNotAvailable(f"no broker can be reached at {known}")
+        reason = f": {last.message}" if last is not None else ""
+        return AllKnownBrokersNotAvailable(f"no broker can be reached at {known}{reason}")
 
 
 class PartitionLeader(Target):

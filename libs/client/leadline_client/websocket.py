@@ -11,6 +11,7 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from leadline_client.channel import CHANNEL_PATH, Frame, FromConsumer, decode, encode
 from leadline_client.errors import ConnectionLost, LeadlineError, Unreachable, error_from_body
 from leadline_client.payloads import maybe_json
+from leadline_client.stdlib_transport import tls_context
 
 _OPEN_TIMEOUT_S: Final = 10.0
 _CLOSE_TIMEOUT_S: Final = 0.5
@@ -51,10 +52,12 @@ async def open_channel(coordinator_url: str, group: str) -> WebSocketChannel:
         LeadlineError: the coordinator refused.
 
     """
+    url = _channel_url(coordinator_url, group)
     # The protocol has its own pings, its frames are small, and clusters are not behind proxies.
     try:
         connection = await connect(
-            _channel_url(coordinator_url, group),
+            url,
+            ssl=tls_context() if url.startswith("wss:") else None,
             compression=None,
             proxy=None,
             ping_interval=None,

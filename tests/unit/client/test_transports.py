@@ -21,7 +21,7 @@ import pytest
 
 from leadline_client.errors import ConnectionLost, Unreachable
 from leadline_client.httpx_transport import AsyncHttpxTransport
-from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport, tls_context
+from leadline_client.stdlib_transport import CA_FILE_VARIABLE, ConnectionPool, StdlibTransport
 from leadline_client.transport import Request, Response
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Leadline-Name: Value\r\n\r\nok"
@@ -357,7 +357,7 @@ def test_a_forked_process_leaves_its_parents_connections_alone(
 
 
 @pytest.fixture
-def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ssl.SSLContext]:
+def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
     """A server's context; the transports trust its certificate."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl makes the certificate")
@@ -368,10 +368,8 @@ def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ssl
     subprocess.run(made, check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file, key)
-    monkeypatch.setenv("SSL_CERT_FILE", str(file))
-    tls_context.cache_clear()
-    yield context
-    tls_context.cache_clear()
+    monkeypatch.setenv(CA_FILE_VARIABLE, str(file))
+    return context
 
 
 @pytest.mark.parametrize("kind", [StdlibTransport, BlockingHttpx])
@@ -387,10 +385,22 @@ def test_tls_is_checked_and_its_connections_are_used_again(
     assert server.connections == 1
     trusting.close()
 
-    monkeypatch.delenv("SSL_CERT_FILE")
-    tls_context.cache_clear()
+    monkeypatch.delenv(CA_FILE_VARIABLE)
     distrusting = kind()
     with pytest.raises(Unreachable, match=r"(?i)certificate"):
         distrusting.send(Request("POST", server.address))
     distrusting.close()
     server.close()
+
+
+@pytest.mark.parametrize("kind", [StdlibTransport, BlockingHttpx])
+def test_a_file_of_authorities_that_cannot_be_used_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Callable[[], BlockingTransport]
+) -> None:
+    for content in (None, b"no certificate"):
+        file = tmp_path / f"{content is None}.pem"
+        if content is not None:
+            file.write_bytes(content)
+        monkeypatch.setenv(CA_FILE_VARIABLE, str(file))
+        with pytest.raises(Unreachable, match=f"LEADLINE_CA_FILE: {file} cannot be used: "):
+            kind().send(Request("GET", "https://127.0.0.1:1/"))

@@ -18,7 +18,9 @@ Settings = TypeVar("Settings", bound=ServiceSettings)
 ENV_PREFIX: Final = "LEADLINE_"
 CONFIG_VARIABLE: Final = "LEADLINE_CONFIG"
 
-_OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "LEADLINE_BOOTSTRAP", "LEADLINE_DATA_DIR"})
+_OTHER_VARIABLES: Final = frozenset(
+    {CONFIG_VARIABLE, "LEADLINE_BOOTSTRAP", "LEADLINE_CA_FILE", "LEADLINE_DATA_DIR"}
+)
 # Kubernetes sets such variables for each Service, whose name may start with leadline-.
 _SERVICE_LINK: Final = re.compile(r".*_(SERVICE_HOST|(SERVICE_)?PORT(_.*)?)")
 
