@@ -15,6 +15,7 @@ import leadline_coordinator.main
 from leadline_client.errors import ERRORS_BY_CODE, LeadlineError
 from leadline_common.http.connection_bounds import ConnectionBounds
 from leadline_common.http.internal_listener import show_certificate_end
+from leadline_common.http.tls_files import show_changes, show_public_certificate_end
 from leadline_common.metrics import Family
 from leadline_common.settings import ServiceSettings, Setting, settings_table
 from leadline_spark.errors import CODES
@@ -221,6 +222,8 @@ def families_of(service: str) -> set[Family]:
     ConnectionBounds(ServiceSettings(), metrics)
     if service != "Coordinator":  # Coordinators have no internal listener.
         show_certificate_end(metrics, float)
+    show_public_certificate_end(metrics, float)
+    show_changes(metrics, ())
     return set(metrics.families)
 
 

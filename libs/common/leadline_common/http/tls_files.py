@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
@@ -15,6 +16,7 @@ from leadline_common.http.internal_listener import InternalListener
 from leadline_common.http.listeners import Listener
 from leadline_common.http.public_tls import PublicTrust
 from leadline_common.http.reloading import LOOK_EVERY_S, Reloaded
+from leadline_common.metrics import Metrics
 
 _REPORT_EVERY: Final = 3_600
 """Looks between two reports of a certificate in the log: an hour."""
@@ -48,13 +50,8 @@ class TlsFiles:
             self.internal.report_to(app)
         if self.public is not None and self.public.tls is not None:
             tls = self.public.tls
-            app.metrics.gauge_from(
-                "public_certificate_not_after_timestamp_seconds",
-                "When the certificate of the public listener, or one that it sends along, expires "
-                "(Unix time).",
-                lambda: tls.ends_s,
-            )
-        self._count_changes(app)
+            show_public_certificate_end(app.metrics, lambda: tls.ends_s)
+        show_changes(app.metrics, [one.files for one in self._watched()])
 
     def problems(self) -> list[Problem]:
         """Return what is wrong with the public certificate and the trusted authorities."""
@@ -88,21 +85,32 @@ class TlsFiles:
         )
         return [one for one in found if one is not None]
 
-    def _count_changes(self, app: ServiceApp) -> None:
-        loads = app.metrics.gauge(
-            "tls_files_loads",
-            "How often files of TLS were loaded again because they had changed.",
-            ("files",),
-        )
-        refused = app.metrics.gauge(
-            "tls_files_refused",
-            "1 while files of TLS have changed and cannot be used, so that the former ones are.",
-            ("files",),
-        )
-        for one in self._watched():
-            name = one.files.name
-            loads.labels(name).set_function(partial(getattr, one.files, "loads"))
-            refused.labels(name).set_function(one.files.is_refused)
+
+def show_public_certificate_end(metrics: Metrics, read: Callable[[], float]) -> None:
+    """Add a gauge that `read` returns: the end of the public listener's certificate."""
+    metrics.gauge_from(
+        "public_certificate_not_after_timestamp_seconds",
+        "When the certificate of the public listener, or one that it sends along, expires (Unix "
+        "time). Only services with TLS for clients have it.",
+        read,
+    )
+
+
+def show_changes(metrics: Metrics, watched: Iterable[Reloaded[Any]]) -> None:
+    """Add metrics of the changes of files."""
+    loads = metrics.gauge(
+        "tls_files_loads",
+        "How often files of TLS were loaded again because they had changed.",
+        ("files",),
+    )
+    refused = metrics.gauge(
+        "tls_files_refused",
+        "1 while files of TLS have changed and cannot be used, so that the former ones are.",
+        ("files",),
+    )
+    for files in watched:
+        loads.labels(files.name).set_function(partial(getattr, files, "loads"))
+        refused.labels(files.name).set_function(files.is_refused)
 
 
 def _look_at(watched: list[_Files]) -> None:
