@@ -393,14 +393,16 @@ def test_tls_is_checked_and_its_connections_are_used_again(
     server.close()
 
 
-@pytest.mark.parametrize("kind", [StdlibTransport, BlockingHttpx])
+@pytest.mark.parametrize("content", [None, b"no certificate"])
 def test_a_file_of_authorities_that_cannot_be_used_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Callable[[], BlockingTransport]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
 ) -> None:
-    for content in (None, b"no certificate"):
-        file = tmp_path / f"{content is None}.pem"
-        if content is not None:
-            file.write_bytes(content)
-        monkeypatch.setenv(CA_FILE_VARIABLE, str(file))
-        with pytest.raises(Unreachable, match=f"LEADLINE_CA_FILE: {file} cannot be used: "):
-            kind().send(Request("GET", "https://127.0.0.1:1/"))
+    file = tmp_path / "authorities.pem"
+    if content is not None:
+        file.write_bytes(content)
+    monkeypatch.setenv(CA_FILE_VARIABLE, str(file))
+    named = f"LEADLINE_CA_FILE: {file} cannot be used: "
+    with pytest.raises(Unreachable, match=named):
+        StdlibTransport().send(Request("GET", "https://127.0.0.1:1/"))
+    with pytest.raises(Unreachable, match=named):
+        AsyncHttpxTransport()
