@@ -27,6 +27,7 @@ from leadline_cli.output import (
 )
 from leadline_cli.service import split_pairs
 from leadline_cli.supervisor import ClusterProblem, Supervisor
+from leadline_client.stdlib_transport import CA_FILE_VARIABLE
 from leadline_common.private_files import keep_files_private
 from leadline_common.settings import (
     BrokerSettings,
@@ -218,9 +219,9 @@ def _announce(supervisor: Supervisor, missing: list[str], *, as_json: bool) -> N
         rows,
     )
     print_line(f"ZooKeeper {document.zookeeper}; logs in {supervisor.layout.logs}")
-    if supervisor.layout.secure:
-        authority = credentials_in(supervisor.layout.data_dir).public_authority
-        print_line(f"Clients connect over TLS, and trust {authority}")
     print_line("In another terminal, anywhere on this machine:")
     print_line(f"  export {BOOTSTRAP_VARIABLE}={','.join(row.url for row in document.brokers)}")
+    if supervisor.layout.secure:
+        authority = credentials_in(supervisor.layout.data_dir).public_authority
+        print_line(f"  export {CA_FILE_VARIABLE}={authority.absolute()}")
     print_line("Ready. Ctrl-C stops the cluster and keeps its data.")
