@@ -214,7 +214,7 @@ async def test_trusted_authorities_are_read_again(credentials: Credentials, tmp_
         with pytest.raises(httpx.ConnectError, match="verify failed"):
             await asks()
         path.write_bytes(credentials.public_authority.read_bytes())
-        trust.look()
+        trust.reload_if_changed()
         assert await asks() is None
 
 

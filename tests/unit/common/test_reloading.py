@@ -100,7 +100,7 @@ async def test_a_new_certificate_is_used_by_new_handshakes_and_open_connections_
     async with listening(tls) as port, asyncio.timeout(30):
         before = await connected(port, caller.client)
         renew(credentials, BROKER)
-        tls.look()
+        tls.reload_if_changed()
         after = await connected(port, caller.client)
         assert serial_of(before[1]) != serial_of(after[1])
         assert await echoed(*before)
@@ -119,17 +119,17 @@ async def test_the_removal_of_an_authority_takes_effect(tmp_path: Path) -> None:
     async with listening(server) as port, asyncio.timeout(30):
         assert await is_accepted(port, former.client)
         old.authority.write_bytes(both)
-        server.look()
+        server.reload_if_changed()
         new.authority.write_bytes(both)
-        latter.look()
+        latter.reload_if_changed()
         assert await is_accepted(port, former.client)
         assert await is_accepted(port, latter.client)
         new.create([BROKER])
         old.certificate_of(BROKER).write_bytes(new.certificate_of(BROKER).read_bytes())
         old.authority.write_bytes(renewed)
-        server.look()
+        server.reload_if_changed()
         new.authority.write_bytes(renewed)
-        latter.look()
+        latter.reload_if_changed()
         assert not await is_accepted(port, former.client), "its authority was removed"
         assert await is_accepted(port, latter.client)
 
@@ -189,7 +189,7 @@ async def test_what_cannot_be_used_leaves_the_former_in_use_and_is_reported(
         spoil(path)
         with structlog.testing.capture_logs() as logged:
             for _ in range(3):
-                tls.look()
+                tls.reload_if_changed()
         assert await is_accepted(port, caller.client)
         assert (len(logged), logged[0]["log_level"]) == (1, "warning")
         assert tls.chain.ends_s == ends_s
@@ -200,7 +200,7 @@ async def test_what_cannot_be_used_leaves_the_former_in_use_and_is_reported(
         assert 'leadline_tls_files_refused{files="internal"} 1.0' in metrics
 
         path.write_bytes(good)
-        tls.look()
+        tls.reload_if_changed()
         assert (await http.get("/readyz")).json()["state"] == "ready"
         metrics = (await http.get("/metrics")).text
         assert 'leadline_tls_files_refused{files="internal"} 0.0' in metrics
@@ -215,20 +215,20 @@ def test_files_that_were_read_half_written_are_read_again(tmp_path: Path) -> Non
     renew(credentials, BROKER)
     content = path.read_bytes()
     path.write_bytes(content[:100] + b" " * (len(content) - 100))
-    tls.look()
+    tls.reload_if_changed()
     assert tls.server is before
     stamp = path.stat()
     path.write_bytes(content)
 
     os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-    tls.look()
+    tls.reload_if_changed()
     assert tls.server is not before
 
 
 def test_unchanged_files_are_not_read_again(tmp_path: Path) -> None:
     tls = load_tls(Credentials(tmp_path), BROKER)
     before = tls.server, tls.client
-    tls.look()
+    tls.reload_if_changed()
     assert (tls.server, tls.client) == before
     assert tls.files.loads == 0
 
@@ -242,6 +242,6 @@ def test_among_authorities_of_one_name_the_end_of_the_signer_counts(tmp_path: Pa
     other = (tmp_path / "other" / "internal-ca.pem").read_bytes()
     for bundle in (other + own, own + other):
         credentials.authority.write_bytes(bundle)
-        tls.look()
+        tls.reload_if_changed()
         assert tls.chain.authority.ends_s == ends_s
         assert not list(tls.chain.problems(ends_s - 100 * 86_400))

@@ -26,7 +26,7 @@ from leadline_client.errors import (
 from leadline_common.http.connection_bounds import FREE_BODY_BYTES, ConnectionBounds
 from leadline_common.http.errors import error_response
 from leadline_common.http.public_tls import CLIENT_CERTIFICATE_KEY, client_name
-from leadline_common.http.tls_transport import TlsTransport, is_unconfirmed
+from leadline_common.http.tls_transport import TlsFlowControl, TlsTransport, is_unconfirmed
 from leadline_common.http.websocket_connections import BoundedWebSocket, WriteProgress
 
 MAX_URL_BYTES: Final = 8 * 1024
@@ -46,7 +46,7 @@ def protocol_of(bounds: ConnectionBounds) -> type[BoundedProtocol]:
     return type("ListenerProtocol", (BoundedProtocol,), {"bounds": bounds})
 
 
-class BoundedProtocol(HttpToolsProtocol):
+class BoundedProtocol(TlsFlowControl, HttpToolsProtocol):
     """One connection within the bounds of its listener."""
 
     bounds: ClassVar[ConnectionBounds]
@@ -105,17 +105,6 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._admitted:
             self._admitted = False
             self.bounds.release(self._peer)
-
-    def pause_writing(self) -> None:
-        """Wait with responses until the other end has read more."""
-        if isinstance(self.transport, TlsTransport):
-            self.transport.pause()
-        super().pause_writing()
-
-    def resume_writing(self) -> None:
-        """Write on, unless what waits already is enough."""
-        if not isinstance(self.transport, TlsTransport) or self.transport.resume():
-            super().resume_writing()
 
     def shutdown(self) -> None:
         """End the connection, now or after its response; the other end of TLS may be silent."""
@@ -285,7 +274,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         else:
-            self.transport.close()  # TLS reads on, into the void.
+            self.transport.close()  # TLS cannot end one direction only.
         self.loop.call_later(_LINGER_S, self.transport.abort)
 
     # The periodic examination.

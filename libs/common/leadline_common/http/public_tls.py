@@ -102,9 +102,9 @@ class PublicTls:
         """When the certificate in use expires (Unix time, seconds)."""
         return self.files.current.certificate.ends_s
 
-    def look(self) -> None:
+    def reload_if_changed(self) -> None:
         """Use changed files, unless they have expired."""
-        self.files.look(self._accept)
+        self.files.reload_if_changed(self._accept)
 
     def problems(self) -> Iterator[Problem]:
         """Yield what `/readyz` shows; with an invalid certificate, clients cannot connect."""
@@ -151,9 +151,9 @@ class PublicTrust:
         """The context for a new connection to a public listener."""
         return self.files.current
 
-    def look(self) -> None:
+    def reload_if_changed(self) -> None:
         """Use a changed file."""
-        self.files.look()
+        self.files.reload_if_changed()
 
 
 def client_name(transport: BaseTransport) -> str | None:

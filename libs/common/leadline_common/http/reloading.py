@@ -17,8 +17,8 @@ import structlog
 from leadline_common.http.health import Problem
 from leadline_common.identity import UnusableCredentials
 
-LOOK_EVERY_S: Final = 1.0
-"""How often a service looks whether its files have changed."""
+CHECK_INTERVAL_S: Final = 1.0
+"""How often a service checks whether its files have changed."""
 
 _Stamp = tuple[int, int, int, int] | None
 Loaded = TypeVar("Loaded")
@@ -68,7 +68,7 @@ class Reloaded(Generic[Loaded]):
         """What is in use."""
         return self._current
 
-    def look(self, accept: Callable[[Loaded], None] = lambda _: None) -> None:
+    def reload_if_changed(self, accept: Callable[[Loaded], None] = lambda _: None) -> None:
         """Load the files again if they have changed; this reads files, so call it in a thread.
 
         `accept` raises UnusableCredentials for what is not to be used. Files that cannot be used

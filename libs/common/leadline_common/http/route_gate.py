@@ -1,6 +1,6 @@
 """Refuses requests that no route serves before the web framework tries all its routes.
 
-That takes the framework about a millisecond, most of it for the methods that the path does support.
+The framework asks every route, which takes longer than all the rest of such a refusal.
 """
 
 from __future__ import annotations

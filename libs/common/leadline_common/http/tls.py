@@ -68,9 +68,9 @@ class InternalTls:
         """Whose certificate is in use, and how long it is valid."""
         return self.files.current.chain
 
-    def look(self) -> None:
+    def reload_if_changed(self) -> None:
         """Use changed files, unless they have expired or name another service."""
-        self.files.look(self._accept)
+        self.files.reload_if_changed(self._accept)
 
     def _accept(self, new: _Contexts) -> None:
         if self.chain.service is not None:

@@ -15,11 +15,11 @@ from leadline_common.http.health import Problem
 from leadline_common.http.internal_listener import InternalListener
 from leadline_common.http.listeners import Listener
 from leadline_common.http.public_tls import PublicTrust
-from leadline_common.http.reloading import LOOK_EVERY_S, Reloaded
+from leadline_common.http.reloading import CHECK_INTERVAL_S, Reloaded
 from leadline_common.metrics import Metrics
 
 _REPORT_EVERY: Final = 3_600
-"""Looks between two reports of a certificate in the log: an hour."""
+"""Checks between two reports of a certificate in the log: an hour."""
 
 logger = structlog.get_logger(__name__)
 
@@ -31,7 +31,7 @@ class _Files(Protocol):
     def files(self) -> Reloaded[Any]:
         """What they are now."""
 
-    def look(self) -> None:
+    def reload_if_changed(self) -> None:
         """Use them if they have changed, and can be used."""
 
 
@@ -63,14 +63,14 @@ class TlsFiles:
 
     async def watch(self) -> None:
         """Use files that change, and log every hour what is wrong with the certificates."""
-        looks = 0
+        checks = 0
         while watched := self._watched():
-            if looks % _REPORT_EVERY == 0:
+            if checks % _REPORT_EVERY == 0:
                 self._log_problems()
-            looks += 1
-            await asyncio.sleep(LOOK_EVERY_S)
+            checks += 1
+            await asyncio.sleep(CHECK_INTERVAL_S)
             # In a thread: a file may be on a file system that does not answer.
-            await asyncio.to_thread(_look_at, watched)
+            await asyncio.to_thread(_reload_changed, watched)
 
     def _log_problems(self) -> None:
         internal = self.internal.problems() if self.internal is not None else ()
@@ -113,6 +113,6 @@ def show_changes(metrics: Metrics, watched: Iterable[Reloaded[Any]]) -> None:
         refused.labels(files.name).set_function(files.is_refused)
 
 
-def _look_at(watched: list[_Files]) -> None:
+def _reload_changed(watched: list[_Files]) -> None:
     for one in watched:
-        one.look()
+        one.reload_if_changed()

@@ -19,7 +19,7 @@ PIECE_BYTES: Final = 64 * 1024
 class TlsTransport(asyncio.Transport):
     """Keeps what waits, and knows whether the other end confirms the end of the connection.
 
-    The protocol has to pass on `pause_writing` and `resume_writing` to `pause` and `resume`.
+    The protocol passes on `pause_writing` and `resume_writing` (`TlsFlowControl`).
     """
 
     def __init__(self, inner: asyncio.Transport) -> None:
@@ -135,6 +135,23 @@ class TlsTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         """Receive again."""
         self._inner.resume_reading()
+
+
+class TlsFlowControl(asyncio.BaseProtocol):
+    """What a protocol has in addition whose transport may be a `TlsTransport`."""
+
+    transport: asyncio.Transport
+
+    def pause_writing(self) -> None:
+        """Wait with responses until the other end has read more."""
+        if isinstance(self.transport, TlsTransport):
+            self.transport.pause()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """Write on, unless what waits already is enough."""
+        if not isinstance(self.transport, TlsTransport) or self.transport.resume():
+            super().resume_writing()
 
 
 def is_unconfirmed(transport: asyncio.BaseTransport, now: float, longest_s: float) -> bool:

@@ -11,7 +11,7 @@ from websockets.http11 import Request
 
 from leadline_common.http.connection_bounds import ConnectionBounds
 from leadline_common.http.public_tls import CLIENT_CERTIFICATE_KEY, client_name
-from leadline_common.http.tls_transport import TlsTransport, is_unconfirmed
+from leadline_common.http.tls_transport import TlsFlowControl, is_unconfirmed
 from leadline_common.settings.fields import ServiceSettings
 
 
@@ -33,7 +33,7 @@ class WriteProgress:
         return before - waiting_bytes < (now - since) * limits.transfer_min_bytes_per_s
 
 
-class BoundedWebSocket(WebSocketsSansIOProtocol):
+class BoundedWebSocket(TlsFlowControl, WebSocketsSansIOProtocol):
     """A WebSocket that still counts as a connection of its peer; it may stay idle."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -62,17 +62,6 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self._bounds.unwatch(self)
             self._release()
             self._release = None
-
-    def pause_writing(self) -> None:
-        """Wait with responses until the other end has read more."""
-        if isinstance(self.transport, TlsTransport):
-            self.transport.pause()
-        super().pause_writing()
-
-    def resume_writing(self) -> None:
-        """Write on, unless what waits already is enough."""
-        if not isinstance(self.transport, TlsTransport) or self.transport.resume():
-            super().resume_writing()
 
     def examine(self, now: float) -> None:
         """End the connection if its reader is too slow."""
