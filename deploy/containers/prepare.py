@@ -9,7 +9,6 @@ Usage: python prepare.py KIND-ID SECRETS TARGET [NODE]
 
 import json
 import os
-import shutil
 import ssl
 import sys
 import urllib.request
@@ -34,7 +33,7 @@ def copy(source: Path, target: Path) -> None:
     """Copy a file, for its owner only to read."""
     target.unlink(missing_ok=True)
     with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400), "wb") as file:
-        shutil.copyfileobj(source.open("rb"), file)
+        file.write(source.read_bytes())
 
 
 def zone_of(node: str) -> str:
