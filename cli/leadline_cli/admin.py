@@ -25,7 +25,7 @@ from leadline_cli.cluster_file import (
 from leadline_cli.credentials import credentials_in
 from leadline_cli.output import print_json, print_line, reported
 from leadline_client.retry import RetryPolicy
-from leadline_client.stdlib_transport import CA_FILE_VARIABLE
+from leadline_client.security import CA_FILE_VARIABLE
 from leadline_client.targets import base_url
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from leadline_cli.output import (
 )
 from leadline_cli.service import split_pairs
 from leadline_cli.supervisor import ClusterProblem, Supervisor
-from leadline_client.stdlib_transport import CA_FILE_VARIABLE
+from leadline_client.security import CA_FILE_VARIABLE
 from leadline_common.private_files import keep_files_private
 from leadline_common.settings import (
     BrokerSettings,

@@ -20,6 +20,7 @@ _EXPORTS = {
     "readers": ["AsyncPartitionReader", "PartitionReader"],
     "reading": ["ReadLimits"],
     "retry": ["RetryPolicy"],
+    "security": ["Security"],
     "sync_consumer": ["Consumer"],
     "sync_producer": ["Producer"],
     "wire": ["NewTopic", "Record", "TopicPartition"],

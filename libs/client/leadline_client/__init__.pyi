@@ -17,6 +17,7 @@ from leadline_client.readers import AsyncPartitionReader as AsyncPartitionReader
 from leadline_client.readers import PartitionReader as PartitionReader
 from leadline_client.reading import ReadLimits as ReadLimits
 from leadline_client.retry import RetryPolicy as RetryPolicy
+from leadline_client.security import Security as Security
 from leadline_client.sync_consumer import Consumer as Consumer
 from leadline_client.sync_producer import Producer as Producer
 from leadline_client.wire import NewTopic as NewTopic

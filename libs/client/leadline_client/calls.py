@@ -8,14 +8,28 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from leadline_client.cache import MetadataCache
-from leadline_client.errors import ClusterChanged, LeadlineError, Unreachable, error_from_body
+from leadline_client.errors import (
+    ClusterChanged,
+    Forbidden,
+    LeadlineError,
+    ServerNotTrusted,
+    TokenNotSent,
+    Unauthorized,
+    Unreachable,
+    error_from_body,
+)
 from leadline_client.flows import Flow, delay, exchange
 from leadline_client.payloads import maybe_json
 from leadline_client.retry import Attempts, RetryPolicy
 from leadline_client.targets import AnyBroker, Target
 from leadline_client.transport import CLUSTER_ID_HEADER, Request, Response
+
+_DENIED: Final = (Unauthorized, Forbidden, TokenNotSent, ServerNotTrusted)
+"""Why a broker that can be reached tells this client nothing: another attempt would not help."""
+_DEFINITE: Final = (ClusterChanged, *_DENIED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +92,24 @@ class Caller:
                 if target.on_error(error):
                     continue
             yield from delay(pause_s)
-            changed: ClusterChanged | None = None
+            definite: LeadlineError | None = None
             try:
                 yield from self.refresh(target)
-            except ClusterChanged as error:
-                changed = error
-            if changed is not None:
-                raise attempts.final(changed)
+            except _DEFINITE as error:
+                definite = error
+            if definite is not None:
+                raise attempts.final(definite)
 
     def refresh(self, target: Target) -> Flow[None]:
         """Look `target` up at one broker after the other, until one answers.
 
         Raises:
             ClusterChanged: only brokers of another cluster answer.
+            Unauthorized, Forbidden, TokenNotSent, ServerNotTrusted: no broker answered, and this
+                is why one of them did not.
 
         """
-        changed: ClusterChanged | None = None
+        definite: LeadlineError | None = None
         own_answers = False
         lookup = target.lookup()
         if lookup is None:
@@ -106,23 +122,30 @@ class Caller:
                 response = yield from self._exchange(request)
             except LeadlineError as error:
                 self.any_broker.on_error(error)
+                definite = error if isinstance(error, _DENIED) else definite
                 continue
             own_answers |= response.headers.get(CLUSTER_ID_HEADER) == self.cache.cluster_id
             try:
-                refusal = _refusal(response)
-                if isinstance(refusal, ClusterChanged):
-                    raise refusal
-                if response.status == 200:
-                    target.apply_lookup(json.loads(response.body))
-                    if target.address() is None:
-                        self.any_broker.rotate()  # This one may be cut off and have old metadata.
+                if self._apply_lookup(target, response):
                     return
-            except ClusterChanged as error:
+            except _DEFINITE as error:
                 self.any_broker.on_error(error)
-                changed = error
-        if changed is not None and not own_answers:
-            raise changed
+                definite = error
+        if definite is not None and (isinstance(definite, _DENIED) or not own_answers):
+            raise definite
         target.apply_lookup(None)
+
+    def _apply_lookup(self, target: Target, response: Response) -> bool:
+        """Use the response to a lookup; return whether it is an answer. Raises what is definite."""
+        refusal = _refusal(response)
+        if isinstance(refusal, _DEFINITE):
+            raise refusal
+        if response.status != 200:
+            return False
+        target.apply_lookup(json.loads(response.body))
+        if target.address() is None:
+            self.any_broker.rotate()  # This one may be cut off and have old metadata.
+        return True
 
     def _attempt(self, target: Target, call: Call, attempts: Attempts) -> Flow[Response]:
         if target is self.any_broker:
@@ -150,7 +173,7 @@ class Caller:
             except (Unreachable, ClusterChanged) as failure:
                 self.any_broker.rotate()
                 last = last if isinstance(last, ClusterChanged) else failure
-        if isinstance(last, ClusterChanged):
+        if isinstance(last, ClusterChanged | ServerNotTrusted):
             raise last
         raise self.any_broker.unavailable(last) from last
 

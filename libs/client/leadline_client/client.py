@@ -23,6 +23,7 @@ from leadline_client.core import ClientCore
 from leadline_client.extras import installed
 from leadline_client.flows import Flow, drive, drive_async
 from leadline_client.retry import RetryPolicy
+from leadline_client.security import Authenticator, Security
 from leadline_client.stdlib_transport import StdlibTransport
 from leadline_client.threaded_transport import ThreadedTransport
 from leadline_client.transport import AsyncTransport, Transport
@@ -44,37 +45,49 @@ def _core(bootstrap: str | Sequence[str], policy: RetryPolicy | None) -> ClientC
     )
 
 
-def _async_transport() -> AsyncTransport:
+def _async_transport(authenticator: Authenticator) -> AsyncTransport:
     """Return a transport by httpx, or one that needs the standard library alone."""
     if installed("httpx"):
         library = import_module("leadline_client.httpx_transport")
-        found: AsyncTransport = library.AsyncHttpxTransport()
+        found: AsyncTransport = library.AsyncHttpxTransport(authenticator)
         return found
-    return ThreadedTransport(StdlibTransport(), owned=True)
+    return ThreadedTransport(StdlibTransport(authenticator), owned=True)
 
 
-def async_client(source: AsyncSource) -> tuple[AsyncClient, bool]:
+def async_client(source: AsyncSource, security: Security | None = None) -> tuple[AsyncClient, bool]:
     """Return the client that a producer or consumer uses, and whether it has to close it."""
     if isinstance(source, AsyncClient):
+        _refuse_twice(security)
         return source, False
     if isinstance(source, Client):
         raise TypeError("an asynchronous producer or consumer needs an AsyncClient, not a Client")
-    return AsyncClient(source), True
+    return AsyncClient(source, security=security), True
 
 
-def async_client_of(source: BlockingSource) -> AsyncClient:
+def _refuse_twice(security: Security | None) -> None:
+    if security is not None:
+        raise TypeError("give `security` to the client that the producer or consumer is made from")
+
+
+def async_client_of(source: BlockingSource, security: Security | None = None) -> AsyncClient:
     """Return a new asynchronous client of the same cluster, for the loop of a blocking class.
 
-    It has the addresses and the retry policy of a client, and shares a transport that was given
-    to it.
+    It has the addresses, the retry policy and the security of a client, and shares a transport
+    that was given to it.
     """
     if isinstance(source, AsyncClient):
         raise TypeError("a blocking producer or consumer needs a Client, not an AsyncClient")
     if not isinstance(source, Client):
-        return AsyncClient(source)
+        return AsyncClient(source, security=security)
+    _refuse_twice(security)
     given = source.given_transport
     shared = None if given is None else ThreadedTransport(given, owned=False)
-    return AsyncClient(source.core.bootstrap, policy=source.core.policy, transport=shared)
+    return AsyncClient(
+        source.core.bootstrap,
+        policy=source.core.policy,
+        transport=shared,
+        security=source.authenticator.security,
+    )
 
 
 def _blocking(
@@ -101,7 +114,8 @@ class Client:
     """A blocking client of one cluster. Not for use by several threads at once.
 
     `bootstrap`: addresses of one or more brokers, URLs or `host:port`, as a sequence
-    or separated by commas. The client finds the other brokers from there.
+    or separated by commas. The client finds the other brokers from there. `security`: by default
+    what the environment says (`Security.from_environment`). Raises UnusableCredentials.
     """
 
     def __init__(
@@ -110,10 +124,12 @@ class Client:
         *,
         policy: RetryPolicy | None = None,
         transport: Transport | None = None,
+        security: Security | None = None,
     ) -> None:
         self.core = _core(bootstrap, policy)
         self.given_transport = transport
-        self.transport: Transport = transport or StdlibTransport()
+        self.authenticator = Authenticator(security or Security.from_environment())
+        self.transport: Transport = transport or StdlibTransport(self.authenticator)
 
     def run(self, flow: Flow[T]) -> T:
         """Run a flow of this client's core."""
@@ -158,7 +174,10 @@ class Client:
 
 
 class AsyncClient:
-    """A client of one cluster for an event loop; any number of tasks may share it."""
+    """A client of one cluster for an event loop; any number of tasks may share it.
+
+    The parameters are those of `Client`.
+    """
 
     def __init__(
         self,
@@ -166,9 +185,11 @@ class AsyncClient:
         *,
         policy: RetryPolicy | None = None,
         transport: AsyncTransport | None = None,
+        security: Security | None = None,
     ) -> None:
         self.core = _core(bootstrap, policy)
-        self.transport: AsyncTransport = transport or _async_transport()
+        self.authenticator = Authenticator(security or Security.from_environment())
+        self.transport: AsyncTransport = transport or _async_transport(self.authenticator)
 
     async def run(self, flow: Flow[T]) -> T:
         """Run a flow of this client's core."""

@@ -33,6 +33,7 @@ from leadline_client.extras import require_websockets
 from leadline_client.fetching import ConsumedRecord, Fetcher
 from leadline_client.groups import GroupMetadata, PartitionPositionMap, committed
 from leadline_client.reading import ReadLimits, Start
+from leadline_client.security import Security
 from leadline_client.wire import TopicPartition
 
 P = ParamSpec("P")
@@ -46,8 +47,8 @@ NO_CALLBACKS = RebalanceListener()
 class AsyncConsumer:
     """A consumer on the running event loop; only one task at a time may poll it.
 
-    `source`: a client, which stays open at the close, or addresses of brokers. `subscribe` and
-    `commit` need a `group`, `assign` does not.
+    `source`: a client, which stays open at the close, or addresses of brokers with their
+    `security`. `subscribe` and `commit` need a `group`, `assign` does not.
     """
 
     def __init__(
@@ -58,9 +59,10 @@ class AsyncConsumer:
         settings: ConsumerSettings = DEFAULT_SETTINGS,
         listener: RebalanceListener = NO_CALLBACKS,
         limits: ReadLimits = DEFAULT_LIMITS,
+        security: Security | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        client, self._owns_client = async_client(source)
+        client, self._owns_client = async_client(source, security)
         self._client = client
         self._group = group
         self._settings = settings

@@ -33,6 +33,7 @@ from leadline_client.membership import (
     RevokePartitions,
     SendFrame,
 )
+from leadline_client.security import Authenticator
 from leadline_client.wire import TopicPartition
 
 Clock: TypeAlias = Callable[[], float]
@@ -55,10 +56,12 @@ class FrameChannel(Protocol):
         """Close the channel; raises nothing."""
 
 
-def _open_channel(address: str, group: str) -> Awaitable[FrameChannel]:
+def _open_channel(
+    address: str, group: str, authenticator: Authenticator
+) -> Awaitable[FrameChannel]:
     """Open a channel. The WebSocket library is an extra, which a consumer without group lacks."""
     opening: Awaitable[FrameChannel] = import_module("leadline_client.websocket").open_channel(
-        address, group
+        address, group, authenticator
     )
     return opening
 
@@ -203,7 +206,8 @@ class GroupSession:
         A coordinator that is frozen, or whose machine is down, never answers nor refuses.
         """
         address = await self._client.run(coordinator_address(self._client.core))
-        dialing = asyncio.ensure_future(_open_channel(address, self._group))
+        authenticator = self._client.authenticator
+        dialing = asyncio.ensure_future(_open_channel(address, self._group, authenticator))
         try:
             while not (await asyncio.wait([dialing], timeout=_FIND_AGAIN_S))[0]:
                 await self._check_is_active(address)

@@ -35,6 +35,7 @@ from leadline_client.errors import (
 )
 from leadline_client.partitioner import PartitionCountCache, StickyPartitioner
 from leadline_client.payloads import OutgoingRecord, ProducerIdentity
+from leadline_client.security import Security
 from leadline_client.wire import Acks, ProduceResult, TopicPartition
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -89,7 +90,8 @@ _Batch = ProducerBatch[Acknowledgement]
 class AsyncProducer:
     """A producer on the running event loop, with one batch per partition in flight.
 
-    `source` is a client, which stays open when the producer is closed, or the addresses of brokers.
+    `source` is a client, which stays open when the producer is closed, or the addresses of brokers
+    with their `security`.
     `random` returns numbers in [0, 1): it chooses the first partition of records without a key.
     """
 
@@ -98,11 +100,12 @@ class AsyncProducer:
         source: AsyncSource,
         settings: ProducerSettings = DEFAULTS,
         *,
+        security: Security | None = None,
         random: Callable[[], float] = random.random,
     ) -> None:
         self._idempotent = settings.numbers_batches
         require_compression(settings.compression)
-        self._client, self._owns_client = async_client(source)
+        self._client, self._owns_client = async_client(source, security)
         self._settings = settings
         self._producer_id: asyncio.Future[ProducerIdentity] | None = None
         self._accumulators: dict[TopicPartition, _Accumulator] = {}

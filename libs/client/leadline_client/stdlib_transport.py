@@ -8,60 +8,38 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import select
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Final, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 from weakref import WeakSet
 
-from leadline_client.errors import Unreachable
+from leadline_client.security import Authenticator, Security
 from leadline_client.transport import (
     IDLE_TIMEOUT_S,
+    UNAUTHORIZED,
     Request,
     Response,
     connection_lost,
     unreachable,
 )
 
-CA_FILE_VARIABLE: Final = "LEADLINE_CA_FILE"
-"""The environment variable with the authorities (PEM) whose certificates services may show."""
 _KEPT_PER_ADDRESS: Final = 4
 _READS: Final = frozenset({"GET", "HEAD"})
 _SENT_AS_IS: Final = "%/:@!$&'()*+,;="
-_TOKEN: Final = re.compile(r"[!-~]+")
-
-
-def tls_context() -> ssl.SSLContext:
-    """Return a context that trusts the authorities in the file that LEADLINE_CA_FILE names.
-
-    Without the variable it trusts this machine's authorities. Loading them is slow, so all
-    connections of a process share one context.
-
-    Raises:
-        Unreachable: the file cannot be used, so that nothing can be sent.
-
-    """
-    return _trusting(os.environ.get(CA_FILE_VARIABLE) or None)
-
-
-@cache
-def _trusting(ca_file: str | None) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except OSError as failure:  # SSLError is an OSError
-        reason = failure.strerror or str(failure)
-        raise Unreachable(f"{CA_FILE_VARIABLE}: {ca_file} cannot be used: {reason}") from None
 
 
 class _Address(NamedTuple):
+    """Where a connection leads, and as which client: others may not use it."""
+
     scheme: str
     netloc: str
+    tls: ssl.SSLContext | None
 
     def connection(self, timeout_s: float) -> HTTPConnection:
         """Return a connection that is not open yet; raises ValueError or HTTPException."""
@@ -70,7 +48,7 @@ class _Address(NamedTuple):
         if self.scheme == "http":
             return HTTPConnection(self.netloc, timeout=timeout_s)
         if self.scheme == "https":
-            return HTTPSConnection(self.netloc, timeout=timeout_s, context=tls_context())
+            return HTTPSConnection(self.netloc, timeout=timeout_s, context=self.tls)
         raise ValueError("the address begins with neither http:// nor https://")
 
 
@@ -136,24 +114,35 @@ atexit.register(_close_all)
 class StdlibTransport:
     """Sends requests by `http.client`; any threads may share it.
 
-    `token` is sent as a bearer token with each request. Transports that are given the same `pool`
-    share its connections.
+    By default it connects as the environment says. Transports that are given the same `pool` share
+    its connections, those of TLS only if they trust the same files and show the same certificate.
     """
 
-    def __init__(self, *, token: str | None = None, pool: ConnectionPool | None = None) -> None:
-        if token is not None and not _TOKEN.fullmatch(token):
-            # The message must not contain the token, as http.client's would.
-            raise ValueError("the token holds blanks or characters outside ASCII")
-        self._authorization = {"authorization": f"Bearer {token}"} if token else {}
+    def __init__(
+        self, authenticator: Authenticator | None = None, *, pool: ConnectionPool | None = None
+    ) -> None:
+        self._authenticator = authenticator or Authenticator(Security.from_environment())
         self._pool = pool or ConnectionPool()
 
     def send(self, request: Request) -> Response:
-        """Return the response; see `Transport.send`.
+        """Return the response; see `Transport.send`. Raises TokenNotSent, too.
 
         A read that finds a kept connection closed is sent again over a new one. Other requests are
         not: the caller has to know that the first may have been carried out (rule R15).
         """
-        address, target = _parsed(request)
+        response, shown = self._send_once(request)
+        if response.status == UNAUTHORIZED and self._authenticator.renew(shown):
+            response, _ = self._send_once(request)
+        return response
+
+    def _send_once(self, plain: Request) -> tuple[Response, dict[str, str]]:
+        """Return the response, and the headers that showed who the client is."""
+        address, target = self._parsed(plain)
+        host = urlsplit(plain.url).hostname
+        shown = self._authenticator.headers(address.scheme, host)
+        return self._ask(address, target, _with(shown, plain)), shown
+
+    def _ask(self, address: _Address, target: str, request: Request) -> Response:
         kept = self._pool.take(address)
         if kept is not None:
             try:
@@ -171,6 +160,17 @@ class StdlibTransport:
         """Close the idle connections, also those of other transports with the same pool."""
         self._pool.close()
 
+    def _parsed(self, request: Request) -> tuple[_Address, str]:
+        """Return where the request goes, and its path and query as HTTP sends them."""
+        try:
+            parts = urlsplit(request.url)
+        except ValueError as failure:
+            raise unreachable(request, failure) from failure
+        path = quote(parts.path or "/", safe=_SENT_AS_IS)
+        query = "&".join(filter(None, (parts.query, urlencode(request.params, quote_via=quote))))
+        tls = self._authenticator.tls if parts.scheme == "https" else None
+        return _Address(parts.scheme, parts.netloc, tls), f"{path}?{query}" if query else path
+
     def _exchange(
         self, connection: HTTPConnection, address: _Address, target: str, request: Request
     ) -> Response:
@@ -187,10 +187,9 @@ class StdlibTransport:
     def _response(self, connection: HTTPConnection, target: str, request: Request) -> Response:
         """Return the response; a connection that cannot be used again is closed."""
         connection.sock.settimeout(request.timeout_s)
-        headers = {**self._authorization, **request.headers}
         sent = True
         try:
-            connection.request(request.method, target, request.body or None, headers)
+            connection.request(request.method, target, request.body or None, dict(request.headers))
         except (BrokenPipeError, ConnectionResetError):
             # The server may have answered without reading the whole body, if it is too large.
             sent = False
@@ -202,15 +201,8 @@ class StdlibTransport:
         return Response(response.status, names, body)
 
 
-def _parsed(request: Request) -> tuple[_Address, str]:
-    """Return where the request goes, and its path and query as HTTP sends them."""
-    try:
-        parts = urlsplit(request.url)
-    except ValueError as failure:
-        raise unreachable(request, failure) from failure
-    path = quote(parts.path or "/", safe=_SENT_AS_IS)
-    query = "&".join(filter(None, (parts.query, urlencode(request.params, quote_via=quote))))
-    return _Address(parts.scheme, parts.netloc), f"{path}?{query}" if query else path
+def _with(headers: Mapping[str, str], request: Request) -> Request:
+    return replace(request, headers={**headers, **request.headers}) if headers else request
 
 
 def _connected(address: _Address, request: Request) -> HTTPConnection:

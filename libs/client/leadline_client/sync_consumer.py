@@ -33,6 +33,7 @@ from leadline_client.event_loop_thread import EventLoopThread
 from leadline_client.fetching import ConsumedRecord
 from leadline_client.groups import GroupMetadata, PartitionPositionMap
 from leadline_client.reading import ReadLimits
+from leadline_client.security import Security
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,7 +52,8 @@ def _blocking(
 class Consumer:
     """A consumer for code without an event loop; it calls the listener on the polling thread.
 
-    `source`: addresses of brokers, or a client of which it takes addresses and retry policy.
+    `source`: addresses of brokers with their `security`, or a client, of which it takes the
+    addresses, the retry policy and the security.
     Only one thread at a time may poll it; after that any thread may `close` it.
     """
 
@@ -63,8 +65,9 @@ class Consumer:
         settings: ConsumerSettings = DEFAULT_SETTINGS,
         listener: RebalanceListener = NO_CALLBACKS,
         limits: ReadLimits = DEFAULT_LIMITS,
+        security: Security | None = None,
     ) -> None:
-        self._client = async_client_of(source)
+        self._client = async_client_of(source, security)
         self._thread = EventLoopThread("leadline-consumer")
         self._consumer = AsyncConsumer(self._client, group, settings=settings, limits=limits)
         self._listener = listener

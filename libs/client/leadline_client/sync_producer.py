@@ -27,6 +27,7 @@ from leadline_client.producer import (
     ProducerSettings,
     RecordMetadata,
 )
+from leadline_client.security import Security
 
 
 class SentRecord(NamedTuple):
@@ -106,20 +107,26 @@ class SendQueue:
 class Producer:
     """A producer for code without an event loop; any threads may share it, but no forked child.
 
-    `source` is a client or the addresses of brokers. Of a client it uses the addresses and the
-    retry policy; its connections are its own.
+    `source` is a client, or the addresses of brokers with their `security`. Of a client it uses
+    the addresses, the retry policy and the security; its connections are its own.
 
     with Producer("http://127.0.0.1:8081") as producer:
         metadata = producer.send("lines", b"hello").result()
     """
 
-    def __init__(self, source: BlockingSource, settings: ProducerSettings = DEFAULTS) -> None:
+    def __init__(
+        self,
+        source: BlockingSource,
+        settings: ProducerSettings = DEFAULTS,
+        *,
+        security: Security | None = None,
+    ) -> None:
         self._linger_s = settings.linger_ms / 1000
         self._queue = SendQueue(
             limit=settings.buffer_bytes, batch_bytes=settings.batch_bytes, wake=self._wake
         )
         self._counts: dict[str, int] = {}
-        self._client = async_client_of(source)
+        self._client = async_client_of(source, security)
         # The queue has waited for `linger_ms` already.
         self._producer = AsyncProducer(self._client, replace(settings, linger_ms=0))
         self._timer: asyncio.TimerHandle | None = None

@@ -12,10 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from leadline_client.errors import ConnectionLost, Unreachable
+from leadline_client.errors import ConnectionLost, ServerNotTrusted, Unreachable
 
 JSON = "application/json"
 OCTETS = "application/octet-stream"
+
+UNAUTHORIZED: Final = 401
+"""The status of a refused or missing token: nothing was done, so another token may be tried."""
+
+_NOT_VERIFIED: Final = "CERTIFICATE_VERIFY_FAILED"
+"""OpenSSL's name of the reason, which every HTTP library passes on."""
 
 CLUSTER_ID_HEADER: Final = "x-leadline-cluster-id"
 """Names the cluster: in a request the one that the client knows, in a response the server's."""
@@ -84,7 +90,18 @@ class AsyncTransport(Protocol):
 
 def unreachable(request: Request, failure: Exception) -> Unreachable:
     """Return the error for a request of which nothing was sent."""
-    return Unreachable(f"no connection, nothing was sent: {_described(request, failure)}")
+    return no_connection(_described(request, failure))
+
+
+def no_connection(reason: str) -> Unreachable:
+    """Return the error for a connection that failed; `reason` has the text of the exception."""
+    if _NOT_VERIFIED in reason:
+        return ServerNotTrusted(
+            "no connection to a server whose certificate is refused, nothing was sent: "
+            f"{reason}; LEADLINE_CA_FILE names the cluster's authority, and an address has to name "
+            "a host of the certificate"
+        )
+    return Unreachable(f"no connection, nothing was sent: {reason}")
 
 
 def connection_lost(request: Request, failure: Exception) -> ConnectionLost:

@@ -9,9 +9,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
 from leadline_client.channel import CHANNEL_PATH, Frame, FromConsumer, decode, encode
-from leadline_client.errors import ConnectionLost, LeadlineError, Unreachable, error_from_body
+from leadline_client.errors import ConnectionLost, error_from_body
 from leadline_client.payloads import maybe_json
-from leadline_client.stdlib_transport import tls_context
+from leadline_client.security import Authenticator
+from leadline_client.transport import UNAUTHORIZED, no_connection
 
 _OPEN_TIMEOUT_S: Final = 10.0
 _CLOSE_TIMEOUT_S: Final = 0.5
@@ -44,37 +45,61 @@ class WebSocketChannel:
         await self._connection.close()
 
 
-async def open_channel(coordinator_url: str, group: str) -> WebSocketChannel:
+class _Connect(connect):
+    """Opens a connection, and follows no redirect: a token is for the server that was named."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        """Return the refusal as it is."""
+        return exc
+
+
+async def open_channel(
+    coordinator_url: str, group: str, authenticator: Authenticator
+) -> WebSocketChannel:
     """Open the channel of one member of `group`.
 
     Raises:
+        TokenNotSent: others could read the token on its way.
         Unreachable: there was no connection.
         LeadlineError: the coordinator refused.
 
     """
     url = _channel_url(coordinator_url, group)
-    # The protocol has its own pings, its frames are small, and clusters are not behind proxies.
     try:
-        connection = await connect(
-            url,
-            ssl=tls_context() if url.startswith("wss:") else None,
-            compression=None,
-            proxy=None,
-            ping_interval=None,
-            open_timeout=_OPEN_TIMEOUT_S,
-            close_timeout=_CLOSE_TIMEOUT_S,
-            max_size=_LARGEST_FRAME,
-        )
+        return WebSocketChannel(await _connected(url, authenticator))
     except InvalidStatus as refusal:
         answer = refusal.response
         raise error_from_body(answer.status_code, maybe_json(answer.body)) from refusal
     except (OSError, TimeoutError, WebSocketException) as failure:
-        raise _unreachable(coordinator_url, failure) from failure
-    return WebSocketChannel(connection)
+        reason = f"the channel to {coordinator_url}: {failure or type(failure).__name__}"
+        raise no_connection(reason) from failure
 
 
-def _unreachable(url: str, failure: Exception) -> LeadlineError:
-    return Unreachable(f"no channel to {url}: {failure or type(failure).__name__}")
+async def _connected(url: str, authenticator: Authenticator) -> ClientConnection:
+    """Return a connection; a token that was replaced is tried once more."""
+    parts = urlsplit(url)
+    shown = authenticator.headers(parts.scheme, parts.hostname)
+    try:
+        return await _connect(url, shown, authenticator)
+    except InvalidStatus as refusal:
+        if refusal.response.status_code != UNAUTHORIZED or not authenticator.renew(shown):
+            raise
+    return await _connect(url, authenticator.headers(parts.scheme, parts.hostname), authenticator)
+
+
+def _connect(url: str, headers: dict[str, str], authenticator: Authenticator) -> _Connect:
+    # The protocol has its own pings, its frames are small, and clusters are not behind proxies.
+    return _Connect(
+        url,
+        ssl=authenticator.tls if url.startswith("wss:") else None,
+        additional_headers=headers,
+        compression=None,
+        proxy=None,
+        ping_interval=None,
+        open_timeout=_OPEN_TIMEOUT_S,
+        close_timeout=_CLOSE_TIMEOUT_S,
+        max_size=_LARGEST_FRAME,
+    )
 
 
 def _channel_url(coordinator_url: str, group: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 from leadline_client.errors import (
@@ -18,9 +18,11 @@ from leadline_client.errors import (
     LeadlineError,
     OutcomeUnknown,
     Unreachable,
+    UnusableCredentials,
     error_from_body,
 )
 from leadline_client.payloads import maybe_json
+from leadline_client.security import Authenticator, Security
 from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport
 from leadline_client.targets import base_url
 from leadline_client.transport import CLUSTER_ID_HEADER, JSON, OCTETS, Request, Response
@@ -97,6 +99,17 @@ def _token(text: str | None) -> str | None:
     return token or None
 
 
+def _authenticator(token: str | None) -> Authenticator:
+    """Return who a client is: with a token of its own, or as the environment says."""
+    security = Security.from_environment()
+    if token is not None:
+        security = replace(security, token=token, token_file=None)
+    try:
+        return Authenticator(security)
+    except UnusableCredentials as problem:
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", problem.message) from problem
+
+
 class ClusterClient:
     """Sends requests to whichever known address answers. Not shared among threads.
 
@@ -105,7 +118,7 @@ class ClusterClient:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self._transport = StdlibTransport(token=connection.token, pool=_connections)
+        self._transport = StdlibTransport(_authenticator(connection.token), pool=_connections)
         self._brokers: list[str] = []
         self._answered: str | None = None
         self._cluster_id: str | None = None

@@ -21,7 +21,8 @@ import pytest
 
 from leadline_client.errors import ConnectionLost, Unreachable
 from leadline_client.httpx_transport import AsyncHttpxTransport
-from leadline_client.stdlib_transport import CA_FILE_VARIABLE, ConnectionPool, StdlibTransport
+from leadline_client.security import CA_FILE_VARIABLE, Authenticator, Security
+from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport
 from leadline_client.transport import Request, Response
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Leadline-Name: Value\r\n\r\nok"
@@ -297,7 +298,8 @@ def test_a_connection_is_not_kept_longer_than_a_server_keeps_it(server: Server) 
 def test_transports_may_share_connections_but_not_their_tokens(server: Server) -> None:
     pool = ConnectionPool()
     for token in ("first", "second", None):
-        StdlibTransport(token=token, pool=pool).send(Request("GET", server.address))
+        transport = StdlibTransport(Authenticator(Security(token=token)), pool=pool)
+        transport.send(Request("GET", server.address))
     assert server.connections == 1
     heads = [request.lower() for request in server.requests]
     assert b"authorization: bearer first\r\n" in heads[0]
@@ -309,7 +311,7 @@ def test_transports_may_share_connections_but_not_their_tokens(server: Server) -
 @pytest.mark.parametrize("token", ["", "se cret", "secret\r\nx: y", "sécret"])
 def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(token: str) -> None:
     with pytest.raises(ValueError, match="token") as refusal:
-        StdlibTransport(token=token)
+        Security(token=token)
     assert not token or token not in str(refusal.value)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from leadline_client.errors import groups, replication, requests
+from leadline_client.errors.requests import Forbidden, Unauthorized
 from leadline_client.errors.tree import LeaderHint, LeadlineError, OutcomeUnknown, Refused
 
 BRANCHES = (requests, replication, groups)
@@ -23,6 +24,10 @@ ERRORS_BY_CODE: dict[int, type[LeadlineError]] = {
 """Every concrete error by its code."""
 
 
+_CODES_OF_STATUS = {error.code // 100: error.code for error in (Unauthorized, Forbidden)}
+"""Codes of statuses that a proxy in front of a service may send without Leadline's body."""
+
+
 def _hint(body: Any) -> LeaderHint | None:
     """Read a leader hint; a server of another release may send more members or fewer."""
     try:
@@ -39,7 +44,7 @@ def error_from_body(status: int, body: Any) -> LeadlineError:
     500 and above, and a refusal below.
     """
     fields = dict(body) if isinstance(body, dict) else {}
-    code = fields.pop("error_code", status)
+    code = fields.pop("error_code", _CODES_OF_STATUS.get(status, status))
     message = str(fields.pop("message", f"HTTP status {status}"))
     outcome = fields.pop("outcome", "unknown" if status >= 500 else "refused")
     fields.pop("retriable", None)

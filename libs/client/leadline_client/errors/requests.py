@@ -35,6 +35,20 @@ class Forbidden(Refused):
     code = 40350
 
 
+class TokenNotSent(Refused):
+    """A token goes only over https, or to this machine; nothing was sent (clients only)."""
+
+    code = 42650
+
+    @classmethod
+    def to(cls, scheme: str, host: str | None) -> TokenNotSent:
+        """Return the error of a client that was to send its token to `host`."""
+        return cls(
+            f"{host} is addressed by {scheme}, and others could read the token on its way: "
+            "nothing was sent; use an https address"
+        )
+
+
 class HostNotAllowed(Refused):
     """The `Host` header names another server: `listen.allowed.hosts` lists further names."""
 
@@ -128,6 +142,23 @@ class Unreachable(Refused):
 
     code = 50356
     retriable = True
+
+
+class UnusableCredentials(Unreachable, ValueError):
+    """A client's token, certificate or authorities cannot be used (raised by clients only)."""
+
+    code = 50370
+    retriable = False
+
+
+class ServerNotTrusted(Unreachable):
+    """The server's certificate is refused, so nothing was sent (raised by clients only).
+
+    It is not of an authority that the client trusts, is not valid now, or names another host.
+    """
+
+    code = 50369
+    retriable = False
 
 
 class TopicDeletionPending(Refused):

@@ -19,7 +19,14 @@ ENV_PREFIX: Final = "LEADLINE_"
 CONFIG_VARIABLE: Final = "LEADLINE_CONFIG"
 
 _OTHER_VARIABLES: Final = frozenset(
-    {CONFIG_VARIABLE, "LEADLINE_BOOTSTRAP", "LEADLINE_CA_FILE", "LEADLINE_DATA_DIR"}
+    {
+        CONFIG_VARIABLE,
+        "LEADLINE_BOOTSTRAP",
+        "LEADLINE_CA_FILE",
+        "LEADLINE_CERTIFICATE_FILE",
+        "LEADLINE_DATA_DIR",
+        "LEADLINE_TOKEN_FILE",
+    }
 )
 # Kubernetes sets such variables for each Service, whose name may start with leadline-.
 _SERVICE_LINK: Final = re.compile(r".*_(SERVICE_HOST|(SERVICE_)?PORT(_.*)?)")
