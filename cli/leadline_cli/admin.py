@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,10 +21,15 @@ from leadline_cli.cluster_file import (
     DamagedClusterFile,
     read_cluster_file,
 )
-from leadline_cli.credentials import credentials_in
+from leadline_cli.credentials import client_security
 from leadline_cli.output import print_json, print_line, reported
 from leadline_client.retry import RetryPolicy
-from leadline_client.security import CA_FILE_VARIABLE
+from leadline_client.security import (
+    CA_FILE_VARIABLE,
+    CERTIFICATE_FILE_VARIABLE,
+    TOKEN_FILE_VARIABLE,
+    Security,
+)
 from leadline_client.targets import base_url
 
 if TYPE_CHECKING:
@@ -47,6 +51,30 @@ DataDir: TypeAlias = Annotated[
         envvar=DATA_DIR_VARIABLE, help="Data directory of a cluster that `leadline up` runs here."
     ),
 ]
+CaFile: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        envvar=CA_FILE_VARIABLE,
+        metavar="FILE",
+        help="Authorities (PEM) of the brokers' certificates; with --data-dir it is found.",
+    ),
+]
+TokenFile: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        envvar=TOKEN_FILE_VARIABLE,
+        metavar="FILE",
+        help="The token that brokers ask for; with --data-dir it is found.",
+    ),
+]
+CertificateFile: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        envvar=CERTIFICATE_FILE_VARIABLE,
+        metavar="FILE",
+        help="A certificate to show to brokers, and its key (PEM).",
+    ),
+]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Only check the request.")]
@@ -57,16 +85,22 @@ _Document = TypeVar("_Document")
 
 @dataclass(frozen=True, slots=True)
 class AdminContext:
-    """The options that every admin command has: `--bootstrap`, `--data-dir` and `--json`."""
+    """The options that every admin command has: where the cluster is, how to connect, `--json`."""
 
     bootstrap: str | None
     data_dir: Path
     as_json: bool
+    given: Security
 
     @property
     def urls(self) -> list[str]:
         """The addresses of brokers; raises typer.BadParameter where no cluster is known."""
         return find_bootstrap(self.bootstrap, self.data_dir)
+
+    @property
+    def security(self) -> Security:
+        """How to connect to the cluster."""
+        return find_security(self.bootstrap, self.data_dir, self.given)
 
     @contextmanager
     def connect(self) -> Iterator[Client]:
@@ -83,7 +117,8 @@ class AdminContext:
     def client(self, policy: RetryPolicy) -> Client:
         """Return a client of the cluster; its errors are the caller's."""
         # Imported here because an HTTP library takes longer to load than `--help` to print.
-        made: Client = import_module("leadline_client.client").Client(self.urls, policy=policy)
+        kind = import_module("leadline_client.client").Client
+        made: Client = kind(self.urls, policy=policy, security=self.security)
         return made
 
     def show(self, document: _Document, for_people: str | Callable[[_Document], None]) -> None:
@@ -110,9 +145,19 @@ def admin_command(command: Callable[Concatenate[AdminContext, _P], None]) -> Cal
     _, *own = signature.parameters.values()
 
     @wraps(command)
-    def run(*, bootstrap: str | None, data_dir: Path, as_json: bool, **own_options: Any) -> None:
+    def run(
+        *,
+        bootstrap: str | None,
+        data_dir: Path,
+        as_json: bool,
+        ca_file: str | None,
+        token_file: str | None,
+        certificate_file: str | None,
+        **own_options: Any,
+    ) -> None:
         takes_any: Callable[..., None] = command
-        takes_any(AdminContext(bootstrap, data_dir, as_json), **own_options)
+        given = Security(ca_file, None, token_file, certificate_file)
+        takes_any(AdminContext(bootstrap, data_dir, as_json, given), **own_options)
 
     parameters = [*own, *_ADMIN_OPTIONS]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -129,6 +174,9 @@ def _option(name: str, default: object, annotation: object) -> inspect.Parameter
 _ADMIN_OPTIONS: Final = (
     _option("bootstrap", None, Bootstrap),
     _option("data_dir", DEFAULT_DATA_DIR, DataDir),
+    _option("ca_file", None, CaFile),
+    _option("token_file", None, TokenFile),
+    _option("certificate_file", None, CertificateFile),
     _option("as_json", False, Json),
 )
 
@@ -148,15 +196,15 @@ def find_bootstrap(bootstrap: str | None, data_dir: Path) -> list[str]:
             f"no cluster to connect to: give --bootstrap, or --data-dir with a {FILE_NAME} "
             f"(there is none in {data_dir})"
         )
-    _trust(data_dir)
     return [broker.url for broker in cluster.brokers]
 
 
-def _trust(data_dir: Path) -> None:
-    """Let the clients of this process, and of those that it starts, trust a secure cluster."""
-    authority = credentials_in(data_dir).public_authority
-    if authority.exists():
-        os.environ.setdefault(CA_FILE_VARIABLE, str(authority.absolute()))
+def find_security(bootstrap: str | None, data_dir: Path, given: Security) -> Security:
+    """Return how to connect to the cluster that `find_bootstrap` finds.
+
+    The files of a data directory are for its own cluster, and for none that `--bootstrap` names.
+    """
+    return given if bootstrap else client_security(data_dir, given)
 
 
 def known_cluster(data_dir: Path) -> ClusterFile | None:

@@ -4,6 +4,7 @@
     broker-1.pem, controller-2.pem …   a service's certificate for the others, with its key
     ca.pem, ca.key                     the authority of the certificates that clients see
     broker-1-public.pem …              a service's certificate for clients, with its key
+    admin.token                        what `leadline` shows services that ask for a token
     zookeeper-services                 the ZooKeeper user of the services
     zookeeper-operator                 the ZooKeeper user of a person, as `user:password`
 
@@ -16,12 +17,13 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from leadline_cli.certificates import INTERNAL, PUBLIC, Authority
 from leadline_client.file_lock import FileLock
+from leadline_client.security import Security
 from leadline_common.identity import ServiceIdentity
 from leadline_common.zk.credentials import digest_of
 
@@ -63,6 +65,11 @@ class Credentials:
     def public_authority_key(self) -> Path:
         """The key of that authority: whoever has it can pass for any service with clients."""
         return self.directory / "ca.key"
+
+    @property
+    def admin_token(self) -> Path:
+        """The token of `leadline` itself, if services ask for one."""
+        return self.directory / "admin.token"
 
     @property
     def zookeeper_services(self) -> Path:
@@ -191,6 +198,25 @@ def _authority(certificate: Path, key: Path, name: str) -> Authority:
 def credentials_in(data_dir: Path) -> Credentials:
     """Return the credentials of the cluster that `leadline up` runs in a data directory."""
     return Credentials(data_dir / DIRECTORY)
+
+
+def client_security(data_dir: Path, given: Security | None = None) -> Security:
+    """Return how to connect to the cluster of a data directory, with the files that are there.
+
+    Those that `given` names go first.
+    """
+    chosen = given or Security()
+    found = credentials_in(data_dir)
+    return replace(
+        chosen,
+        ca_file=chosen.ca_file or _existing(found.public_authority),
+        token_file=chosen.token_file or _existing(found.admin_token),
+    )
+
+
+def _existing(path: Path) -> str | None:
+    # Unlike Path.exists, it raises nothing in a directory that only another user may enter.
+    return str(path.absolute()) if os.path.isfile(path) else None  # noqa: PTH113 - Path.is_file would raise
 
 
 def _new_login(user: str) -> str:

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from leadline_cli.cluster_file import Service, read_cluster_file
+from leadline_cli.credentials import client_security
 from leadline_client.errors import LeadlineError
 from leadline_client.file_lock import FileLock, FileLockHeld
+from leadline_client.security import Authenticator
 from leadline_client.stdlib_transport import StdlibTransport
 from leadline_client.transport import Request
 
@@ -75,7 +77,7 @@ def restart_broker(data_dir: Path, broker: int) -> int:
         _check_deadline(give_up, f"`leadline up` has not restarted {name} yet")
         time.sleep(_POLL_S)
     row = _row(data_dir, broker)
-    while not _is_ready(row):
+    while not _is_ready(row, data_dir):
         if not _runs(row.pid):
             log = data_dir / "logs" / f"{name}.log"
             raise RestartProblem(f"{name} has ended again; its log: {log}")
@@ -107,8 +109,8 @@ def _row(data_dir: Path, broker: int) -> Service:
     return next(row for row in rows if row.id == broker)
 
 
-def _is_ready(row: Service) -> bool:
-    transport = StdlibTransport()
+def _is_ready(row: Service, data_dir: Path) -> bool:
+    transport = StdlibTransport(Authenticator(client_security(data_dir)))
     try:
         return transport.send(Request("GET", f"{row.url}/readyz", timeout_s=2.0)).status == 200
     except LeadlineError:

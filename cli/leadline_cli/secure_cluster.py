@@ -6,14 +6,13 @@ services, and how `leadline` itself then connects.
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Generator, Iterable
 from typing import Final
 
 import httpx
 
-from leadline_cli.credentials import Credentials, credentials_in
+from leadline_cli.credentials import Credentials
+from leadline_client.security import Authenticator, Security
 from leadline_common.identity import ServiceIdentity
 
 SCHEME: Final = "https"
@@ -35,13 +34,29 @@ def settings_of(credentials: Credentials, service: ServiceIdentity) -> dict[str,
     return credentials.public_settings_of(service)
 
 
-def http_client(data_dir: Path, *, timeout_s: float) -> httpx.AsyncClient:
-    """Return a client for the services of the cluster in a data directory, secure or not.
+def http_client(security: Security, *, timeout_s: float) -> httpx.AsyncClient:
+    """Return a client for the services of a cluster, secure or not. Raises UnusableCredentials."""
+    authenticator = Authenticator(security)
+    return httpx.AsyncClient(
+        trust_env=False,
+        timeout=timeout_s,
+        verify=authenticator.tls,
+        auth=_TokenAuthentication(authenticator),
+    )
 
-    It trusts the cluster's authority, if there is one, and those of this machine.
-    """
-    authority = credentials_in(data_dir).public_authority
-    trusted = ssl.create_default_context()
-    if authority.exists():
-        trusted.load_verify_locations(authority)
-    return httpx.AsyncClient(trust_env=False, timeout=timeout_s, verify=trusted)
+
+class _TokenAuthentication(httpx.Auth):
+    """Shows the token; one that was replaced is tried once more. Raises TokenNotSent."""
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Send the request, and again after the refusal of a former token."""
+        url = request.url
+        shown = self._authenticator.headers(url.scheme, url.host)
+        request.headers.update(shown)
+        response = yield request
+        if response.status_code == httpx.codes.UNAUTHORIZED and self._authenticator.renew(shown):
+            request.headers.update(self._authenticator.headers(url.scheme, url.host))
+            yield request

@@ -30,7 +30,7 @@ from leadline_cli.cluster_layout import (
     ServiceSpec,
     lay_out_cluster,
 )
-from leadline_cli.credentials import UnusableAuthority, credentials_in
+from leadline_cli.credentials import UnusableAuthority, client_security, credentials_in
 from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.forked_child import ForkedChild, import_ahead
 from leadline_cli.processes import Child
@@ -229,7 +229,9 @@ class Supervisor:
         """Return the client for readiness checks, which trusts what `_create_credentials` made."""
         if self._http is None:
             directory = self.layout.data_dir
-            self._http = secure_cluster.http_client(directory, timeout_s=_HTTP_TIMEOUT_S)
+            self._http = secure_cluster.http_client(
+                client_security(directory), timeout_s=_HTTP_TIMEOUT_S
+            )
         return self._http
 
     def _launch(self, services: tuple[ServiceSpec, ...]) -> None:

@@ -25,6 +25,16 @@ from websockets.asyncio.client import connect as connect_websocket
 from leadline_cli.certificates import INTERNAL, PUBLIC, Authority
 from leadline_cli.credentials import LOOPBACK_HOSTS, Credentials
 from leadline_cli.main import app
+from leadline_client import (
+    AsyncClient,
+    AsyncConsumer,
+    AsyncProducer,
+    Client,
+    Consumer,
+    NewTopic,
+    Producer,
+    Security,
+)
 from leadline_client.channel import CHANNEL_PATH
 from leadline_client.errors import ConnectionLost, LeadlineError
 from leadline_client.wire import Metadata
@@ -199,6 +209,57 @@ async def test_commands_trust_the_authority_of_the_directory(world: World) -> No
     assert (code, "certificate verify failed" in printed) == (1, True), printed
     code, printed = await leadline("topics", "list", "--bootstrap", url, LEADLINE_CA_FILE="/none")
     assert (code, "LEADLINE_CA_FILE: /none cannot be used" in printed) == (1, True), printed
+
+
+async def test_every_kind_of_command_reaches_the_cluster_of_its_directory(
+    world: World, tmp_path: Path
+) -> None:
+    of_cluster = ("--data-dir", str(world.cluster.data_dir))
+    lines = tmp_path / "lines"
+    lines.write_text("first\nsecond\n")
+    for words in (
+        ("topics", "create", "every", "--partitions", "1"),
+        ("produce", "every", str(lines)),
+        ("consume", "every", "--from", "earliest"),
+        ("consume", "every", "--group", "every"),
+        ("groups", "describe", "every"),
+        ("doctor",),
+        ("brokers", "list"),
+    ):
+        code, printed = await leadline(*words, *of_cluster)
+        assert code == 0, (words, printed)
+        assert words[0] != "consume" or printed.split() == ["first", "second"], printed
+
+
+async def test_producers_and_groups_take_the_authority_as_an_argument(world: World) -> None:
+    url = world.cluster.url("broker-1")
+    security = Security(ca_file=str(world.credentials.public_authority))
+    await asyncio.to_thread(send_and_consume, url, security)
+    async with AsyncClient(url, security=security) as client:
+        async with AsyncProducer(client) as producer:
+            sent = await producer.send("clients", b"asynchronous")
+            assert (await sent).offset == 2
+        consumer = AsyncConsumer(client, "clients")
+        await consumer.subscribe(["clients"])
+        values: list[bytes | None] = []
+        while len(values) < 1:
+            values += [one.record.value for one in await consumer.poll(timeout_s=1.0)]
+        assert values == [b"asynchronous"], "the group goes on where its blocking member ended"
+        await consumer.aclose()
+
+
+def send_and_consume(url: str, security: Security) -> None:
+    """Send two records and read them in a group, blocking."""
+    with Client(url, security=security) as client:
+        client.create_topic(NewTopic("clients", partitions=1))
+    with Producer(url, security=security) as producer:
+        for value in (b"one", b"two"):
+            producer.send("clients", value)
+    with Consumer(url, "clients", security=security) as consumer:
+        consumer.subscribe(["clients"])
+        values = [consumed.record.value for _, consumed in zip(range(2), consumer, strict=False)]
+        consumer.commit()
+    assert values == [b"one", b"two"]
 
 
 async def leads(world: World, topic: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from importlib import import_module
 from typing import Annotated, Any, Final
 
 import typer
@@ -163,7 +162,7 @@ def _check_can_stop(admin: AdminContext, broker: int) -> None:
     """Exit with 1 if a live broker should not stop now."""
     path = f"/v1/brokers/{broker}/can-stop"
     try:
-        with import_module("leadline_client.client").Client(admin.urls, policy=_ASK_ONCE) as client:
+        with admin.client(_ASK_ONCE) as client:
             if broker not in {row.id for row in client.brokers()}:
                 return
             found = client.administer("GET", path)

@@ -91,7 +91,7 @@ def consume(
     waits = follow or group is not None
     printing = _Printing(ends, limit, follow, waits, as_json=admin.as_json, headers=headers)
     with reported(as_json=admin.as_json):
-        _run(_print_records(admin.urls, group, settings, begin, printing))
+        _run(_print_records(admin, group, settings, begin, printing))
 
 
 def _check_options(
@@ -200,14 +200,14 @@ class _Printing:
 
 
 async def _print_records(
-    urls: list[str],
+    admin: AdminContext,
     group: str | None,
     settings: ConsumerSettings,
     start: Start | _Time,
     printing: _Printing,
 ) -> None:
     policy = _PATIENT if printing.waits else None
-    async with AsyncClient(urls, policy=policy) as client:
+    async with AsyncClient(admin.urls, policy=policy, security=admin.security) as client:
         consumer = AsyncConsumer(client, group, settings=settings)
         if group is None:
             await _print_all(consumer, start, printing)

@@ -22,7 +22,7 @@ from leadline_cli.admin import AdminContext, admin_command, known_cluster
 from leadline_cli.cluster_file import ClusterFile
 from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.java_runtime import find_java
-from leadline_cli.output import EXIT_REFUSED, print_line, print_table
+from leadline_cli.output import EXIT_REFUSED, print_line, print_table, reported
 from leadline_cli.readiness import find_coordinator, why_not_ready
 from leadline_client.wire import NO_LEADER, Metadata
 
@@ -53,7 +53,8 @@ def doctor(admin: AdminContext) -> None:
         advice = "start one with `leadline up`, or name one with --bootstrap or --data-dir"
         results.append(CheckResult("a cluster", False, f"none in {admin.data_dir}", advice))
     else:
-        results += asyncio.run(_cluster_checks(admin.urls, cluster, admin.data_dir))
+        with reported(as_json=admin.as_json):
+            results += asyncio.run(_cluster_checks(admin, cluster))
     ok = all(result.ok for result in results)
     document = {"ok": ok, "findings": [asdict(result) for result in results]}
     admin.show(document, lambda _: _print_results(results))
@@ -134,10 +135,9 @@ def _zookeeper(cluster: ClusterFile) -> Iterable[CheckResult]:
         yield CheckResult(f"ZooKeeper {server.id}", mode is not None, found, advice)
 
 
-async def _cluster_checks(
-    urls: list[str], cluster: ClusterFile | None, data_dir: Path
-) -> list[CheckResult]:
-    async with secure_cluster.http_client(data_dir, timeout_s=_TIMEOUT_S) as http:
+async def _cluster_checks(admin: AdminContext, cluster: ClusterFile | None) -> list[CheckResult]:
+    urls, data_dir = admin.urls, admin.data_dir
+    async with secure_cluster.http_client(admin.security, timeout_s=_TIMEOUT_S) as http:
         metadata = await _metadata(http, urls)
         own = {broker.id: broker.url for broker in cluster.brokers} if cluster else {}
         live = {row.id: row.url for row in metadata.brokers.values()} if metadata else {}

@@ -24,6 +24,7 @@ from leadline_cli.output import (
 from leadline_client.client import AsyncClient
 from leadline_client.errors import LeadlineError, OutcomeUnknown
 from leadline_client.producer import AsyncProducer, ProducerSettings, RecordMetadata
+from leadline_client.security import Security
 
 _STDIN = cast("typer.FileBinaryRead", "-")
 """Typer opens this default as standard input."""
@@ -62,10 +63,10 @@ def produce(
     pairs = (name_value(text, "--header") for text in header or ())
     headers = tuple((name, value.encode()) for name, value in pairs)
     target = _Target(topic, partition, headers)
-    urls = admin.urls
+    urls, security = admin.urls, admin.security
     with reported(as_json=admin.as_json):
         records = (_split(line, key_separator) async for line in lines_of(file))
-        counter = asyncio.run(_send_all(urls, settings, target, records))
+        counter = asyncio.run(_send_all(urls, security, settings, target, records))
     _report(counter, as_json=admin.as_json)
 
 
@@ -102,6 +103,7 @@ class _Target:
 
 async def _send_all(
     urls: list[str],
+    security: Security,
     settings: ProducerSettings,
     target: _Target,
     records: AsyncIterator[tuple[bytes | None, bytes]],
@@ -109,7 +111,7 @@ async def _send_all(
     counter = RecordCounter()
     policy = replace(RETRY_POLICY, timeout_s=settings.delivery_timeout_s)
     async with (
-        AsyncClient(urls, policy=policy) as client,
+        AsyncClient(urls, policy=policy, security=security) as client,
         AsyncProducer(client, settings) as producer,
     ):
         # Without any line, too, a topic or partition that does not exist is an error.

@@ -20,10 +20,25 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from leadline_cli.admin import Bootstrap, DataDir, command_group, find_bootstrap
+from leadline_cli.admin import (
+    Bootstrap,
+    CaFile,
+    CertificateFile,
+    DataDir,
+    TokenFile,
+    command_group,
+    find_bootstrap,
+    find_security,
+)
 from leadline_cli.cluster_file import DEFAULT_DATA_DIR
 from leadline_cli.java_runtime import package_directory, spark_java_home
 from leadline_cli.output import print_line
+from leadline_client.security import (
+    CA_FILE_VARIABLE,
+    CERTIFICATE_FILE_VARIABLE,
+    TOKEN_FILE_VARIABLE,
+    Security,
+)
 
 PACKAGES: Final = ("leadline_client", "leadline_spark")
 ZIP_NAME: Final = "leadline-spark.zip"
@@ -98,16 +113,22 @@ def _command(job: Job) -> Callable[..., None]:
 
     def run(
         context: typer.Context,
+        *,
         master: Annotated[str, typer.Option()] = LOCAL,
         conf: Annotated[list[str] | None, typer.Option()] = None,
         bootstrap: Bootstrap = None,
         data_dir: DataDir = DEFAULT_DATA_DIR,
+        ca_file: CaFile = None,
+        token_file: TokenFile = None,
+        certificate_file: CertificateFile = None,
         print_command: Annotated[bool, typer.Option("--print-command")] = False,
     ) -> None:
         package_directory("leadline_spark")
         if {"--help", "-h"} & set(context.args):
             typer.echo(import_module(job.module).parser().format_help() + _LAUNCHING)
             return
+        given = Security(ca_file, None, token_file, certificate_file)
+        _export(find_security(bootstrap, data_dir, given))
         arguments = [*context.args, *_input(job, context.args, bootstrap, data_dir)]
         if print_command:
             words = submit_command(job.module, arguments, master, conf or [], Path(ZIP_NAME))
@@ -120,6 +141,16 @@ def _command(job: Job) -> Callable[..., None]:
             raise typer.Exit(_submit(job, arguments, master, conf or []))
 
     return run
+
+
+def _export(security: Security) -> None:
+    """Let the clients of this process, and of those that it starts, connect like this."""
+    files = {
+        CA_FILE_VARIABLE: security.ca_file,
+        TOKEN_FILE_VARIABLE: security.token_file,
+        CERTIFICATE_FILE_VARIABLE: security.certificate_file,
+    }
+    os.environ.update({variable: file for variable, file in files.items() if file is not None})
 
 
 def _input(job: Job, given: list[str], bootstrap: str | None, data_dir: Path) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from leadline_cli.credentials import client_security
 from leadline_cli.demo.display import DemoDisplay
 from leadline_cli.demo.leadership import LeadershipTracker
 from leadline_cli.demo.verdict import Verdict, judge
@@ -68,7 +69,10 @@ class Scenario:
         self._acknowledged: set[int] = set()
         self._failures: list[LeadlineError] = []
         self._sent = 0
-        self._client = AsyncClient([broker.url for broker in supervisor.layout.brokers])
+        self._client = AsyncClient(
+            [broker.url for broker in supervisor.layout.brokers],
+            security=client_security(supervisor.layout.data_dir),
+        )
 
     async def run(self) -> Report:
         """Create the topic, produce to it while leaders are killed, and read everything back."""

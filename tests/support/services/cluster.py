@@ -27,7 +27,7 @@ import httpx
 from leadline_cli import secure_cluster
 from leadline_cli.cluster_file import ClusterFile, Service, read_cluster_file
 from leadline_cli.cluster_layout import ClusterOptions, ServiceSpec
-from leadline_cli.credentials import Credentials, credentials_in
+from leadline_cli.credentials import Credentials, client_security, credentials_in
 from leadline_cli.processes import Child
 from leadline_cli.supervisor import Supervisor
 from leadline_client.client import AsyncClient
@@ -100,14 +100,17 @@ class Cluster:
         """A client that bootstraps from all brokers."""
         if self._client is None:
             urls = [broker.url for broker in self.supervisor.layout.brokers]
-            self._client = AsyncClient(urls, policy=self._policy)
+            security = client_security(self.data_dir)
+            self._client = AsyncClient(urls, policy=self._policy, security=security)
         return self._client
 
     @property
     def _http(self) -> httpx.AsyncClient:
         """A client for the cluster's services, which trusts the authority that `up` has made."""
         if self._made_http is None:
-            self._made_http = secure_cluster.http_client(self.data_dir, timeout_s=5)
+            self._made_http = secure_cluster.http_client(
+                client_security(self.data_dir), timeout_s=5
+            )
         return self._made_http
 
     @property

@@ -1,0 +1,111 @@
+"""Commands show a token to the cluster that it is for, and to no other."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from leadline_cli import restart_requests
+from leadline_cli.cluster_file import ClusterFile, Service
+from leadline_cli.credentials import client_security, credentials_in
+from leadline_cli.main import app
+from leadline_client.security import Security
+from leadline_common.identity import ServiceIdentity
+from tests.unit.client.test_transports import OK, Server
+
+SECRET = "admin.3f0c-secret"  # noqa: S105 - of these tests alone
+SHOWN = f"authorization: bearer {SECRET}\r\n".encode()
+COMMANDS = [["topics", "list"], ["produce", "t"], ["consume", "t"], ["doctor"], ["groups", "list"]]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A broker that refuses everything."""
+    running = Server()
+    running.script = lambda _: OK.replace(b"200 OK", b"401 Unauthorized")
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path, server: Server) -> Path:
+    """The directory of a cluster with this broker, and its token."""
+    broker = Service(1, server.address, 1, ())
+    ClusterFile("c", "127.0.0.1:1", (), (broker,)).write(tmp_path)
+    token = credentials_in(tmp_path).admin_token
+    token.parent.mkdir()
+    token.write_text(f"{SECRET}\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_command_shows_the_token_of_its_data_directory(
+    server: Server, data_dir: Path, words: list[str]
+) -> None:
+    ended = CliRunner().invoke(app, [*words, "--data-dir", str(data_dir)], input="line\n")
+    assert ended.exit_code == 1, ended.output
+    assert server.requests
+    assert all(SHOWN in request.lower() for request in server.requests)
+    assert SECRET not in ended.output
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_token_of_a_data_directory_is_not_shown_to_another_cluster(
+    server: Server, data_dir: Path, words: list[str]
+) -> None:
+    """`data` is the default directory, so it may hold a token when --bootstrap names a stranger."""
+    where = ["--data-dir", str(data_dir), "--bootstrap", server.address]
+    CliRunner().invoke(app, [*words, *where], input="line\n")
+    assert server.requests
+    assert not any(b"authorization" in request.lower() for request in server.requests)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_token_file_is_an_option_and_a_variable(
+    server: Server, tmp_path: Path, words: list[str]
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(SECRET)
+    where = ["--bootstrap", server.address]
+    for more, variables in (
+        (["--token-file", str(file)], {}),
+        ([], {"LEADLINE_TOKEN_FILE": str(file)}),
+    ):
+        server.requests.clear()
+        CliRunner().invoke(app, [*words, *where, *more], input="line\n", env=variables)
+        assert server.requests
+        assert all(SHOWN in request.lower() for request in server.requests)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("option", ["--ca-file", "--token-file", "--certificate-file"])
+def test_a_file_that_cannot_be_used_is_named_and_nothing_is_sent(
+    server: Server, words: list[str], option: str
+) -> None:
+    where = ["--bootstrap", server.address, option, "/none"]
+    ended = CliRunner().invoke(app, [*words, *where], input="line\n")
+    assert (ended.exit_code, server.requests) == (1, [])
+    assert "/none cannot be used" in " ".join(ended.output.split())
+
+
+def test_what_is_given_goes_before_what_is_found(data_dir: Path) -> None:
+    credentials_in(data_dir).public_authority.touch()
+    found = client_security(data_dir)
+    assert found.ca_file == str(credentials_in(data_dir).public_authority)
+    given = Security("mine", None, "its")
+    assert client_security(data_dir, given) == given
+    assert client_security(data_dir / "none") == Security()
+
+
+def test_a_restarted_broker_of_a_secure_cluster_is_seen_to_be_ready(tmp_path: Path) -> None:
+    credentials, broker = credentials_in(tmp_path), ServiceIdentity("broker", 1)
+    credentials.create_public([broker])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(credentials.public_certificate_of(broker))
+    server = Server(context)
+    assert restart_requests._is_ready(Service(1, server.address, 1, ()), tmp_path)
+    server.close()
