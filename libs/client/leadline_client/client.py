@@ -115,7 +115,8 @@ class Client:
 
     `bootstrap`: addresses of one or more brokers, URLs or `host:port`, as a sequence
     or separated by commas. The client finds the other brokers from there. `security`: by default
-    what the environment says (`Security.from_environment`). Raises UnusableCredentials.
+    what the environment says (`Security.from_environment`); a `transport` that is given has its
+    own. Raises UnusableCredentials.
     """
 
     def __init__(

@@ -26,6 +26,8 @@ CERTIFICATE_FILE_VARIABLE: Final = "LEADLINE_CERTIFICATE_FILE"
 """The environment variable with the file (PEM) of a client's certificate and its key."""
 
 _SENDABLE: Final = re.compile(r"[!-~]+")
+_LONGEST_TOKEN: Final = 8192
+"""In characters. Whatever is longer is no token, and may be a device that never ends."""
 _ENCRYPTED: Final = frozenset({"https", "wss"})
 
 
@@ -165,6 +167,8 @@ class Authenticator:
 
 def _check_token(token: str, name: str) -> None:
     """Refuse a token that no header can carry; the message does not contain it."""
+    if len(token) > _LONGEST_TOKEN:
+        raise UnusableCredentials(f"{name} is longer than {_LONGEST_TOKEN} characters")
     if not _SENDABLE.fullmatch(token):
         raise UnusableCredentials(
             f"{name} is empty, or holds blanks or characters outside printable ASCII"
@@ -174,10 +178,12 @@ def _check_token(token: str, name: str) -> None:
 def _read_token(path: str) -> str:
     name = f"token_file or {TOKEN_FILE_VARIABLE}"
     try:
-        # Every byte is a character: an error of decoding would quote the token.
-        token = Path(path).read_bytes().decode("latin-1").rstrip("\r\n")
+        with Path(path).open("rb") as file:
+            content = file.read(_LONGEST_TOKEN + len("\r\n") + 1)
     except (OSError, ValueError) as problem:
         raise _unusable(name, path, problem) from None
+    # Every byte is a character: an error of decoding would quote the token.
+    token = content.decode("latin-1").rstrip("\r\n")
     _check_token(token, f"{name}: the token in {path}")
     return token
 

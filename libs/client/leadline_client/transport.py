@@ -38,13 +38,16 @@ It is shorter than a server keeps one, or a request might be sent just when the 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request; `timeout_s` limits the wait for each part of the response."""
+    """One HTTP request; `timeout_s` limits the wait for each part of the response.
+
+    Its text has neither the headers nor the body, as they may hold a token or a secret.
+    """
 
     method: str
     url: str
     params: Mapping[str, str] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: bytes = field(default=b"", repr=False)
     timeout_s: float = 10.0
 
     @property
@@ -90,12 +93,13 @@ class AsyncTransport(Protocol):
 
 def unreachable(request: Request, failure: Exception) -> Unreachable:
     """Return the error for a request of which nothing was sent."""
-    return no_connection(_described(request, failure))
+    return no_connection(f"{request.method} {request.url}", failure)
 
 
-def no_connection(reason: str) -> Unreachable:
-    """Return the error for a connection that failed; `reason` has the text of the exception."""
-    if _NOT_VERIFIED in reason:
+def no_connection(purpose: str, failure: Exception) -> Unreachable:
+    """Return the error for a connection that failed; `purpose` says what it was for."""
+    reason = _described(purpose, failure)
+    if _NOT_VERIFIED in str(failure):
         return ServerNotTrusted(
             "no connection to a server whose certificate is refused, nothing was sent: "
             f"{reason}; LEADLINE_CA_FILE names the cluster's authority, and an address has to name "
@@ -106,8 +110,9 @@ def no_connection(reason: str) -> Unreachable:
 
 def connection_lost(request: Request, failure: Exception) -> ConnectionLost:
     """Return the error for a request that was sent at least in part."""
-    return ConnectionLost(f"no complete answer: {_described(request, failure)}")
+    purpose = f"{request.method} {request.url}"
+    return ConnectionLost(f"no complete answer: {_described(purpose, failure)}")
 
 
-def _described(request: Request, failure: Exception) -> str:
-    return f"{request.method} {request.url}: {str(failure) or type(failure).__name__}"
+def _described(purpose: str, failure: Exception) -> str:
+    return f"{purpose}: {str(failure) or type(failure).__name__}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -45,6 +46,17 @@ class WebSocketChannel:
         await self._connection.close()
 
 
+class _Logger(logging.LoggerAdapter[logging.Logger]):
+    """Logs nothing of level DEBUG: websockets would log the token, and members' secrets."""
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name of the standard library
+        """Tell whether a message of this level is logged."""
+        return level > logging.DEBUG and super().isEnabledFor(level)
+
+
+_LOGGER: Final = _Logger(logging.getLogger(__name__), {})
+
+
 class _Connect(connect):
     """Opens a connection, and follows no redirect: a token is for the server that was named."""
 
@@ -71,8 +83,7 @@ async def open_channel(
         answer = refusal.response
         raise error_from_body(answer.status_code, maybe_json(answer.body)) from refusal
     except (OSError, TimeoutError, WebSocketException) as failure:
-        reason = f"the channel to {coordinator_url}: {failure or type(failure).__name__}"
-        raise no_connection(reason) from failure
+        raise no_connection(f"the channel to {coordinator_url}", failure) from failure
 
 
 async def _connected(url: str, authenticator: Authenticator) -> ClientConnection:
@@ -99,6 +110,7 @@ def _connect(url: str, headers: dict[str, str], authenticator: Authenticator) ->
         open_timeout=_OPEN_TIMEOUT_S,
         close_timeout=_CLOSE_TIMEOUT_S,
         max_size=_LARGEST_FRAME,
+        logger=_LOGGER,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -25,6 +26,7 @@ from leadline_client.errors import (
     ServerNotTrusted,
     TokenNotSent,
     Unauthorized,
+    Unreachable,
     UnusableCredentials,
 )
 from leadline_client.httpx_transport import AsyncHttpxTransport
@@ -174,6 +176,13 @@ def test_a_server_whose_certificate_names_another_host_gets_no_request(
     assert server.requests == []
 
 
+def test_only_what_tls_says_makes_a_server_untrusted(send: Send) -> None:
+    """A topic may have any name; a server that is down must be asked again."""
+    with pytest.raises(Unreachable) as refusal:
+        send(Security(), Request("GET", "http://localhost:1/v1/topics/CERTIFICATE_VERIFY_FAILED"))
+    assert (type(refusal.value), refusal.value.retriable) == (Unreachable, True)
+
+
 def test_a_client_shows_its_certificate(send: Send, files: Files, serving: Serving) -> None:
     context = files.context("localhost")
     context.verify_mode = ssl.CERT_REQUIRED
@@ -254,6 +263,28 @@ def test_a_token_is_in_no_text(files: Files) -> None:
         texts = (security, client, client.authenticator, client.transport, client.core)
         assert SECRET not in "".join(f"{text!r}{text}" for text in texts)
         client.close()
+    shown = Authenticator(Security(token=SECRET)).headers("https", ELSEWHERE)
+    assert SECRET not in repr(Request("GET", "https://localhost:1", headers=shown))
+
+
+def test_no_log_has_a_token(send: Send, plain: Server, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    send(Security(token=SECRET), Request("GET", plain.address))
+    assert accepting(SECRET)(plain.requests[-1]) == OK
+    assert SECRET not in caplog.text
+
+
+async def test_no_log_of_the_channel_has_a_token(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with channel_server(None, lambda _: None) as url:
+        channel = await open_channel(url, "g", Authenticator(Security(token=SECRET)))
+        await channel.close()
+    # The server of this test logs what it receives: that the token was sent is in its log.
+    told = {True: "", False: ""}
+    for record in caplog.records:
+        told[record.name == "websockets.server"] += record.getMessage()
+    assert SECRET in told[True]
+    assert SECRET not in told[False]
 
 
 @pytest.mark.parametrize("content", ["", "\n", "se cret", "secret\r\nx: y", "s\0cret", "sécret"])
@@ -267,6 +298,12 @@ def test_a_token_in_a_file_that_no_header_can_carry_is_refused_and_not_shown(
     while raised is not None:
         assert "cret" not in str(raised)
         raised = raised.__cause__ or raised.__context__
+
+
+def test_a_file_that_is_no_token_is_not_sent(files: Files) -> None:
+    file = files.write("disk.img", b"x" * (1 << 20))
+    with pytest.raises(UnusableCredentials, match=f"the token in {file} .*longer"):
+        Client("localhost:1", security=Security(token_file=file))
 
 
 def test_the_line_end_of_a_token_file_is_not_part_of_the_token(
@@ -325,9 +362,10 @@ def test_a_definite_refusal_ends_a_call_at_once(
     head = b"HTTP/1.1 %d No\r\nContent-Length: %d\r\n\r\n" % (code // 100, len(body))
     plain.script = lambda _: head + body
     with Client(plain.address, security=Security(token=SECRET)) as client:
-        with pytest.raises(error):
+        with pytest.raises(error) as refusal:
             client.list_topics()
         assert len(plain.requests) == 1
+        assert ("no" if stated else "token") in refusal.value.message
         with pytest.raises(error):  # This one is refused when it looks for the leader.
             client.fetch("t", 0, 0)
     assert len(plain.requests) == 2

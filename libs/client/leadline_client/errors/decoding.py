@@ -24,8 +24,11 @@ ERRORS_BY_CODE: dict[int, type[LeadlineError]] = {
 """Every concrete error by its code."""
 
 
-_CODES_OF_STATUS = {error.code // 100: error.code for error in (Unauthorized, Forbidden)}
-"""Codes of statuses that a proxy in front of a service may send without Leadline's body."""
+_OF_STATUS: dict[int, tuple[type[LeadlineError], str]] = {
+    401: (Unauthorized, "the token is missing, wrong or expired; LEADLINE_TOKEN_FILE names one"),
+    403: (Forbidden, "the token is of a user that may not do this"),
+}
+"""What a proxy in front of a service may say by the status alone, without Leadline's body."""
 
 
 def _hint(body: Any) -> LeaderHint | None:
@@ -44,8 +47,9 @@ def error_from_body(status: int, body: Any) -> LeadlineError:
     500 and above, and a refusal below.
     """
     fields = dict(body) if isinstance(body, dict) else {}
-    code = fields.pop("error_code", _CODES_OF_STATUS.get(status, status))
-    message = str(fields.pop("message", f"HTTP status {status}"))
+    found, advice = _OF_STATUS.get(status, (None, ""))
+    code = fields.pop("error_code", found.code if found else status)
+    message = str(fields.pop("message", f"HTTP status {status}{advice and ': '}{advice}"))
     outcome = fields.pop("outcome", "unknown" if status >= 500 else "refused")
     fields.pop("retriable", None)
     leader = _hint(fields.pop("leader", None))
