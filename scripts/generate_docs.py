@@ -89,7 +89,9 @@ Every response names its cluster in the header `X-Leadline-Cluster-Id`. A reques
 cluster that it is meant for, and is refused by any other (42152).
 
 The header `X-Leadline-Cause` identifies the request in logs and audit entries; callers may send
-their own. A retriable 503 has the header `Retry-After`.
+their own. A retriable 503 has the header `Retry-After`, and so
+has a 429 (42950), with the seconds after which the quota allows more. Clients of Leadline wait for
+so long if the time of the call suffices, and otherwise raise the error at once.
 """
 
 SPARK_INTRODUCTION = """\

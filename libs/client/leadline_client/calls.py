@@ -15,14 +15,14 @@ from leadline_client.errors import (
     ClusterChanged,
     Forbidden,
     LeadlineError,
+    QuotaExceeded,
     ServerNotTrusted,
     TokenNotSent,
     Unauthorized,
     Unreachable,
-    error_from_body,
 )
 from leadline_client.flows import Flow, delay, exchange
-from leadline_client.payloads import maybe_json
+from leadline_client.payloads import error_of
 from leadline_client.retry import Attempts, RetryPolicy
 from leadline_client.targets import AnyBroker, Target
 from leadline_client.transport import CLUSTER_ID_HEADER, Request, Response
@@ -30,6 +30,8 @@ from leadline_client.transport import CLUSTER_ID_HEADER, Request, Response
 _DENIED: Final = (Unauthorized, Forbidden, TokenNotSent, ServerNotTrusted)
 """Why a broker that can be reached tells this client nothing: another attempt would not help."""
 _DEFINITE: Final = (ClusterChanged, *_DENIED)
+_WITHHELD: Final = (*_DEFINITE, QuotaExceeded)
+"""Why a broker that can be reached does not answer a lookup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,27 +91,34 @@ class Caller:
                     random=self.random(),
                     answered=self.answered,
                 )
-                if target.on_error(error):
+                throttled = isinstance(error, QuotaExceeded)
+                if not throttled and target.on_error(error):
                     continue
             yield from delay(pause_s)
-            definite: LeadlineError | None = None
-            try:
-                yield from self.refresh(target)
-            except _DEFINITE as error:
-                definite = error
-            if definite is not None:
-                raise attempts.final(definite)
+            if not throttled:  # Otherwise the right broker was asked, and is asked again.
+                yield from self._find_again(target, attempts)
+
+    def _find_again(self, target: Target, attempts: Attempts) -> Flow[None]:
+        definite: LeadlineError | None = None
+        try:
+            yield from self.refresh(target)
+        except QuotaExceeded:
+            pass  # The next attempt waits if it has to look the target up, too.
+        except _DEFINITE as error:
+            definite = error
+        if definite is not None:
+            raise attempts.final(definite)
 
     def refresh(self, target: Target) -> Flow[None]:
         """Look `target` up at one broker after the other, until one answers.
 
         Raises:
             ClusterChanged: only brokers of another cluster answer.
-            Unauthorized, Forbidden, TokenNotSent, ServerNotTrusted: no broker answered, and this
-                is why one of them did not.
+            Unauthorized, Forbidden, TokenNotSent, ServerNotTrusted, QuotaExceeded: no broker
+                answered, and this is why one of them did not.
 
         """
-        definite: LeadlineError | None = None
+        withheld: LeadlineError | None = None
         own_answers = False
         lookup = target.lookup()
         if lookup is None:
@@ -122,23 +131,23 @@ class Caller:
                 response = yield from self._exchange(request)
             except LeadlineError as error:
                 self.any_broker.on_error(error)
-                definite = error if isinstance(error, _DENIED) else definite
+                withheld = error if isinstance(error, _DENIED) else withheld
                 continue
             own_answers |= response.headers.get(CLUSTER_ID_HEADER) == self.cache.cluster_id
             try:
                 if self._apply_lookup(target, response):
                     return
-            except _DEFINITE as error:
+            except _WITHHELD as error:
                 self.any_broker.on_error(error)
-                definite = error
-        if definite is not None and (isinstance(definite, _DENIED) or not own_answers):
-            raise definite
+                withheld = error
+        if withheld is not None and not (own_answers and isinstance(withheld, ClusterChanged)):
+            raise withheld
         target.apply_lookup(None)
 
     def _apply_lookup(self, target: Target, response: Response) -> bool:
-        """Use the response to a lookup; return whether it is an answer. Raises what is definite."""
+        """Use the response to a lookup; return whether it is an answer. Raises `_WITHHELD`."""
         refusal = _refusal(response)
-        if isinstance(refusal, _DEFINITE):
+        if isinstance(refusal, _WITHHELD):
             raise refusal
         if response.status != 200:
             return False
@@ -212,6 +221,4 @@ class Caller:
 
 
 def _refusal(response: Response) -> LeadlineError | None:
-    if response.status < 400:
-        return None
-    return error_from_body(response.status, maybe_json(response.body))
+    return error_of(response) if response.status >= 400 else None

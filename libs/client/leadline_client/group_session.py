@@ -174,24 +174,30 @@ class GroupSession:
     async def _run(self) -> None:
         try:
             while self.error is None:
-                await self._attempt()
+                asked_s = await self._attempt()
                 await self._notify()
                 policy = self._client.core.policy
-                await asyncio.sleep(policy.pause_s(self._failures, random.random()))
+                await asyncio.sleep(policy.pause_s(self._failures, random.random(), asked_s))
         except Exception as error:
             # Nothing awaits this task, so the application must get any error from `error`.
             self.error = error
         self._apply(self._membership.end())
         await self._notify()
 
-    async def _attempt(self) -> None:
-        """Open a channel and answer frames until it closes."""
+    async def _attempt(self) -> float:
+        """Open a channel and answer frames until it closes; return how long to wait, in seconds.
+
+        That is what the coordinator asks for, within the time that a call may take.
+        """
+        asked_s = 0.0
         try:
             await self._use(await self._open())
         except LeadlineError as error:
             self._stop_if_fatal(error)
+            asked_s = min(error.retry_after_s, self._client.core.policy.timeout_s)
         self._failures += 1
         self._client.core.coordinator.on_error(NotCoordinator("find the coordinator again"))
+        return asked_s
 
     def _stop_if_fatal(self, error: LeadlineError) -> None:
         """Keep an error that another attempt would not resolve; it ends the session."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from leadline_client.errors import LeadlineError, error_from_body
 from leadline_client.transport import Response
 from leadline_client.wire import FetchResult, NewTopic, ProduceResult, Record
 
@@ -137,7 +138,13 @@ def json_body(document: object) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def maybe_json(body: bytes | bytearray) -> Any:
+def error_of(response: Response) -> LeadlineError:
+    """Return the error that a response with another status than expected stands for."""
+    retry_after = response.headers.get("retry-after")
+    return error_from_body(response.status, _maybe_json(response.body), retry_after)
+
+
+def _maybe_json(body: bytes | bytearray) -> Any:
     """Return the JSON document in a body, or None if the body is not JSON."""
     try:
         return json.loads(body)

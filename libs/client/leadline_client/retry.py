@@ -5,6 +5,8 @@ Pure: the time and the random number are arguments.
 - A refusal is definite, so the client retries any request after a retriable one.
 - After an unknown outcome the client retries only a repeatable request: a read, or
   a batch of an idempotent producer.
+- If a server asks to wait, the client waits so long, and a little more so that not all clients
+  come back at once. It does not wait in vain: the call fails if its time does not suffice.
 - If the outcome of an attempt was unknown, a refusal of a later attempt does not make
   the whole call definite: the client then raises the unknown outcome.
 """
@@ -43,9 +45,12 @@ class RetryPolicy:
     first_pause_s: float = 0.02
     longest_pause_s: float = 1.0
 
-    def pause_s(self, failures: int, random: float) -> float:
-        """Return the wait after so many failures in a row; `random` is in [0, 1)."""
-        return backoff_pause(
+    def pause_s(self, failures: int, random: float, asked_s: float = 0.0) -> float:
+        """Return the wait after so many failures in a row; `random` is in [0, 1).
+
+        `asked_s`: how long the server asks to wait. Not all clients should come back right then.
+        """
+        return asked_s + backoff_pause(
             failures, first=self.first_pause_s, longest=self.longest_pause_s, random=random
         )
 
@@ -93,7 +98,7 @@ class Attempts:
         if not (repeatable if unknown else error.retriable):
             raise self.final(error)
         self._failures += 1
-        pause_s = self._policy.pause_s(self._failures, random)
+        pause_s = self._policy.pause_s(self._failures, random, error.retry_after_s)
         if now_s + pause_s >= self._deadline_for(error, answered=answered):
             raise self.final(error)
         return pause_s

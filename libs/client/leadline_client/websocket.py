@@ -10,10 +10,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
 from leadline_client.channel import CHANNEL_PATH, Frame, FromConsumer, decode, encode
-from leadline_client.errors import ConnectionLost, error_from_body
-from leadline_client.payloads import maybe_json
+from leadline_client.errors import ConnectionLost
+from leadline_client.payloads import error_of
 from leadline_client.security import Authenticator
-from leadline_client.transport import UNAUTHORIZED, no_connection
+from leadline_client.transport import UNAUTHORIZED, Response, no_connection
 
 _OPEN_TIMEOUT_S: Final = 10.0
 _CLOSE_TIMEOUT_S: Final = 0.5
@@ -81,7 +81,9 @@ async def open_channel(
         return WebSocketChannel(await _connected(url, authenticator))
     except InvalidStatus as refusal:
         answer = refusal.response
-        raise error_from_body(answer.status_code, maybe_json(answer.body)) from refusal
+        headers = {name.lower(): value for name, value in answer.headers.raw_items()}
+        response = Response(answer.status_code, headers, bytes(answer.body or b""))
+        raise error_of(response) from refusal
     except (OSError, TimeoutError, WebSocketException) as failure:
         raise no_connection(f"the channel to {coordinator_url}", failure) from failure
 

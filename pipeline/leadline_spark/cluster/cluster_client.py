@@ -7,7 +7,9 @@ request goes to one address after the other, and first to the one that answered 
 from __future__ import annotations
 
 import json
+import random
 import re
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
@@ -17,11 +19,11 @@ from leadline_client.errors import (
     ConnectionLost,
     LeadlineError,
     OutcomeUnknown,
+    QuotaExceeded,
     Unreachable,
     UnusableCredentials,
-    error_from_body,
 )
-from leadline_client.payloads import maybe_json
+from leadline_client.payloads import error_of
 from leadline_client.security import Authenticator, Security
 from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport
 from leadline_client.targets import base_url
@@ -31,6 +33,8 @@ from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
 
 _LONGEST_TRY_S = 10.0
+_SHORTEST_PAUSE_S = 0.5
+"""Between requests over a quota, if the server does not say how long it takes."""
 _TOKEN = re.compile(r"[!-~]+")
 _LOOKUP_S = 0.03
 """How much longer a broker may take for each timestamp that it looks up in a log."""
@@ -199,7 +203,7 @@ class ClusterClient:
         request = Request(method, url, texts, {**content_type, **headers}, content, timeout_s)
         response = self._transport.send(request)
         if response.status >= 400:
-            error = error_from_body(response.status, maybe_json(response.body))
+            error = error_of(response)
             if isinstance(error, ClusterChanged):
                 self._check_cluster(str(error.details["cluster_id"]))
             raise error
@@ -215,6 +219,23 @@ class ClusterClient:
             )
 
     def _first_answer(
+        self, addresses: list[str], method: str, path: str, params: Any, body: Any, wait_s: float
+    ) -> Response:
+        """Return the response of any address; wait if all that answer ask to, and time is left."""
+        give_up = time.monotonic() + self.connection.timeout_s
+        while True:
+            try:
+                return self._ask_each(addresses, method, path, params, body, wait_s)
+            except LeadlineSparkError as failure:
+                refusal = failure.__cause__
+                if not isinstance(refusal, QuotaExceeded):
+                    raise
+                pause_s = max(refusal.retry_after_s, _SHORTEST_PAUSE_S) * random.uniform(1.0, 1.2)
+                if time.monotonic() + pause_s >= give_up:
+                    raise
+            time.sleep(pause_s)
+
+    def _ask_each(
         self, addresses: list[str], method: str, path: str, params: Any, body: Any, wait_s: float
     ) -> Response:
         # A node that hangs must not use up the time in which another one could answer.

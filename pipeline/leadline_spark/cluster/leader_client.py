@@ -103,6 +103,7 @@ class LeaderClient:
         failures = 0
         tried: dict[str, str] = {}
         while True:
+            asked_s = 0.0
             if self.leader is None:
                 self._look_up(tried)
             if self.leader is not None:
@@ -112,12 +113,13 @@ class LeaderClient:
                     if not (error.retriable or error.outcome == "unknown"):
                         raise
                     tried[self.leader] = reason(error)
+                    asked_s = error.retry_after_s
                     self._follow_hint(error, tried)
-            if time.monotonic() >= give_up:
+            if time.monotonic() + asked_s >= give_up:
                 raise self._unreachable(tried)
             if self.leader is None:
                 failures += 1
-                time.sleep(_pause_s(failures))
+                time.sleep(asked_s + _pause_s(failures))
 
     def _follow_hint(self, error: LeadlineError, tried: dict[str, str]) -> None:
         """Go on with the leader that a refusal names, unless it was tried before."""

@@ -7,11 +7,14 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request as Handshake
+from websockets.http11 import Response as Refusal
 
 from leadline_client.channel import (
     Frame,
@@ -116,7 +119,8 @@ class Conversation:
 class StandInCoordinator:
     """Carries requests of a client, too: those about groups are answered here, by hand.
 
-    `refusals` are for the next commits; `events` holds what was asked, in order.
+    `refusals` are for the next commits, `handshakes` for the next channels: a status with its
+    `Retry-After`. `events` holds what was asked, in order.
     """
 
     def __init__(self) -> None:
@@ -126,13 +130,14 @@ class StandInCoordinator:
         self.commits: list[dict[str, Any]] = []
         self.committed = asyncio.Event()
         self.refusals: deque[LeadlineError] = deque()
+        self.handshakes: deque[tuple[int, str]] = deque()
         self.refused = asyncio.Event()
         self._channels: asyncio.Queue[Conversation] = asyncio.Queue()
         self._http = AsyncHttpxTransport()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[StandInCoordinator]:
-        async with serve(self._serve, "127.0.0.1", 0) as server:
+        async with serve(self._serve, "127.0.0.1", 0, process_request=self._refuse) as server:
             port = server.sockets[0].getsockname()[1]
             self.url = f"http://127.0.0.1:{port}"
             yield self
@@ -168,6 +173,14 @@ class StandInCoordinator:
         self.events.append(rows)
         answers = [{"topic": t, "partition": p, "error_code": 0, "message": None} for t, p in rows]
         return _json(200, {"offsets": answers})
+
+    async def _refuse(self, connection: ServerConnection, _: Handshake) -> Refusal | None:
+        if not self.handshakes:
+            return None
+        status, retry_after = self.handshakes.popleft()
+        refusal = connection.respond(HTTPStatus(status), "")
+        refusal.headers["Retry-After"] = retry_after
+        return refusal
 
     async def _serve(self, connection: ServerConnection) -> None:
         self._channels.put_nowait(Conversation(connection))

@@ -31,6 +31,7 @@ from leadline_client.errors import (
 )
 from leadline_client.fetching import ConsumedRecord
 from leadline_client.reading import ReadLimits
+from leadline_client.retry import RetryPolicy
 from leadline_client.wire import TopicPartition
 from tests.unit.client.standin import Partition, StandInCluster
 from tests.unit.client.standin_coordinator import Conversation, StandInCoordinator
@@ -114,6 +115,28 @@ async def started(
         await channel.start(assignment)
         await channel.expect(Started)
         yield member, channel, coordinator
+
+
+@pytest.mark.parametrize(("stated", "waited"), [("7", 7.0), ("900", 30.0), ("soon", 0.0)])
+async def test_a_member_over_its_quota_waits_before_it_connects_again(
+    cluster: StandInCluster, monkeypatch: pytest.MonkeyPatch, stated: str, waited: float
+) -> None:
+    pauses: list[float] = []
+
+    def hear(_: RetryPolicy, failures: int, random: float, asked_s: float = 0.0) -> float:
+        assert failures >= 0 <= random
+        pauses.append(asked_s)
+        return 0.0
+
+    monkeypatch.setattr(RetryPolicy, "pause_s", hear)
+    async with StandInCoordinator().running() as coordinator:
+        coordinator.handshakes.append((429, stated))
+        member = Member(cluster, coordinator, SETTINGS)
+        await member.consumer.subscribe(["t"])
+        await (await coordinator.channel()).welcome()
+        assert pauses == [waited]
+        await member.consumer.aclose()
+        await member.client.aclose()
 
 
 async def test_it_begins_at_the_offsets_of_the_start_after_a_notice(

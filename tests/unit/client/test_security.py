@@ -23,6 +23,7 @@ from leadline_client.errors import (
     ConnectionLost,
     Forbidden,
     LeadlineError,
+    QuotaExceeded,
     ServerNotTrusted,
     TokenNotSent,
     Unauthorized,
@@ -449,6 +450,14 @@ async def test_the_channel_checks_the_server_and_shows_a_token_that_was_replaced
         with pytest.raises(ServerNotTrusted):
             await open_channel(url, "g", Authenticator(Security(ca_file=other)))
         assert len(heard) == 3
+
+
+async def test_the_channel_says_how_long_a_quota_makes_wait() -> None:
+    twice = Headers([("Retry-After", "3"), ("Retry-After", "4")])
+    async with channel_server(None, lambda _: Answer(429, "No", twice, b"")) as url:
+        with pytest.raises(QuotaExceeded) as refusal:
+            await open_channel(url, "g", Authenticator(Security()))
+    assert refusal.value.retry_after_s in {3, 4}
 
 
 async def test_the_channel_takes_a_token_nowhere_else() -> None:

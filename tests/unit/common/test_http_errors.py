@@ -19,6 +19,7 @@ from leadline_client.errors import (
     LeadlineError,
     NotLeader,
     OutcomeUnknown,
+    QuotaExceeded,
     StoreOutcomeUnknown,
     error_from_body,
 )
@@ -146,6 +147,13 @@ async def test_a_retriable_503_says_when_to_come_back() -> None:
         other = await client.get("/v1/errors/not-leader")
     assert (unavailable.status_code, unavailable.headers["retry-after"]) == (503, "1")
     assert "retry-after" not in other.headers
+
+
+def test_a_quota_says_when_to_come_back() -> None:
+    waits = error_response(QuotaExceeded("too many requests", retry_after_s=1.2))
+    assert (waits.status_code, waits.headers["retry-after"]) == (429, "2")
+    assert json.loads(bytes(waits.body))["retry_after_s"] == 1.2
+    assert "retry-after" not in error_response(QuotaExceeded("too many requests")).headers
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from leadline_client.errors import ClusterChanged, LeadlineError, OffsetOutOfRan
 from leadline_client.stdlib_transport import StdlibTransport
 from leadline_client.transport import Request, Response
 from leadline_client.wire import TopicPartition
+from leadline_spark.cluster import cluster_client, leader_client
 from leadline_spark.cluster.cluster_client import ClusterClient, Connection, document, leader_url
 from leadline_spark.cluster.leader_client import LeaderClient
 from leadline_spark.errors import LeadlineSparkError
@@ -208,3 +209,60 @@ def test_a_topic_recreated_is_not_taken_for_the_old_one(broker: StandIn) -> None
 
     with pytest.raises(LeadlineSparkError, match="LEADLINE_TOPIC_RECREATED"):
         LeaderClient(cluster, PARTITION, topic_id="old").request("GET", "x")
+
+
+class Clock:
+    """Stands in for the module `time`: it moves only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    for module in (cluster_client, leader_client):
+        monkeypatch.setattr(module, "time", made)
+    return made
+
+
+def over_quota(seconds: str) -> Said:
+    said = refusal(429, 42950, retriable=True)
+    return Said(said.body, said.status, {"Retry-After": seconds})
+
+
+def test_a_request_over_the_quota_waits_as_long_as_the_broker_asks(
+    broker: StandIn, clock: Clock
+) -> None:
+    answers = [over_quota("7"), metadata(None)]
+    broker.answer = lambda _: answers.pop(0)
+    ClusterClient(Connection((broker.url,))).metadata()
+    assert 7 <= clock.now_s < 9
+
+
+def test_a_leader_over_the_quota_is_asked_again_after_that(broker: StandIn, clock: Clock) -> None:
+    answers = [over_quota("7"), Said({"end_offset": 3})]
+    broker.answer = lambda asked: (
+        metadata(broker.url) if asked.path == "/v1/metadata" else answers.pop(0)
+    )
+    assert led_by(broker, broker.url).end_of_epoch(1) == 3
+    assert 7 <= clock.now_s < 9
+
+
+def test_a_wait_for_the_quota_that_is_too_long_is_an_error_at_once(
+    broker: StandIn, clock: Clock
+) -> None:
+    broker.answer = lambda asked: (
+        metadata(broker.url) if asked.params.get("topics") == PARTITION.topic else over_quota("90")
+    )
+    with pytest.raises(LeadlineSparkError, match="42950"):
+        ClusterClient(Connection((broker.url,))).metadata()
+    with pytest.raises(LeadlineSparkError, match="42950"):
+        led_by(broker, broker.url).end_of_epoch(1)
+    assert clock.now_s == 0

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 from leadline_client.errors import groups, replication, requests
-from leadline_client.errors.requests import Forbidden, Unauthorized
-from leadline_client.errors.tree import LeaderHint, LeadlineError, OutcomeUnknown, Refused
+from leadline_client.errors.requests import Forbidden, QuotaExceeded, Unauthorized
+from leadline_client.errors.tree import (
+    RETRY_AFTER,
+    LeaderHint,
+    LeadlineError,
+    OutcomeUnknown,
+    Refused,
+)
 
 BRANCHES = (requests, replication, groups)
 """The modules of refusals; `ERRORS_BY_CODE` finds only errors of imported modules."""
@@ -26,9 +33,14 @@ ERRORS_BY_CODE: dict[int, type[LeadlineError]] = {
 
 _OF_STATUS: dict[int, tuple[type[LeadlineError], str]] = {
     401: (Unauthorized, "the token is missing, wrong or expired; LEADLINE_TOKEN_FILE names one"),
+    429: (QuotaExceeded, "the user's quota is used up"),
     403: (Forbidden, "the token is of a user that may not do this"),
 }
 """What a proxy in front of a service may say by the status alone, without Leadline's body."""
+
+
+_SECONDS: Final = re.compile(r"[0-9]+")
+"""What a service sends; a proxy's date, which needs a clock that is set, counts as nothing."""
 
 
 def _hint(body: Any) -> LeaderHint | None:
@@ -39,8 +51,8 @@ def _hint(body: Any) -> LeaderHint | None:
         return None
 
 
-def error_from_body(status: int, body: Any) -> LeadlineError:
-    """Return the error of a server's response.
+def error_from_body(status: int, body: Any, retry_after: str | None = None) -> LeadlineError:
+    """Return the error of a server's response; `retry_after` is that header.
 
     An error with an unknown code keeps the code and the outcome that the body states. A
     body that is not in Leadline's error format means an unknown outcome for a status of
@@ -52,6 +64,8 @@ def error_from_body(status: int, body: Any) -> LeadlineError:
     message = str(fields.pop("message", f"HTTP status {status}{advice and ': '}{advice}"))
     outcome = fields.pop("outcome", "unknown" if status >= 500 else "refused")
     fields.pop("retriable", None)
+    if status == QuotaExceeded.code // 100 and _SECONDS.fullmatch(retry_after or ""):
+        fields.setdefault(RETRY_AFTER, float(retry_after or 0))
     leader = _hint(fields.pop("leader", None))
     known = ERRORS_BY_CODE.get(code)
     if known is not None and known.outcome == outcome:

@@ -112,6 +112,16 @@ class BodyTooLarge(Refused):
     code = 41350
 
 
+class QuotaExceeded(Refused):
+    """The user has used up a quota: repeat the request after `retry_after_s` seconds.
+
+    The header `Retry-After` has the same number.
+    """
+
+    code = 42950
+    retriable = True
+
+
 class RequestTooSlow(Refused):
     """The head or the body of the request did not arrive in time."""
 

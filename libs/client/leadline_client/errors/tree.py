@@ -7,6 +7,11 @@ from typing import Any, ClassVar, Literal
 
 Outcome = Literal["refused", "unknown"]
 
+RETRY_AFTER = "retry_after_s"
+"""The member of an error body that has the value of the header `Retry-After`."""
+_LONGEST_S = 1e9
+"""No call waits so long, and larger numbers may not be numbers of seconds at all."""
+
 
 @dataclass(frozen=True, slots=True)
 class LeaderHint:
@@ -36,6 +41,12 @@ class LeadlineError(Exception):
         self.message = message
         self.leader = leader
         self.details = details
+
+    @property
+    def retry_after_s(self) -> float:
+        """How many seconds the server asks to wait, if it does; otherwise 0."""
+        asked = self.details.get(RETRY_AFTER)
+        return float(min(max(0, asked), _LONGEST_S)) if isinstance(asked, int | float) else 0.0
 
     @property
     def status(self) -> int:

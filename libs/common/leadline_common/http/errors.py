@@ -9,6 +9,7 @@ exceptions into responses.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Literal, TypeVar
 
@@ -31,6 +32,7 @@ from leadline_client.errors import (
     MethodNotAllowed,
     NotFound,
     NotLeader,
+    QuotaExceeded,
     StoreOutcomeUnknown,
     Unauthorized,
     UnsupportedFormat,
@@ -117,6 +119,8 @@ def error_response(error: LeadlineError, headers: dict[str, str] | None = None) 
     )
     if error.retriable and error.status == 503:
         answer.headers["Retry-After"] = str(RETRY_AFTER_S)
+    elif error.retry_after_s:
+        answer.headers["Retry-After"] = str(math.ceil(error.retry_after_s))
     return answer
 
 
@@ -199,6 +203,7 @@ _DETAILS: dict[type[LeadlineError], dict[str, Any]] = {
     InvalidRequest: {"fields": [{"field": "body.partitions", "message": "must be at least 1"}]},
     NotLeader: {"leader": LeaderHint(2, "http://127.0.0.1:9092", 5)},
     FencedLeaderEpoch: {"leader": LeaderHint(2, "http://127.0.0.1:9092", 5)},
+    QuotaExceeded: {"retry_after_s": 2},
 }
 """Further members of the examples of some errors."""
 
@@ -238,7 +243,7 @@ def _documented(error: type[LeadlineError], status: int) -> dict[str, Any]:
             "application/json": {"schema": ERROR_SCHEMA, "examples": {error.__name__: example}}
         },
     }
-    if status == 503:
+    if status in {429, 503}:
         response["headers"] = {
             "Retry-After": {
                 "description": "Seconds to wait before the same request may succeed",
