@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 import httpx
@@ -36,13 +36,14 @@ from leadline_client import (
     Security,
 )
 from leadline_client.channel import CHANNEL_PATH
-from leadline_client.errors import ConnectionLost, LeadlineError
+from leadline_client.errors import ConnectionLost, LeadlineError, Unauthorized
 from leadline_client.wire import Metadata
 from leadline_common.http.service_calls import ServiceCalls
 from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.rpc import HEARTBEAT_PATH, JSON
 from tests.support.services.cluster import CALM, Cluster, wait_until
 from tests.support.services.identities import load_tls
+from tests.support.services.token_proxy import TokenProxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -260,6 +261,94 @@ def send_and_consume(url: str, security: Security) -> None:
         values = [consumed.record.value for _, consumed in zip(range(2), consumer, strict=False)]
         consumer.commit()
     assert values == [b"one", b"two"]
+
+
+async def test_a_token_is_replaced_under_a_producer_and_a_group(
+    world: World, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    security = Security(str(world.credentials.public_authority), token_file=str(token))
+    async with (
+        TokenProxy(world.cluster, "first", tmp_path) as proxy,
+        AsyncClient(proxy.url("broker-1"), security=security) as client,
+    ):
+        await client.create_topic(NewTopic("rotated", partitions=1))
+        async with RotationLoad(client) as load:
+            await load.until_carries_on()
+            # The file goes first: whoever is refused reads it again.
+            token.write_text("second")
+            await proxy.accept_only("second")
+            await load.until_carries_on()
+            await wait_until(lambda: opened(proxy, "second"), "the member has a channel again")
+            await load.until_carries_on()
+            await load.end()
+        assert proxy.refused["first"] > 0, "the clients read the file only when they were refused"
+        await proxy.accept_only("third")
+        with pytest.raises(Unauthorized):
+            await client.list_topics()
+        assert proxy.refused["second"] == 1, "a token that has not changed is not sent again"
+        assert set(proxy.refused) == {"first", "second"}
+
+
+async def opened(proxy: TokenProxy, token: str) -> bool:
+    return proxy.channels[token] > 0
+
+
+class RotationLoad:
+    """Produces record after record, and reads them in a group; any error of either is raised."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        self._acknowledged: list[bytes] = []
+        self._read: list[bytes | None] = []
+        self._ending = self._all_sent = False
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        self._tasks = [asyncio.create_task(one) for one in (self._produce(), self._consume())]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End what still runs after a failure."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def until_carries_on(self) -> None:
+        """Wait until five more records were acknowledged and read."""
+        known = len(self._acknowledged)
+
+        async def carries_on() -> bool:
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+            return min(len(self._acknowledged), len(self._read)) >= known + 5
+
+        await wait_until(carries_on, "records go in and out")
+
+    async def end(self) -> None:
+        """Stop producing; all that was acknowledged has been read then, once and in order."""
+        producing, consuming = self._tasks
+        self._ending = True
+        await producing
+        self._all_sent = True
+        await consuming
+        assert self._read == self._acknowledged
+
+    async def _produce(self) -> None:
+        async with AsyncProducer(self._client) as producer:
+            while not self._ending:
+                value = b"%d" % len(self._acknowledged)
+                await (await producer.send("rotated", value))
+                self._acknowledged.append(value)
+
+    async def _consume(self) -> None:
+        consumer = AsyncConsumer(self._client, "rotated")
+        await consumer.subscribe(["rotated"])
+        while not self._all_sent or len(self._read) < len(self._acknowledged):
+            self._read += [one.record.value for one in await consumer.poll(timeout_s=0.2)]
+        await consumer.aclose()
 
 
 async def leads(world: World, topic: str) -> str:
