@@ -149,6 +149,9 @@ def test_variables_of_kubernetes_services_and_of_the_command_are_not_settings() 
         "LEADLINE_BROKER_PORT": "tcp://10.0.0.1:9092",
         "LEADLINE_BROKER_PORT_9092_TCP_ADDR": "10.0.0.1",
         "LEADLINE_BOOTSTRAP": "http://127.0.0.1:1",
+        "LEADLINE_CERTIFICATE_FILE": "/none",
+        "LEADLINE_TOKEN": "t",
+        "LEADLINE_TOKEN_FILE": "/none",
         "LEADLINE_LISTEN_PORT": "8123",
     }
     settings = load_settings(BrokerSettings, flags=BROKER, environment=environment)

@@ -25,6 +25,7 @@ _OTHER_VARIABLES: Final = frozenset(
         "LEADLINE_CA_FILE",
         "LEADLINE_CERTIFICATE_FILE",
         "LEADLINE_DATA_DIR",
+        "LEADLINE_TOKEN",
         "LEADLINE_TOKEN_FILE",
     }
 )
