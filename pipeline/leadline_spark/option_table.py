@@ -34,7 +34,25 @@ CONNECTION = (
         "Addresses of brokers or controllers, separated by commas; any one is enough.",
         aliases=("kafka.bootstrap.servers",),
     ),
-    _any("token", TEXT, "Bearer token sent with every request."),
+    _any(
+        "ca.file",
+        TEXT,
+        "Authorities (PEM) that may sign the services' certificates, a file of the driver and of "
+        "every executor. Default: the variable LEADLINE_CA_FILE of each, or else its own.",
+    ),
+    _any(
+        "token.file",
+        TEXT,
+        "The file of the token that requests show, on the driver and on every executor. Each task "
+        "reads it, and again when the token is refused. Default: the variable LEADLINE_TOKEN_FILE.",
+    ),
+    _any("token", TEXT, "The token itself, instead of `token.file`; a query keeps it to its end."),
+    _any(
+        "certificate.file",
+        TEXT,
+        "A certificate to show, and its key (PEM), a file of the driver and of every executor. "
+        "Default: the variable LEADLINE_CERTIFICATE_FILE of each.",
+    ),
     _any(
         "requestTimeoutMs",
         NUMBER,

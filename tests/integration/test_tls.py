@@ -268,10 +268,11 @@ async def test_a_token_is_replaced_under_a_producer_and_a_group(
 ) -> None:
     token = tmp_path / "token"
     token.write_text("first")
-    security = Security(str(world.credentials.public_authority), token_file=str(token))
     async with (
         TokenProxy(world.cluster, "first", tmp_path) as proxy,
-        AsyncClient(proxy.url("broker-1"), security=security) as client,
+        AsyncClient(
+            proxy.url("broker-1"), security=Security(proxy.ca_file, token_file=str(token))
+        ) as client,
     ):
         await client.create_topic(NewTopic("rotated", partitions=1))
         async with RotationLoad(client) as load:

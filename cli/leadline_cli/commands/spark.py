@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -33,12 +34,7 @@ from leadline_cli.admin import (
 from leadline_cli.cluster_file import DEFAULT_DATA_DIR
 from leadline_cli.java_runtime import package_directory, spark_java_home
 from leadline_cli.output import print_line
-from leadline_client.security import (
-    CA_FILE_VARIABLE,
-    CERTIFICATE_FILE_VARIABLE,
-    TOKEN_FILE_VARIABLE,
-    Security,
-)
+from leadline_client.security import Security
 
 PACKAGES: Final = ("leadline_client", "leadline_spark")
 ZIP_NAME: Final = "leadline-spark.zip"
@@ -93,7 +89,8 @@ launching (options of the command, before or after those of the job):
   --master URL          a Spark cluster's (spark://…, k8s://…, yarn), or local[N]; default local[*]
   --conf NAME=VALUE     a setting of Spark; repeatable
   --print-command       only print the commands that submit the job
-  --data-dir DIR        read the brokers' addresses from its cluster.json, in place of --bootstrap
+  --data-dir DIR        read the brokers' addresses from its cluster.json, in place of --bootstrap,
+                        and find the files of the authorities and of the token there
 """
 
 app = command_group("Run Spark jobs on this machine or on a cluster (--master).")
@@ -128,8 +125,7 @@ def _command(job: Job) -> Callable[..., None]:
             typer.echo(import_module(job.module).parser().format_help() + _LAUNCHING)
             return
         given = Security(ca_file, None, token_file, certificate_file)
-        _export(find_security(bootstrap, data_dir, given))
-        arguments = [*context.args, *_input(job, context.args, bootstrap, data_dir)]
+        arguments = [*context.args, *_input(job, context.args, bootstrap, data_dir, given)]
         if print_command:
             words = submit_command(job.module, arguments, master, conf or [], Path(ZIP_NAME))
             print_line(f"leadline spark package {ZIP_NAME}\n{shlex.join(words)}")
@@ -143,22 +139,24 @@ def _command(job: Job) -> Callable[..., None]:
     return run
 
 
-def _export(security: Security) -> None:
-    """Let the clients of this process, and of those that it starts, connect like this."""
-    files = {
-        CA_FILE_VARIABLE: security.ca_file,
-        TOKEN_FILE_VARIABLE: security.token_file,
-        CERTIFICATE_FILE_VARIABLE: security.certificate_file,
-    }
-    os.environ.update({variable: file for variable, file in files.items() if file is not None})
+def _input(
+    job: Job, given: list[str], bootstrap: str | None, data_dir: Path, security: Security
+) -> list[str]:
+    """Return the options that say where the cluster is and how to connect.
 
-
-def _input(job: Job, given: list[str], bootstrap: str | None, data_dir: Path) -> list[str]:
-    """Return the option that names the cluster, unless the job has another input."""
+    There are none if the job has another input.
+    """
     names = {word.partition("=")[0] for word in given}
     if bootstrap is None and (not job.inputs or names & set(job.inputs)):
         return []
-    return ["--bootstrap", ",".join(find_bootstrap(bootstrap, data_dir))]
+    found = find_security(bootstrap, data_dir, security)
+    files = {
+        "--ca-file": found.ca_file,
+        "--token-file": found.token_file,
+        "--certificate-file": found.certificate_file,
+    }
+    named = ((option, file) for option, file in files.items() if file is not None)
+    return ["--bootstrap", ",".join(find_bootstrap(bootstrap, data_dir)), *chain(*named)]
 
 
 def _submit(job: Job, arguments: list[str], master: str, conf: list[str]) -> int:

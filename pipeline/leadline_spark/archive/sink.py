@@ -44,7 +44,7 @@ class ArchivedFiles(WriterCommitMessage):
 
 
 class ArchiveSink(DataSource):
-    """`format("leadline-archive")`: options `path`, `run`, `bootstrap` and `token`."""
+    """`format("leadline-archive")`: options `path`, `run`, and those of connections."""
 
     @classmethod
     def name(cls) -> str:
@@ -67,7 +67,8 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: dict[str, str]) -> None:
         self._location = options["path"]
         self._run = int(options["run"])
-        cluster = {name: text for name, text in options.items() if name in {"bootstrap", "token"}}
+        own = {"path", "run", "checkpointlocation"}
+        cluster = {name: text for name, text in options.items() if name not in own}
         self._connection = Connection.of(Options(OPTIONS, cluster))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> ArchivedFiles:

@@ -11,7 +11,7 @@ import random
 import re
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from leadline_client.errors import (
@@ -77,12 +77,15 @@ OffsetsAnswer = dict[TopicPartition, LeaderOffsets | OffsetsUnavailable]
 class Connection:
     """The address of a cluster and how to talk to it; pickled into every task.
 
-    The token is not part of its text.
+    The token is not part of its text. The files are read where the task runs.
     """
 
     bootstrap: tuple[str, ...]
     token: str | None = field(default=None, repr=False)
     timeout_s: float = 30.0
+    ca_file: str | None = None
+    token_file: str | None = None
+    certificate_file: str | None = None
 
     @classmethod
     def of(cls, options: Options) -> Self:
@@ -90,7 +93,36 @@ class Connection:
         options.required("bootstrap")
         addresses = tuple(map(base_url, options.names("bootstrap")))
         timeout_ms = options.number("requestTimeoutMs") or 30_000
-        return cls(addresses, _token(options.text("token")), timeout_ms / 1_000)
+        token, token_file = _token(options.text("token")), options.text("token.file") or None
+        if token and token_file:
+            both = "token and token.file were both given: give one of them."
+            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", both)
+        return cls(
+            addresses,
+            token,
+            timeout_ms / 1_000,
+            options.text("ca.file") or None,
+            token_file,
+            options.text("certificate.file") or None,
+        )
+
+    def authenticator(self) -> Authenticator:
+        """Read the files; what was not given is as the environment of this process says.
+
+        Raises LeadlineSparkError: LEADLINE_OPTION_INVALID.
+        """
+        here = Security.from_environment()
+        try:
+            return Authenticator(
+                Security(
+                    self.ca_file or here.ca_file,
+                    self.token,
+                    self.token_file or (None if self.token else here.token_file),
+                    self.certificate_file or here.certificate_file,
+                )
+            )
+        except UnusableCredentials as problem:
+            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", problem.message) from problem
 
 
 def _token(text: str | None) -> str | None:
@@ -103,17 +135,6 @@ def _token(text: str | None) -> str | None:
     return token or None
 
 
-def _authenticator(token: str | None) -> Authenticator:
-    """Return who a client is: with a token of its own, or as the environment says."""
-    security = Security.from_environment()
-    if token is not None:
-        security = replace(security, token=token, token_file=None)
-    try:
-        return Authenticator(security)
-    except UnusableCredentials as problem:
-        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", problem.message) from problem
-
-
 class ClusterClient:
     """Sends requests to whichever known address answers. Not shared among threads.
 
@@ -122,7 +143,7 @@ class ClusterClient:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self._transport = StdlibTransport(_authenticator(connection.token), pool=_connections)
+        self._transport = StdlibTransport(connection.authenticator(), pool=_connections)
         self._brokers: list[str] = []
         self._answered: str | None = None
         self._cluster_id: str | None = None
@@ -269,7 +290,7 @@ def document(response: Response) -> Any:
 def reason(error: LeadlineError) -> str:
     """Return a failed request's error for a message: its code and text, or the network's error."""
     cause = error.__cause__
-    if isinstance(error, Unreachable | ConnectionLost) and cause is not None:
+    if isinstance(error, Unreachable | ConnectionLost) and error.retriable and cause is not None:
         return (
             "timed out" if isinstance(cause, TimeoutError) else str(cause) or type(cause).__name__
         )

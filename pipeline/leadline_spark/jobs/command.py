@@ -11,6 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from leadline_client.errors import LeadlineError
+from leadline_client.security import (
+    CA_FILE_VARIABLE,
+    CERTIFICATE_FILE_VARIABLE,
+    TOKEN_FILE_VARIABLE,
+)
 from leadline_spark.cluster.cluster_client import Connection, reason
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
@@ -24,6 +29,12 @@ DONE, FAILED, USAGE, UNKNOWN = 0, 1, 2, 3
 """Exit codes, the same as of all `leadline` commands."""
 
 TOKEN_VARIABLE = "LEADLINE_TOKEN"  # noqa: S105 - the name of a variable, not a token
+_FILES = (
+    ("ca", CA_FILE_VARIABLE, "authorities (PEM) of the services' certificates"),
+    ("token", TOKEN_FILE_VARIABLE, "file of the token to show"),
+    ("certificate", CERTIFICATE_FILE_VARIABLE, "a certificate to show, and its key (PEM)"),
+)
+"""Files of the driver and of every executor: the option's first word, the variable, the meaning."""
 _CODED_MESSAGE = re.compile(r"\[LEADLINE_[A-Z_]+\][^\n]*")
 
 
@@ -33,6 +44,7 @@ def job_parser(name: str, document: str | None) -> argparse.ArgumentParser:
         prog=f"leadline spark {name}",
         description=document,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
 
 
@@ -44,11 +56,12 @@ def add_cluster(parser: argparse.ArgumentParser, *, required: bool = True) -> No
         metavar="URL[,URL]",
         help="addresses of brokers, any of them",
     )
-    parser.add_argument(
-        "--token",
-        default=os.environ.get(TOKEN_VARIABLE),
-        help=f"bearer token; default: the variable {TOKEN_VARIABLE}",
-    )
+    for file, variable, meaning in _FILES:
+        parser.add_argument(
+            f"--{file}-file",
+            metavar="FILE",
+            help=f"{meaning}; default: the variable {variable} of each machine",
+        )
 
 
 def add_archive(parser: argparse.ArgumentParser) -> None:
@@ -58,8 +71,12 @@ def add_archive(parser: argparse.ArgumentParser) -> None:
 
 def options_of(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the options of `format("leadline")` for the cluster."""
-    token = {"token": arguments.token} if arguments.token else {}
-    return {"bootstrap": arguments.bootstrap, **token}
+    given = {f"{file}.file": getattr(arguments, f"{file}_file") for file, _, _ in _FILES}
+    if not given["token.file"]:
+        # No option of the command: all users of a machine see its arguments.
+        given["token"] = os.environ.get(TOKEN_VARIABLE)
+    options = {name: text for name, text in given.items() if text}
+    return {"bootstrap": arguments.bootstrap, **options}
 
 
 def connection_of(arguments: argparse.Namespace) -> Connection:

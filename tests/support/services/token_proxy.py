@@ -1,7 +1,7 @@
-"""A reverse proxy with TLS that asks for a token, in front of a secure cluster.
+"""A reverse proxy with TLS that asks for a token, in front of a cluster.
 
     async with TokenProxy(cluster, "first", directory) as proxy:
-        client = AsyncClient(proxy.url("broker-1"), security=Security(ca_file, "first"))
+        client = AsyncClient(proxy.url("broker-1"), security=Security(proxy.ca_file, "first"))
         await proxy.accept_only("second")
 
 Clients see only its addresses: it replaces those of the services in whatever these answer.
@@ -20,7 +20,7 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import web
 
-from leadline_cli.certificates import Authority
+from leadline_cli.certificates import PUBLIC, Authority
 from leadline_cli.credentials import LOOPBACK_HOSTS, client_security
 from leadline_client.errors import Unauthorized
 from leadline_client.security import Authenticator
@@ -32,7 +32,7 @@ _LARGEST_BODY = 64 << 20
 
 
 class TokenProxy:
-    """Has a port for each broker and coordinator, and certificates of the cluster's authority.
+    """Has a port for each broker and coordinator, and an authority of its own.
 
     `accepted` and `refused` count requests by the token that they showed, "" without one;
     `channels` counts those that opened a channel.
@@ -44,11 +44,16 @@ class TokenProxy:
         self.channels: Counter[str] = Counter()
         self._token = token
         self._cluster = cluster
-        self._certificate = directory / "proxy.pem"
+        self._directory = directory
         self._authenticator = Authenticator(client_security(cluster.data_dir))
         self._urls: dict[str, str] = {}
         self._open: set[web.WebSocketResponse] = set()
         self._stack = AsyncExitStack()
+
+    @property
+    def ca_file(self) -> str:
+        """The authority that has signed the proxy's certificate."""
+        return str(self._directory / "proxy-ca.pem")
 
     def url(self, name: str) -> str:
         """Return the proxy's address of a service."""
@@ -71,7 +76,7 @@ class TokenProxy:
             app.router.add_route("*", "/{path:.*}", partial(self._handle, service.url))
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
             await runner.setup()
-            self._stack.push_async_callback(runner.cleanup)
+            self._stack.push_async_callback(_end, runner)
             await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
             self._urls[service.url] = f"https://127.0.0.1:{runner.addresses[0][1]}"
         return self
@@ -81,14 +86,14 @@ class TokenProxy:
         await self._stack.aclose()
 
     def _context(self) -> ssl.SSLContext:
-        credentials = self._cluster.credentials
-        authority = Authority.load(
-            credentials.public_authority.read_bytes(), credentials.public_authority_key.read_bytes()
+        authority = Authority.new(name_text=PUBLIC)
+        Path(self.ca_file).write_bytes(authority.certificate_pem)
+        certificate = self._directory / "proxy.pem"
+        certificate.write_bytes(
+            authority.issue_public(ServiceIdentity("broker", 1), LOOPBACK_HOSTS)
         )
-        own = ServiceIdentity("broker", 1)
-        self._certificate.write_bytes(authority.issue_public(own, LOOPBACK_HOSTS))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self._certificate)
+        context.load_cert_chain(certificate)
         return context
 
     async def _handle(self, service: str, request: web.Request) -> web.StreamResponse:
@@ -118,7 +123,7 @@ class TokenProxy:
         near = web.WebSocketResponse(compress=False)
         headers = {"Authorization": self._headers(request).get("Authorization", "")}
         async with self._http.ws_connect(
-            service.replace("https:", "wss:") + request.raw_path,
+            service.replace("http", "ws", 1) + request.raw_path,
             ssl=self._authenticator.tls,
             headers=headers if headers["Authorization"] else {},
         ) as far:
@@ -148,6 +153,15 @@ class TokenProxy:
             for service, own in self._urls.items():
                 body = body.replace(service.encode(), own.encode())
         return body
+
+
+async def _end(runner: web.AppRunner) -> None:
+    """Stop a server at once: clients keep idle connections, and would not answer TLS's goodbye."""
+    server = runner.server
+    for connection in server.connections if server else ():
+        if connection.transport is not None:
+            connection.transport.abort()
+    await runner.cleanup()
 
 
 async def _carry(source: Any, sink: Any) -> None:

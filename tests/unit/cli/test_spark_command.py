@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from leadline_cli.cluster_file import ClusterFile, Service
 from leadline_cli.commands.spark import JOBS, write_package
+from leadline_cli.credentials import credentials_in
 from leadline_cli.java_runtime import find_java, spark_java_home
 from leadline_cli.main import app
 
@@ -43,6 +45,34 @@ def test_a_job_is_submitted_with_its_arguments_as_they_are() -> None:
     )
     given = shlex.split("--topics a,b --to '/x y' --bootstrap http://b:1,http://c:2")
     assert parts[at + 1 :] == given
+
+
+def test_a_job_gets_the_files_of_its_cluster_and_no_token(tmp_path: Path) -> None:
+    broker = Service(1, "https://b:1", 1, ())
+    ClusterFile("c", "127.0.0.1:1", (), (broker,)).write(tmp_path)
+    credentials = credentials_in(tmp_path)
+    credentials.directory.mkdir()
+    credentials.public_authority.touch()
+    credentials.admin_token.write_text("secret")
+    words = ("archive", "--topics", "t", "--to", "/a", "--data-dir", str(tmp_path))
+    printed = spark(*words, "--certificate-file", "/mine", "--print-command").stdout
+    found = {"--ca-file": credentials.public_authority, "--token-file": credentials.admin_token}
+    given = shlex.split(printed.splitlines()[1])
+    for option, file in {**found, "--certificate-file": "/mine"}.items():
+        assert given[given.index(option) + 1] == str(file)
+    assert "secret" not in printed
+    foreign = spark(*words, "--bootstrap", "https://c:1", "--print-command").stdout
+    assert "--token-file" not in foreign
+
+
+def test_a_token_is_no_argument_of_a_job() -> None:
+    """All users of a machine see arguments."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "leadline_spark.jobs.verify", "/a", "--token", "secret"],
+        capture_output=True,
+        check=False,
+    )
+    assert (ended.returncode, b"unrecognized arguments: --token" in ended.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
