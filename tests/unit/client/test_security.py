@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -209,6 +210,29 @@ def test_a_kept_connection_is_not_used_by_a_client_that_trusts_others(
             Request("GET", server.address)
         )
     pool.close()
+
+
+def test_a_forked_process_leaves_its_parents_connection_over_tls_alone(
+    files: Files, serving: Serving
+) -> None:
+    """Its copy of the connection must not tell the server goodbye, nor use the keys again."""
+    server = serving(files.context("localhost"))
+    transport = StdlibTransport(Authenticator(Security(files.ca, SECRET)))
+    request = Request("GET", server.address)
+    transport.send(request)
+    transport.send(request)
+    assert server.connections == 1
+    child = os.fork()
+    if not child:
+        try:
+            os._exit(int(transport.send(request).status != HTTPStatus.OK))
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert server.connections == 2
+    transport.send(request)
+    assert server.connections == 2
+    transport.close()
 
 
 def test_a_new_client_sees_a_changed_file_of_authorities(
