@@ -36,6 +36,7 @@ from leadline_cli.forked_child import ForkedChild, import_ahead
 from leadline_cli.processes import Child
 from leadline_cli.readiness import active_metadata, what_is_missing
 from leadline_cli.restart_requests import SUPERVISOR_LOCK, RestartRequests
+from leadline_client.errors import UnusableCredentials
 from leadline_client.file_lock import FileLock, FileLockHeld
 from leadline_common.tcp_ports import ReservedPorts
 
@@ -210,7 +211,7 @@ class Supervisor:
         """Make what the services need to prove their identity, unless it is there.
 
         Raises:
-            ClusterProblem: the directory or its authority cannot be used.
+            ClusterProblem: the directory, its authority or its token cannot be used.
 
         """
         credentials = credentials_in(self.layout.data_dir)
@@ -218,7 +219,8 @@ class Supervisor:
             credentials.create(self.layout.identities)
             if self.layout.secure:
                 secure_cluster.create_files(credentials, self.layout.identities)
-        except UnusableAuthority as problem:
+            self._http_client()  # What it cannot use is an error before any process starts.
+        except (UnusableAuthority, UnusableCredentials) as problem:
             raise ClusterProblem(str(problem)) from None
         except OSError as problem:
             raise ClusterProblem(

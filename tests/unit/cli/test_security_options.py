@@ -92,6 +92,18 @@ def test_a_file_that_cannot_be_used_is_named_and_nothing_is_sent(
     assert "/none cannot be used" in " ".join(ended.output.split())
 
 
+@pytest.mark.parametrize("name", ["admin.token", "ca.pem"])
+def test_no_cluster_is_started_whose_credentials_cannot_be_used(tmp_path: Path, name: str) -> None:
+    file = credentials_in(tmp_path).directory / name
+    file.parent.mkdir()
+    file.touch()
+    ended = CliRunner().invoke(app, ["up", "--data-dir", str(tmp_path)])
+    printed = " ".join(ended.output.split())
+    assert (ended.exit_code, str(file) in printed) == (1, True), printed
+    assert isinstance(ended.exception, SystemExit), "it is a message, not a traceback"
+    assert not (tmp_path / "logs").exists(), "no process was started"
+
+
 def test_what_is_given_goes_before_what_is_found(data_dir: Path) -> None:
     credentials_in(data_dir).public_authority.touch()
     found = client_security(data_dir)
