@@ -35,7 +35,12 @@ def settings_of(credentials: Credentials, service: ServiceIdentity) -> dict[str,
 
 
 def http_client(security: Security, *, timeout_s: float) -> httpx.AsyncClient:
-    """Return a client for the services of a cluster, secure or not. Raises UnusableCredentials."""
+    """Return a client for the services of a cluster, secure or not.
+
+    Raises:
+        UnusableClientCredentials: a file cannot be read, or does not have what it should.
+
+    """
     authenticator = Authenticator(security)
     return httpx.AsyncClient(
         trust_env=False,

@@ -36,7 +36,7 @@ from leadline_cli.forked_child import ForkedChild, import_ahead
 from leadline_cli.processes import Child
 from leadline_cli.readiness import active_metadata, what_is_missing
 from leadline_cli.restart_requests import SUPERVISOR_LOCK, RestartRequests
-from leadline_client.errors import UnusableCredentials
+from leadline_client.errors import UnusableClientCredentials
 from leadline_client.file_lock import FileLock, FileLockHeld
 from leadline_common.tcp_ports import ReservedPorts
 
@@ -220,7 +220,7 @@ class Supervisor:
             if self.layout.secure:
                 secure_cluster.create_files(credentials, self.layout.identities)
             self._http_client()  # What it cannot use is an error before any process starts.
-        except (UnusableAuthority, UnusableCredentials) as problem:
+        except (UnusableAuthority, UnusableClientCredentials) as problem:
             raise ClusterProblem(str(problem)) from None
         except OSError as problem:
             raise ClusterProblem(

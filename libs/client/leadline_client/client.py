@@ -116,7 +116,7 @@ class Client:
     `bootstrap`: addresses of one or more brokers, URLs or `host:port`, as a sequence
     or separated by commas. The client finds the other brokers from there. `security`: by default
     what the environment says (`Security.from_environment`); a `transport` that is given has its
-    own. Raises UnusableCredentials.
+    own. Raises UnusableClientCredentials.
     """
 
     def __init__(

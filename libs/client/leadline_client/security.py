@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from leadline_client.errors import TokenNotSent, UnusableCredentials
+from leadline_client.errors import TokenNotSent, UnusableClientCredentials
 
 CA_FILE_VARIABLE: Final = "LEADLINE_CA_FILE"
 """The environment variable with the authorities (PEM) whose certificates services may show."""
@@ -41,7 +41,7 @@ class Security:
     is made, and again when a server refuses the token, so a new token needs no restart.
 
     Raises:
-        UnusableCredentials: no header can carry the token, or there are two.
+        UnusableClientCredentials: no header can carry the token, or there are two.
 
     """
 
@@ -55,7 +55,7 @@ class Security:
             return
         _check_token(self.token, "the token")
         if self.token_file is not None:
-            raise UnusableCredentials("give a token or a token file, not both")
+            raise UnusableClientCredentials("give a token or a token file, not both")
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
@@ -78,7 +78,7 @@ class _FileState(NamedTuple):
 
     @classmethod
     def of(cls, name: str, path: str | None) -> Self | None:
-        """Return the state now; `name` is that of the option. Raises UnusableCredentials."""
+        """Return the state now; `name` is that of the option. Raises UnusableClientCredentials."""
         if path is None:
             return None
         try:
@@ -109,7 +109,7 @@ class Authenticator:
     """The TLS context and the token of one client; any threads may share it.
 
     Raises:
-        UnusableCredentials: a file cannot be read, or does not have what it should.
+        UnusableClientCredentials: a file cannot be read, or does not have what it should.
 
     """
 
@@ -160,7 +160,7 @@ class Authenticator:
         if refused.get("authorization") == f"Bearer {self._token}":
             try:
                 self._token = _read_token(path)
-            except UnusableCredentials:
+            except UnusableClientCredentials:
                 return False
         return refused.get("authorization") != f"Bearer {self._token}"
 
@@ -168,9 +168,9 @@ class Authenticator:
 def _check_token(token: str, name: str) -> None:
     """Refuse a token that no header can carry; the message does not contain it."""
     if len(token) > _LONGEST_TOKEN:
-        raise UnusableCredentials(f"{name} is longer than {_LONGEST_TOKEN} characters")
+        raise UnusableClientCredentials(f"{name} is longer than {_LONGEST_TOKEN} characters")
     if not _SENDABLE.fullmatch(token):
-        raise UnusableCredentials(
+        raise UnusableClientCredentials(
             f"{name} is empty, or holds blanks or characters outside printable ASCII"
         )
 
@@ -188,9 +188,9 @@ def _read_token(path: str) -> str:
     return token
 
 
-def _unusable(name: str, path: str, problem: Exception) -> UnusableCredentials:
+def _unusable(name: str, path: str, problem: Exception) -> UnusableClientCredentials:
     reason = getattr(problem, "strerror", None) or str(problem)
-    return UnusableCredentials(f"{name}: {path} cannot be used: {reason}")
+    return UnusableClientCredentials(f"{name}: {path} cannot be used: {reason}")
 
 
 def _refuse_password() -> str:

@@ -21,7 +21,7 @@ from leadline_client.errors import (
     OutcomeUnknown,
     QuotaExceeded,
     Unreachable,
-    UnusableCredentials,
+    UnusableClientCredentials,
 )
 from leadline_client.payloads import error_of
 from leadline_client.security import Authenticator, Security
@@ -121,7 +121,7 @@ class Connection:
                     self.certificate_file or here.certificate_file,
                 )
             )
-        except UnusableCredentials as problem:
+        except UnusableClientCredentials as problem:
             raise LeadlineSparkError("LEADLINE_OPTION_INVALID", problem.message) from problem
 
 

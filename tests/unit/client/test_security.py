@@ -29,7 +29,7 @@ from leadline_client.errors import (
     TokenNotSent,
     Unauthorized,
     Unreachable,
-    UnusableCredentials,
+    UnusableClientCredentials,
 )
 from leadline_client.httpx_transport import AsyncHttpxTransport
 from leadline_client.security import Authenticator
@@ -254,7 +254,7 @@ def test_a_file_that_cannot_be_used_is_named(
     path = tmp_path / "file.pem"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(UnusableCredentials, match=f"{path} cannot be used: "):
+    with pytest.raises(UnusableClientCredentials, match=f"{path} cannot be used: "):
         Client("localhost:1", security=Security(**dict.fromkeys(credentials, str(path))))
 
 
@@ -317,7 +317,7 @@ def test_a_token_in_a_file_that_no_header_can_carry_is_refused_and_not_shown(
     files: Files, content: str
 ) -> None:
     file = files.write("token", content.encode())
-    with pytest.raises(UnusableCredentials, match=f"the token in {file} ") as refusal:
+    with pytest.raises(UnusableClientCredentials, match=f"the token in {file} ") as refusal:
         Client("localhost:1", security=Security(token_file=file))
     raised: BaseException | None = refusal.value
     while raised is not None:
@@ -327,7 +327,7 @@ def test_a_token_in_a_file_that_no_header_can_carry_is_refused_and_not_shown(
 
 def test_a_file_that_is_no_token_is_not_sent(files: Files) -> None:
     file = files.write("disk.img", b"x" * (1 << 20))
-    with pytest.raises(UnusableCredentials, match=f"the token in {file} .*longer"):
+    with pytest.raises(UnusableClientCredentials, match=f"the token in {file} .*longer"):
         Client("localhost:1", security=Security(token_file=file))
 
 
@@ -340,7 +340,7 @@ def test_the_line_end_of_a_token_file_is_not_part_of_the_token(
 
 
 def test_there_is_one_token() -> None:
-    with pytest.raises(UnusableCredentials, match="not both"):
+    with pytest.raises(UnusableClientCredentials, match="not both"):
         Security(token=SECRET, token_file=str(Path("token")))
 
 

@@ -91,7 +91,7 @@ from leadline_client.errors.requests import (
     UnknownTopic,
     Unreachable,
     UnsupportedFormat,
-    UnusableCredentials,
+    UnusableClientCredentials,
     UrlTooLong,
 )
 from leadline_client.errors.tree import (
@@ -196,7 +196,7 @@ __all__ = [
     "Unreachable",
     "UnreadableBatch",
     "UnsupportedFormat",
-    "UnusableCredentials",
+    "UnusableClientCredentials",
     "UrlTooLong",
     "WrongMemberSecret",
     "error_from_body",

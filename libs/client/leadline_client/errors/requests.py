@@ -154,7 +154,7 @@ class Unreachable(Refused):
     retriable = True
 
 
-class UnusableCredentials(Unreachable, ValueError):
+class UnusableClientCredentials(Unreachable, ValueError):
     """A client's token, certificate or authorities cannot be used (raised by clients only)."""
 
     code = 50370
