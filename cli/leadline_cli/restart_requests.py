@@ -64,9 +64,11 @@ def restart_broker(data_dir: Path, broker: int) -> int:
     Raises:
         RestartProblem: no `leadline up` runs in the directory, or the broker ended again.
         TimeoutError: it is unknown whether the broker runs.
+        UnusableClientCredentials: nobody could ask the broker whether it is ready.
 
     """
     _require_supervisor(data_dir)
+    authenticator = Authenticator(client_security(data_dir))
     before = _row(data_dir, broker).pid
     requests = RestartRequests(data_dir)
     name = f"broker-{broker}"
@@ -77,7 +79,7 @@ def restart_broker(data_dir: Path, broker: int) -> int:
         _check_deadline(give_up, f"`leadline up` has not restarted {name} yet")
         time.sleep(_POLL_S)
     row = _row(data_dir, broker)
-    while not _is_ready(row, data_dir):
+    while not _is_ready(row, authenticator):
         if not _runs(row.pid):
             log = data_dir / "logs" / f"{name}.log"
             raise RestartProblem(f"{name} has ended again; its log: {log}")
@@ -109,8 +111,8 @@ def _row(data_dir: Path, broker: int) -> Service:
     return next(row for row in rows if row.id == broker)
 
 
-def _is_ready(row: Service, data_dir: Path) -> bool:
-    transport = StdlibTransport(Authenticator(client_security(data_dir)))
+def _is_ready(row: Service, authenticator: Authenticator) -> bool:
+    transport = StdlibTransport(authenticator)
     try:
         return transport.send(Request("GET", f"{row.url}/readyz", timeout_s=2.0)).status == 200
     except LeadlineError:

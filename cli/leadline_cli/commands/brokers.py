@@ -18,6 +18,7 @@ from leadline_cli.output import (
     print_note,
     print_problem,
     print_table,
+    reported,
 )
 from leadline_cli.restart_requests import RestartProblem, restart_broker
 from leadline_client.errors import LeadlineError
@@ -128,7 +129,8 @@ def restart(
     if not force:
         _check_can_stop(admin, broker)
     try:
-        pid = restart_broker(admin.data_dir, broker)
+        with reported(as_json=admin.as_json):
+            pid = restart_broker(admin.data_dir, broker)
     except RestartProblem as problem:
         print_problem(str(problem))
         raise typer.Exit(EXIT_REFUSED) from None

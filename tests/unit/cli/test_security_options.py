@@ -13,7 +13,9 @@ from leadline_cli import restart_requests
 from leadline_cli.cluster_file import ClusterFile, Service
 from leadline_cli.credentials import client_security, credentials_in
 from leadline_cli.main import app
-from leadline_client.security import Security
+from leadline_cli.restart_requests import SUPERVISOR_LOCK, RestartRequests
+from leadline_client.file_lock import FileLock
+from leadline_client.security import Authenticator, Security
 from leadline_common.identity import ServiceIdentity
 from tests.unit.client.test_transports import OK, Server
 
@@ -104,6 +106,18 @@ def test_no_cluster_is_started_whose_credentials_cannot_be_used(tmp_path: Path, 
     assert not (tmp_path / "logs").exists(), "no process was started"
 
 
+def test_no_broker_is_restarted_that_could_not_be_asked_whether_it_is_ready(
+    data_dir: Path,
+) -> None:
+    file = credentials_in(data_dir).admin_token
+    file.write_text("")
+    with FileLock.acquire(data_dir / SUPERVISOR_LOCK):  # as if `leadline up` ran
+        words = ["brokers", "restart", "1", "--force", "--data-dir", str(data_dir)]
+        ended = CliRunner().invoke(app, words)
+    assert (ended.exit_code, str(file) in " ".join(ended.output.split())) == (1, True), ended.output
+    assert RestartRequests(data_dir).pending() == []
+
+
 def test_what_is_given_goes_before_what_is_found(data_dir: Path) -> None:
     credentials_in(data_dir).public_authority.touch()
     found = client_security(data_dir)
@@ -119,5 +133,6 @@ def test_a_restarted_broker_of_a_secure_cluster_is_seen_to_be_ready(tmp_path: Pa
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(credentials.public_certificate_of(broker))
     server = Server(context)
-    assert restart_requests._is_ready(Service(1, server.address, 1, ()), tmp_path)
+    authenticator = Authenticator(client_security(tmp_path))
+    assert restart_requests._is_ready(Service(1, server.address, 1, ()), authenticator)
     server.close()
