@@ -5,8 +5,9 @@
     ca.pem, ca.key                     the authority of the certificates that clients see
     broker-1-public.pem …              a service's certificate for clients, with its key
     admin.token                        what `leadline` shows services that ask for a token
-    zookeeper-services                 the ZooKeeper user of the services
-    zookeeper-operator                 the ZooKeeper user of a person, as `user:password`
+    zookeeper-controller …             a kind's ZooKeeper user, and the digests of all others
+    zookeeper-operator                 the same of a person, who may change everything
+    zookeeper-services                 one user for all services, of an earlier release
 
 Only their owner can read them (0600). Files that exist are kept.
 """
@@ -24,8 +25,8 @@ from typing import Final
 from leadline_cli.certificates import INTERNAL, PUBLIC, Authority
 from leadline_client.file_lock import FileLock
 from leadline_client.security import Security
-from leadline_common.identity import ServiceIdentity
-from leadline_common.zk.credentials import digest_of
+from leadline_common.identity import KINDS, Kind, ServiceIdentity
+from leadline_common.zk.credentials import ZkCredentials, digest_of, read_credentials
 
 DIRECTORY: Final = "credentials"
 """Where `leadline up` keeps them, below the data directory."""
@@ -66,6 +67,10 @@ class Credentials:
         """The key of that authority: whoever has it can pass for any service with clients."""
         return self.directory / "ca.key"
 
+    def zookeeper_user(self, kind: Kind) -> Path:
+        """Return the file with the ZooKeeper user of one kind of service, and all digests."""
+        return self.directory / f"zookeeper-{kind}"
+
     @property
     def admin_token(self) -> Path:
         """The token of `leadline` itself, if services ask for one."""
@@ -73,13 +78,22 @@ class Credentials:
 
     @property
     def zookeeper_services(self) -> Path:
-        """The ZooKeeper user of the services, and the digest of the operator's."""
+        """The user that all services shared in an earlier release; `up` removes it."""
         return self.directory / "zookeeper-services"
 
     @property
     def zookeeper_operator(self) -> Path:
-        """The ZooKeeper user of a person who edits nodes by hand."""
+        """The ZooKeeper user of a person who edits nodes by hand, and all digests."""
         return self.directory / "zookeeper-operator"
+
+    def zookeeper_administrator(self) -> ZkCredentials:
+        """Return what the operator logs in with.
+
+        Raises:
+            UnusableCredentials: the operator's file cannot be read, or has another form.
+
+        """
+        return read_credentials(self.zookeeper_operator)
 
     def certificate_of(self, service: ServiceIdentity) -> Path:
         """Return the file with the certificate and key of a service."""
@@ -91,7 +105,7 @@ class Credentials:
 
     def settings_of(self, service: ServiceIdentity) -> dict[str, str]:
         """Return the settings that make a service use these files."""
-        settings = {"zookeeper.credentials.file": str(self.zookeeper_services)}
+        settings = {"zookeeper.credentials.file": str(self.zookeeper_user(service.kind))}
         if service.kind != "coordinator":
             settings["internal.certificate.file"] = str(self.certificate_of(service))
             settings["internal.ca.file"] = str(self.authority)
@@ -153,15 +167,24 @@ class Credentials:
             yield
 
     def _create_zookeeper_users(self) -> list[Path]:
-        made = []
-        if not self.zookeeper_operator.exists():
-            _write(self.zookeeper_operator, f"{_new_login('operator')}\n".encode())
-            made.append(self.zookeeper_operator)
-        if not self.zookeeper_services.exists():
-            operator = digest_of(self.zookeeper_operator.read_text().strip())
-            _write(self.zookeeper_services, f"{_new_login('services')}\n{operator}\n".encode())
-            made.append(self.zookeeper_services)
-        return made
+        """Make the users that are missing; every file gets the digests of all.
+
+        The files of services that exist are kept: they may be those of a rotation.
+        """
+        files = [self.zookeeper_operator, *(self.zookeeper_user(kind) for kind in KINDS)]
+        names = ["operator", *KINDS]
+        missing = [path for path in files if not path.exists()]
+        lines = {
+            path: [_new_login(name)] if path in missing else path.read_text().split()
+            for path, name in zip(files, names, strict=True)
+        }
+        users = [digest_of(own[0]) for own in lines.values() if own]
+        for path, own in lines.items():
+            # An earlier release's operator has no digests.
+            if path in missing or (path == self.zookeeper_operator and len(own) == 1):
+                known = (user for user in users if user != digest_of(own[0]))
+                _write(path, "\n".join((own[0], *known, "")).encode())
+        return missing
 
     def _create_certificates(self, services: Iterable[ServiceIdentity]) -> list[Path]:
         missing = [

@@ -159,7 +159,7 @@ class ServerConfig:
             "syncLimit": 10,
             "maxClientCnxns": 0,
             "admin.enableServer": "false",
-            "4lw.commands.whitelist": "srvr,stat,ruok,conf",
+            "4lw.commands.whitelist": "srvr,ruok,conf",
             "autopurge.snapRetainCount": 3,
             "autopurge.purgeInterval": 1,
         }

@@ -33,12 +33,15 @@ from leadline_cli.cluster_layout import (
 from leadline_cli.credentials import UnusableAuthority, client_security, credentials_in
 from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.forked_child import ForkedChild, import_ahead
+from leadline_cli.node_restriction import restrict_nodes
 from leadline_cli.processes import Child
 from leadline_cli.readiness import active_metadata, what_is_missing
 from leadline_cli.restart_requests import SUPERVISOR_LOCK, RestartRequests
 from leadline_client.errors import UnusableClientCredentials
 from leadline_client.file_lock import FileLock, FileLockHeld
+from leadline_common.identity import UnusableCredentials
 from leadline_common.tcp_ports import ReservedPorts
+from leadline_common.zk.errors import ZkError
 
 START_DEADLINE_S: Final = 120.0
 _POLL_S: Final = 0.1
@@ -105,6 +108,7 @@ class Supervisor:
             self._until(self._zookeeper_serves, give_up, "ZooKeeper does not serve"),
             asyncio.to_thread(import_ahead, list(imports)),
         )
+        await self._replace_shared_user()
         report(f"starting {', '.join(service.name for service in self.layout.services)}")
         self._launch(self.layout.services)
         missing = await self._until_ready(give_up, report)
@@ -226,6 +230,24 @@ class Supervisor:
             raise ClusterProblem(
                 f"cannot write to {credentials.directory} ({problem.strerror})"
             ) from problem
+
+    async def _replace_shared_user(self) -> None:
+        """Give ZooKeeper's nodes to the users of this release, if an earlier one ran here.
+
+        Raises:
+            ClusterProblem: the users' files or ZooKeeper cannot be used.
+
+        """
+        credentials = credentials_in(self.layout.data_dir)
+        if not credentials.zookeeper_services.exists():
+            return
+        try:
+            administrator = credentials.zookeeper_administrator()
+            done = await restrict_nodes(self.layout.zookeeper, administrator)
+        except (ZkError, UnusableCredentials) as problem:
+            raise ClusterProblem(f"cannot restrict ZooKeeper's nodes: {problem}") from None
+        if not done.refused:
+            credentials.zookeeper_services.unlink()
 
     def _http_client(self) -> httpx.AsyncClient:
         """Return the client for readiness checks, which trusts what `_create_credentials` made."""

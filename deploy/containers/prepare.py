@@ -15,15 +15,16 @@ import urllib.request
 from pathlib import Path
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+COMMON = {"ca.pem", "internal-ca.pem", "clients-ca.pem"}
 ZONE = "topology.kubernetes.io/zone"
 
 
 def main(service: str, secrets: Path, target: Path, node: str | None) -> None:
-    """Copy the files of `service`, and those of all, and write `rack` if a node is named."""
+    """Copy the files of `service`, of its kind and of all, and write `rack` if a node is named."""
     for source in sorted(secrets.iterdir()):
         if source.name.startswith(f"{service}.") or source.name.startswith(f"{service}-"):
             copy(source, target / source.name.replace(service, "service", 1))
-        elif source.name in {"ca.pem", "internal-ca.pem", "clients-ca.pem", "zookeeper"}:
+        elif source.name in {*COMMON, f"zookeeper-{service.rpartition('-')[0]}"}:
             copy(source, target / source.name)
     if node:
         (target / "rack").write_text(zone_of(node), encoding="utf-8")

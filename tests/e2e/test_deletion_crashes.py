@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, suppress
 from itertools import count
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import pytest
 from leadline_client.errors import LeadlineError, NoController
 from leadline_client.wire import NewTopic
 from leadline_common import znodes
-from leadline_common.zk.session import ZkSession
 from tests.support.faults.scenario import TOPIC, loaded, running_cluster
 from tests.support.faults.zk_proxy import CrashPoints, put_before_controllers
 from tests.support.services.cluster import Cluster, wait_until
@@ -24,15 +22,6 @@ PARTITIONS = 4
 SETTINGS = {"zookeeper.session.timeout.ms": "6000"}
 """Long enough that a busy machine ends no session but those of the killed."""
 DEADLINE_S = 90.0
-
-
-@asynccontextmanager
-async def zookeeper(cluster: Cluster) -> AsyncIterator[ZkSession]:
-    """Open a session of the test's own."""
-    session = ZkSession()
-    await session.start(cluster.file.zookeeper, 10_000)
-    yield session
-    await session.close()
 
 
 class Watch:
@@ -111,7 +100,7 @@ async def created(cluster: Cluster, topic: str) -> None:
 
 async def ended_or_gone(cluster: Cluster, points: dict[str, CrashPoints], topic: str) -> None:
     """Wait until a controller is killed, or the deletion had fewer writes."""
-    async with zookeeper(cluster) as session:
+    async with cluster.zookeeper() as session:
 
         async def over() -> bool:
             is_killed = any(point.ended.is_set() for point in points.values())
@@ -122,7 +111,7 @@ async def ended_or_gone(cluster: Cluster, points: dict[str, CrashPoints], topic:
 
 async def gone_for_good(cluster: Cluster, topic: str) -> None:
     """Wait until a topic is deleted: its nodes, its tombstone, its logs and strays of them."""
-    async with zookeeper(cluster) as session:
+    async with cluster.zookeeper() as session:
         paths = (znodes.topic_path(topic), znodes.delete_topic_path(topic))
 
         async def gone() -> bool:

@@ -90,15 +90,15 @@ async def test_the_printed_example_on_ten_brokers() -> None:
         task = await reassign(cluster, {0: (6, 7, 8, 9, 10)}, throttle_bytes_per_s=_THROTTLE)
         seen = 0
         while (await task_of(cluster, task["id"]))["state"] == "running":
-            before = (await read_cluster(cluster.file.zookeeper)).topics[TOPIC]
+            before = (await read_cluster(cluster)).topics[TOPIC]
             roles = await hosts(cluster)
-            after = (await read_cluster(cluster.file.zookeeper)).topics[TOPIC]
+            after = (await read_cluster(cluster)).topics[TOPIC]
             if before == after:  # nothing was written while the brokers were asked
                 adding = set(before.adding.get(0, ()))
                 assert set(roles) - adding >= set(before.partitions[0]) - adding
                 seen += bool(adding & roles.keys())
         assert seen > 3, "void: the steps went by unseen"
-        view = await read_cluster(cluster.file.zookeeper)
+        view = await read_cluster(cluster)
         assert walked(view, 0) == [
             ([6, 1, 2, 3, 4, 5], [6], []),
             ([6, 1, 2, 3, 4, 5], [], []),

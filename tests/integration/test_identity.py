@@ -6,10 +6,11 @@ import asyncio
 import ssl
 import stat
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -23,8 +24,10 @@ from leadline_client.payloads import OutgoingRecord
 from leadline_client.wire import NewTopic
 from leadline_common import rpc, staged_copies, znodes
 from leadline_common.http.handshakes import MAX_HANDSHAKES
-from leadline_common.identity import Kind, ServiceIdentity
-from leadline_common.zk.errors import NotPermitted
+from leadline_common.identity import KINDS, Kind, ServiceIdentity
+from leadline_common.zk.credentials import digest_of, read_credentials
+from leadline_common.zk.errors import NoNode, NotPermitted
+from leadline_common.zk.node_acls import ANYONE, acl_of, pattern_of
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from tests.support.bad_input.requests import batch, leader_and_isr, stop_replica
@@ -51,7 +54,7 @@ HUGE_EPOCH = 2**31
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def cluster() -> AsyncIterator[Cluster]:
-    async with running_cluster(controllers=2, settings=CALM) as running:
+    async with running_cluster(controllers=2, coordinators=1, settings=CALM) as running:
         topic = NewTopic("t", replica_assignment={0: (1, 2, 3)})
         await running.client.create_topic(topic)
         await running.in_sync("t", 3)
@@ -64,7 +67,7 @@ async def active_identity(cluster: Cluster) -> ServiceIdentity:
 
 async def still_works(cluster: Cluster) -> None:
     """Check that the same controller leads, all replicas are in sync, and acks=all works."""
-    view = await read_cluster(cluster.file.zookeeper)
+    view = await read_cluster(cluster)
     assert view.controller_epoch == 1
     await cluster.in_sync("t", 3)
     await cluster.client.produce_batches("t", 0, batch(), idempotent=False)
@@ -172,7 +175,7 @@ async def test_no_service_speaks_as_another(cluster: Cluster) -> None:
     """Broker 2 forges a fetch, a heartbeat and a shutdown of broker 3, and a grant."""
     second = ServiceIdentity("broker", 2)
     controller = str(await active_identity(cluster)).replace(" ", "-")
-    view = await read_cluster(cluster.file.zookeeper)
+    view = await read_cluster(cluster)
     incarnation = view.brokers[3].incarnation
     fetch = rpc.ReplicaFetchRequest(3, incarnation, 1, 1, 0, 1, 1, [], [])
     beat = rpc.HeartbeatRequest(3, incarnation, 1, True, 0, 0, 0)
@@ -195,7 +198,7 @@ async def test_no_service_speaks_as_another(cluster: Cluster) -> None:
 async def test_a_broker_obeys_only_the_controller_and_epoch_of_zookeeper(cluster: Cluster) -> None:
     active = await active_identity(cluster)
     standby = ServiceIdentity("controller", 3 - active.id)
-    incarnation = (await read_cluster(cluster.file.zookeeper)).brokers[2].incarnation
+    incarnation = (await read_cluster(cluster)).brokers[2].incarnation
     commands = [
         (active, HUGE_EPOCH, 40991),
         (active, 2, 40991),
@@ -260,7 +263,7 @@ async def test_invented_producer_ids_fill_no_memory(cluster: Cluster) -> None:
 )
 async def test_a_grant_names_no_path(cluster: Cluster, topic: str, topic_id: str) -> None:
     active = await active_identity(cluster)
-    view = await read_cluster(cluster.file.zookeeper)
+    view = await read_cluster(cluster)
     content = leader_and_isr(
         controller_id=active.id,
         controller_epoch=view.controller_epoch,
@@ -277,7 +280,9 @@ async def test_a_grant_names_no_path(cluster: Cluster, topic: str, topic_id: str
     assert not list(cluster.data_dir.parent.glob("escaped*"))
 
 
-async def test_an_anonymous_client_of_zookeeper_changes_nothing(cluster: Cluster) -> None:
+async def test_an_anonymous_client_of_zookeeper_reads_and_changes_nothing(
+    cluster: Cluster,
+) -> None:
     stranger = znodes.BrokerRegistration(78, "127.0.0.1", 1, "http://127.0.0.1:1", None, 1)
     state = znodes.state_path("t", 0)
     async with cluster.zookeeper(as_operator=False) as nobody:
@@ -292,12 +297,136 @@ async def test_an_anonymous_client_of_zookeeper_changes_nothing(cluster: Cluster
         ):
             with pytest.raises(NotPermitted):
                 await write
-        everywhere = await everything_below(nobody, "/")
+        async with cluster.zookeeper() as operator:
+            everywhere = await everything_below(operator, "/")
         for path in everywhere:
-            users = await nobody.acl_users(path)
-            assert users.pop("world:anyone") == 1, path
-            assert sorted(user.split(":")[1] for user in users) == ["operator", "services"], path
+            for read in (nobody.get(path), nobody.get_children(path), nobody.acl_users(path)):
+                with pytest.raises(NotPermitted):
+                    await read
     assert {state, znodes.CONTROLLER, znodes.broker_id_path(1)} < set(everywhere)
+    await still_works(cluster)
+
+
+async def test_every_node_of_a_running_cluster_has_its_acl(cluster: Cluster) -> None:
+    await cluster.client.produce_batches("t", 0, batch(), idempotent=False)
+    row = {"topic": "t", "partition": 0, "offset": 0}
+    answer = await cluster.post("broker-1", "/v1/groups/g/offsets", json={"offsets": [row]})
+    assert answer.status_code == httpx.codes.OK, answer.text
+    async with cluster.zookeeper() as operator:
+        everywhere = await everything_below(operator, "/")
+        users = cluster.credentials.zookeeper_administrator().users
+        for path in everywhere:
+            with suppress(NoNode):  # An audit entry may have been trimmed.
+                assert await operator.acl_users(path) == acl_of(path, users), path
+    found = {pattern_of(path) for path in everywhere}
+    assert not [path for path in everywhere if pattern_of(path) is None]
+    assert {"/admin/audit/*", "/brokers/epochs/*", "/consumers/**"} < found
+
+
+FORBIDDEN: Final[Mapping[Kind, Sequence[tuple[str, str]]]] = {
+    "broker": [
+        ("set", znodes.CONTROLLER_EPOCH),
+        ("set", znodes.topic_path("t")),
+        ("set", znodes.CLUSTER_ID),
+        ("set", znodes.AUDIT),
+        ("delete", znodes.CONTROLLER),
+        ("delete", znodes.topic_path("t")),
+        ("delete", znodes.broker_epoch_path(1)),
+        ("delete", znodes.audit_path(0)),
+        ("create", "/consumers/groups/x"),
+        ("create", f"{znodes.DELETE_TOPICS}/t"),
+        ("create", "/security/users/mallory"),
+        ("create", "/mallory"),
+        ("restrict", znodes.state_path("t", 0)),
+    ],
+    "coordinator": [
+        ("set", znodes.CONTROLLER_EPOCH),
+        ("set", znodes.state_path("t", 0)),
+        ("create", znodes.topic_path("x")),
+        ("create", f"{znodes.DELETE_TOPICS}/t"),
+        ("create", znodes.broker_id_path(78)),
+        ("create", znodes.topic_config_path("x")),
+        ("create", "/security/users/mallory"),
+        ("delete", znodes.broker_id_path(1)),
+        ("delete", znodes.audit_path(0)),
+        ("restrict", "/consumers"),
+    ],
+    "controller": [
+        ("set", "/consumers/coordinator_epoch"),
+        ("set", znodes.broker_epoch_path(1)),
+        ("set", znodes.audit_path(0)),
+        ("create", "/consumers/groups/x"),
+        ("create", znodes.broker_id_path(78)),
+        ("delete", znodes.broker_id_path(1)),
+        ("restrict", "/"),
+    ],
+}
+"""What a service that an attacker has taken over might want to do with ZooKeeper."""
+
+
+@pytest.mark.parametrize("kind", FORBIDDEN)
+async def test_a_role_cannot_write_what_belongs_to_others(cluster: Cluster, kind: Kind) -> None:
+    async with cluster.zookeeper() as operator:
+        await operator.ensure_path("/security/users")
+    user = read_credentials(cluster.credentials.zookeeper_user(kind))
+    async with cluster.zookeeper_as(user) as session:
+        for what, path in FORBIDDEN[kind]:
+            with pytest.raises(NotPermitted):
+                await attempt(session, what, path)
+    await still_works(cluster)
+
+
+async def attempt(session: ZkSession, what: str, path: str) -> None:
+    match what:
+        case "set":
+            await session.set(path, b"mallory", ANY_VERSION)
+        case "create":
+            await session.create(path, b"mallory")
+        case "delete":
+            await session.delete(path, ANY_VERSION)
+        case "restrict":
+            await session.restrict(path)
+
+
+async def test_users_are_replaced_under_load_without_a_failed_produce(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """A second password of every role is let in and shut out again; then all is opened and shut."""
+    own = cluster.credentials.zookeeper_operator.read_text().split()
+    extra = [digest_of(f"{kind}:another") for kind in KINDS]
+    done = asyncio.Event()
+
+    async def produce() -> int:
+        count = 0
+        while not done.is_set():
+            await cluster.client.produce_batches("t", 0, batch(), idempotent=False)
+            count += 1
+        return count
+
+    async def restrict(*lines: str) -> None:
+        file = tmp_path / "users"
+        file.write_text("\n".join(lines))
+        arguments = ["credentials", "restrict", "--zookeeper", cluster.file.zookeeper]
+        command = (sys.executable, "-m", "leadline_cli", *arguments, "--file", str(file))
+        process = await asyncio.create_subprocess_exec(*command)
+        assert await process.wait() == 0
+
+    async def users_of(path: str) -> set[str]:
+        async with cluster.zookeeper() as operator:
+            return set(await operator.acl_users(path))
+
+    load = asyncio.create_task(produce())
+    await restrict(*own, *extra)
+    assert {f"digest:{user}" for user in extra} < await users_of(znodes.state_path("t", 0))
+    await restrict(*own, ANYONE)
+    async with cluster.zookeeper(as_operator=False) as anyone:
+        await anyone.get(znodes.TOPICS)
+        await restrict(*own)
+        with pytest.raises(NotPermitted):
+            await anyone.get(znodes.TOPICS)
+    done.set()
+    assert await load > 0
+    assert len(await users_of("/")) == len({*KINDS, "operator"})
     await still_works(cluster)
 
 
@@ -341,7 +470,7 @@ def kept_by(cluster: Cluster) -> dict[str, bytes]:
 async def test_secrets_are_in_their_files_only(cluster: Cluster) -> None:
     """Not in a command line, cluster.json, a log, a history, a record, the audit or a setting."""
     credentials = cluster.credentials
-    logins = [credentials.zookeeper_services, credentials.zookeeper_operator]
+    logins = [credentials.zookeeper_user("broker"), credentials.zookeeper_operator]
     secrets = [path.read_text().split()[0].partition(":")[2].encode() for path in logins]
     keys = [credentials.authority_key, credentials.certificate_of(ServiceIdentity("broker", 2))]
     secrets += [path.read_bytes().split(b"PRIVATE KEY-----\n")[1][:40] for path in keys]

@@ -8,18 +8,35 @@ from pathlib import Path
 
 import pytest
 
+from leadline_cli.credentials import credentials_in
+from leadline_client.wire import NewTopic
+from leadline_common import znodes
+from leadline_common.zk.client import no_body
+from leadline_common.zk.codec import absolute, encode_acl, encode_set_acl
 from leadline_common.zk.credentials import ZkCredentials, digest_of
 from leadline_common.zk.errors import NotPermitted
+from leadline_common.zk.node_acls import ANYONE, ROLES, acl_of
 from leadline_common.zk.ops import ANY_VERSION, CreateOp
-from leadline_common.zk.restriction import restrict_namespace
+from leadline_common.zk.requests import EncodedRequest
+from leadline_common.zk.restriction import apply_acls, restrict_namespace
 from leadline_common.zk.session import ZkSession
 from tests.support.embedded_zookeeper import EmbeddedZooKeeper
+from tests.support.services.cluster import CALM, Cluster
 from tests.support.services.zookeeper import SESSION_TIMEOUT_MS, until
 
 SERVICES = ZkCredentials.of("services:one", digest_of("operator:two"))
 OPERATOR = ZkCredentials.of("operator:two")
 STRANGER = ZkCredentials.of("stranger:three")
 CLOSED = {f"digest:{digest_of('services:one')}": 31, f"digest:{digest_of('operator:two')}": 31}
+LOGINS = {role: f"{role}:password-of-{role}" for role in ("operator", *ROLES)}
+DIGESTS = {role: digest_of(login) for role, login in LOGINS.items()}
+BY_ROLE = {role: ZkCredentials.of(login, *DIGESTS.values()) for role, login in LOGINS.items()}
+
+
+async def set_acl(session: ZkSession, path: str, acl: dict[str, int]) -> None:
+    root = session._open_transport().root
+    request = encode_set_acl(absolute(root, path), encode_acl(acl))
+    await session._submit(EncodedRequest(request), no_body, path)
 
 
 @asynccontextmanager
@@ -40,16 +57,80 @@ async def test_an_open_tree_is_restricted_once(zk_chroot: str, zk_session: ZkSes
         assert await restrict_namespace(services) == len(paths) + 1
         assert await restrict_namespace(services) == 0
         for path in ["/", *paths]:
-            assert await services.acl_users(path) == CLOSED | {"world:anyone": 1}
+            assert await services.acl_users(path) == CLOSED
     for write in (
         zk_session.set("/admin", b"x", ANY_VERSION),
         zk_session.create("/brokers/ids/78", ephemeral=True),
         zk_session.delete("/brokers/ids/1", ANY_VERSION),
         zk_session.create("/more"),
+        zk_session.get("/admin"),
+        zk_session.get_children("/"),
+        zk_session.acl_users("/brokers"),
     ):
         with pytest.raises(NotPermitted):
             await write
-    assert (await zk_session.get("/admin"))[0] == b""
+
+
+async def test_nodes_that_strangers_could_read_are_closed(zk_chroot: str) -> None:
+    """As those of the release before, whose services keep their user."""
+    async with logged_in(zk_chroot, SERVICES) as services:
+        await services.ensure_path("/admin")
+        for path in ("/", "/admin"):
+            await set_acl(services, path, CLOSED | {ANYONE: 1})
+        assert await restrict_namespace(services) == len(("/", "/admin"))
+        for path in ("/", "/admin"):
+            assert await services.acl_users(path) == CLOSED
+
+
+async def test_a_role_without_the_right_to_restrict_changes_nothing(zk_chroot: str) -> None:
+    before = CLOSED | {ANYONE: 1}
+    async with logged_in(zk_chroot, SERVICES) as services:
+        await set_acl(services, "/", before)
+        async with logged_in(zk_chroot, BY_ROLE["controller"]) as controller:
+            assert await restrict_namespace(controller) == 0
+        assert await services.acl_users("/") == before
+
+
+async def test_users_are_replaced_step_by_step_and_a_dry_run_changes_nothing(
+    zk_chroot: str,
+) -> None:
+    """One user for all services, then both, then the roles; an interrupted run is repeated."""
+    shared = digest_of("services:one")
+    both = ZkCredentials.of(LOGINS["operator"], *DIGESTS.values(), shared)
+    old = ZkCredentials.of("services:one", DIGESTS["operator"])
+    async with logged_in(zk_chroot, old) as services, logged_in(zk_chroot, both) as operator:
+        await restrict_namespace(services)
+        for path in znodes.PERSISTENT_PATHS:
+            await services.ensure_path(path)
+        everything = len(znodes.PERSISTENT_PATHS) + 1
+        would = await apply_acls(operator, dry_run=True)
+        assert (would.changed, would.unchanged) == (everything, 0)
+        async with logged_in(zk_chroot, BY_ROLE["controller"]) as controller:
+            with pytest.raises(NotPermitted):
+                await controller.get(znodes.TOPICS)
+            await operator.restrict(znodes.TOPICS)  # Then the run was interrupted.
+            done = await apply_acls(operator)
+            assert (done.changed, done.unchanged) == (everything - 1, 1)
+            await controller.create(znodes.topic_path("t"))
+            await services.delete(znodes.topic_path("t"), ANY_VERSION)
+            async with logged_in(zk_chroot, BY_ROLE["operator"]) as last:
+                assert (await apply_acls(last)).changed == everything
+                assert (await apply_acls(last)).changed == 0
+            with pytest.raises(NotPermitted):
+                await services.get(znodes.TOPICS)
+            await controller.create(znodes.topic_path("t"))
+
+
+async def test_all_nodes_can_be_opened_again(zk_chroot: str, zk_session: ZkSession) -> None:
+    opened = ZkCredentials.of(LOGINS["operator"], *DIGESTS.values(), ANYONE)
+    await zk_session.create("/brokers")
+    async with logged_in(zk_chroot, BY_ROLE["operator"]) as operator:
+        assert await restrict_namespace(operator)
+        with pytest.raises(NotPermitted):
+            await zk_session.get("/brokers")
+    async with logged_in(zk_chroot, opened) as operator:
+        assert (await apply_acls(operator)).changed == len(("/", "/brokers"))
+    await zk_session.set("/brokers", b"x", ANY_VERSION)
 
 
 async def test_a_node_of_somebody_else_does_not_stop_the_restriction(
@@ -62,8 +143,8 @@ async def test_a_node_of_somebody_else_does_not_stop_the_restriction(
         await stranger.create("/theirs/below")
     async with logged_in(zk_chroot, SERVICES) as services:
         assert await restrict_namespace(services)
-        assert await services.acl_users("/admin") == CLOSED | {"world:anyone": 1}
-        assert await services.acl_users("/") == CLOSED | {"world:anyone": 1}
+        assert await services.acl_users("/admin") == CLOSED
+        assert await services.acl_users("/") == CLOSED
 
 
 async def test_every_way_of_creating_a_node_restricts_it(zk_chroot: str) -> None:
@@ -74,7 +155,7 @@ async def test_every_way_of_creating_a_node_restricts_it(zk_chroot: str) -> None
         numbered = await services.create("/number-", sequence=True)
         await services.multi([CreateOp("/multi"), CreateOp("/multi/child", ephemeral=True)])
         for path in ("/", "/one", "/deep", "/deep/path", "/ephemeral", numbered, "/multi/child"):
-            assert await services.acl_users(path) == CLOSED | {"world:anyone": 1}, path
+            assert await services.acl_users(path) == CLOSED, path
 
 
 async def test_the_operator_and_the_services_change_each_others_nodes(zk_chroot: str) -> None:
@@ -115,4 +196,45 @@ async def test_what_zookeeper_keeps_for_itself_is_restricted_as_well(tmp_path: P
             for path in own:
                 with pytest.raises(NotPermitted):
                     await stranger.create(f"{path}/after-a-restart")
-            assert "config" in await stranger.get_children("/zookeeper")
+                with pytest.raises(NotPermitted):
+                    await stranger.get_children(path)
+
+
+async def test_a_path_is_made_below_nodes_of_others(zk_chroot: str) -> None:
+    """ZooKeeper refuses the creation of a node that exists, too, if its parent is another's."""
+    async with logged_in(zk_chroot, BY_ROLE["operator"]) as operator:
+        await restrict_namespace(operator)
+        await operator.ensure_path(znodes.BROKER_EPOCHS)
+    async with logged_in(zk_chroot, BY_ROLE["broker"]) as broker:
+        await broker.ensure_path(znodes.broker_epoch_path(1))
+        assert await broker.exists(znodes.broker_epoch_path(1))
+        with pytest.raises(NotPermitted):
+            await broker.ensure_path("/brokers/others")
+
+
+async def test_a_cluster_of_an_earlier_release_goes_on_with_a_user_for_each_kind(
+    zk_chroot: str, tmp_path: Path
+) -> None:
+    """Its services shared a user, and everybody could read; the operator keeps the password."""
+    credentials = credentials_in(tmp_path)
+    credentials.directory.mkdir()
+    credentials.zookeeper_operator.write_text("operator:two\n")
+    credentials.zookeeper_services.write_text(f"services:one\n{digest_of('operator:two')}\n")
+    async with logged_in(zk_chroot, SERVICES) as services:
+        for path in znodes.PERSISTENT_PATHS:
+            await services.ensure_path(path)
+        await services.create(znodes.CLUSTER_ID, b"an-earlier-cluster")
+        for path in ("/", *znodes.PERSISTENT_PATHS, znodes.CLUSTER_ID):
+            await set_acl(services, path, CLOSED | {ANYONE: 1})
+        async with Cluster(
+            tmp_path, brokers=1, coordinators=1, zookeeper=zk_chroot, settings=CALM
+        ) as cluster:
+            await cluster.client.create_topic(NewTopic("t", 1, 1))
+            assert (await cluster.client.metadata()).cluster_id == "an-earlier-cluster"
+            assert not credentials.zookeeper_services.exists()
+            async with cluster.zookeeper() as operator:
+                users = credentials.zookeeper_administrator().users
+                for path in ("/", znodes.TOPICS, znodes.CLUSTER_ID, znodes.topic_path("t")):
+                    assert await operator.acl_users(path) == acl_of(path, users)
+        with pytest.raises(NotPermitted):
+            await services.get(znodes.TOPICS)

@@ -202,7 +202,7 @@ MISTAKES = [
     (secrets, "systemd/broker.env.example", "LEADLINE_LISTEN_HOST", "ADMIN_PASSWORD"),
     (compose, "containers/compose.yaml", "read_only: true", "read_only: false"),
     (compose, "containers/compose.yaml", '"9094"', '"9095"'),
-    (compose, "containers/compose.yaml", "- zookeeper\n", "- zookeeperr\n"),
+    (compose, "containers/compose.yaml", "source: zookeeper-broker,", "source: zookeeper-brokerr,"),
     (kubernetes, "kubernetes/broker.yaml", "Links: false", "Links: true"),
     (kubernetes, "kubernetes/broker.yaml", "runAsNonRoot: true", "runAsNonRoot: false"),
     (kubernetes, "kubernetes/broker.yaml", "defaultMode: 0400", "defaultMode: 0444"),

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
 from leadline_cli.certificates import name_of_host
 from leadline_cli.credentials import Credentials, UnusableAuthority
 from leadline_cli.output import EXIT_REFUSED, EXIT_USAGE, print_line, print_problem
-from leadline_common.identity import KINDS, Kind, ServiceIdentity
+from leadline_common.identity import KINDS, Kind, ServiceIdentity, UnusableCredentials
+from leadline_common.zk.credentials import ZkCredentials, read_credentials
+from leadline_common.zk.errors import ZkError
+
+if TYPE_CHECKING:
+    from leadline_common.zk.restriction import Restriction
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -60,6 +67,50 @@ def create(
         raise typer.Exit(EXIT_REFUSED) from None
     for path in made:
         print_line(f"made {path}")
+
+
+@app.command()
+def restrict(
+    zookeeper: Annotated[
+        str, typer.Option("--zookeeper", metavar="HOSTS", help="As in zookeeper.connect.")
+    ],
+    file: Annotated[
+        Path,
+        typer.Option(
+            "--file",
+            help="An administrator's `user:password`, then `user:digest` of every other user; "
+            "`world:anyone` among them opens all nodes to everybody.",
+        ),
+    ] = Path("credentials/zookeeper-operator"),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count what would change, and change nothing.")
+    ] = False,
+) -> None:
+    """Give ZooKeeper's nodes, while the cluster runs, the ACLs for the users of a file."""
+    node_restriction = import_module("leadline_cli.node_restriction")  # kazoo takes its time
+    try:
+        credentials = _administrator(file)
+        done: Restriction = asyncio.run(
+            node_restriction.restrict_nodes(zookeeper, credentials, dry_run=dry_run)
+        )
+    except (UnusableCredentials, ZkError, ValueError) as problem:
+        print_problem(str(problem))
+        raise typer.Exit(EXIT_USAGE if isinstance(problem, ValueError) else EXIT_REFUSED) from None
+    would = "would be changed" if dry_run else "changed"
+    print_line(f"{done.changed} nodes {would}, {done.unchanged} were right")
+    for path in done.refused:
+        print_problem(f"{path}: its ACL does not let this user change it")
+    if done.refused:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _administrator(file: Path) -> ZkCredentials:
+    credentials = read_credentials(file)
+    if not credentials.is_administrator:
+        raise UnusableCredentials(
+            f"{file} has the user of a service, who may not change ACLs: give the operator's"
+        )
+    return credentials
 
 
 def _identity(text: str) -> ServiceIdentity:

@@ -25,6 +25,7 @@ import msgspec
 from leadline_client.channel import Assignor, Protocol
 from leadline_common.znode_json import decode_json
 
+CONSUMERS: Final = "/consumers"
 COORDINATOR: Final = "/consumers/coordinator"
 COORDINATOR_EPOCH: Final = "/consumers/coordinator_epoch"
 GROUPS: Final = "/consumers/groups"

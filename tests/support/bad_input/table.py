@@ -69,7 +69,7 @@ async def everything(cluster: Cluster) -> Everything:
     """Return the state of a cluster that nobody writes to."""
     names = [service.name for service in cluster.supervisor.layout.services]
     brokers = [broker.name for broker in cluster.supervisor.layout.brokers]
-    view = await read_cluster(cluster.file.zookeeper)
+    view = await read_cluster(cluster)
     told = [entry for entry in view.audit if entry.outcome != "refused"]  # by these very requests
     return Everything(
         replace(view, audit=told, audited_in=()),

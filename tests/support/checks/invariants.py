@@ -28,7 +28,7 @@ _SHOWN = 40
 
 async def unsettled(cluster: Cluster, topic: str) -> list[str]:
     """Say what still moves: leaders missing, ISR short, replicas behind, brokers that disagree."""
-    view = await read_cluster(cluster.file.zookeeper)
+    view = await read_cluster(cluster)
     rows = await _replica_rows(cluster)
     found = [f"{name} does not answer" for name, answer in rows.items() if answer is None]
     assignment = view.topics[topic].partitions if topic in view.topics else {}
@@ -62,7 +62,7 @@ class Findings:
 async def examine(cluster: Cluster, load: Load) -> Findings:
     """Check a settled cluster after a stopped load: I1-I7, I11 and I14."""
     topic, numbers = load.topic, range(load.partitions)
-    view = await read_cluster(cluster.file.zookeeper)
+    view = await read_cluster(cluster)
     if view.audit_begins:
         view = view.completed(await stored_history(cluster, await cluster.active_controller()))
     async with AsyncClient(cluster.bootstrap) as client:

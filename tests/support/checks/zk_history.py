@@ -23,8 +23,7 @@ from leadline_common.znodes import (
 )
 from leadline_controller.domain.history import AuditRecord
 from tests.support.checks.history import TopicPartition
-
-_SESSION_TIMEOUT_MS = 10_000
+from tests.support.services.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +122,11 @@ def _chain_problems(chain: Sequence[StateChange], state: PartitionState, version
     return found
 
 
-async def read_cluster(hosts: str) -> ZkView:
-    """Read everything over a session of its own."""
-    session = ZkSession()
-    await session.start(hosts, _SESSION_TIMEOUT_MS)
-    try:
+async def read_cluster(cluster: Cluster) -> ZkView:
+    """Read everything over a session of its own, as the operator."""
+    async with cluster.zookeeper() as session:
         await session.sync("/")
         return await _read(session)
-    finally:
-        await session.close()
 
 
 async def _read(session: ZkSession) -> ZkView:

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 from leadline_common import znodes
-from leadline_common.zk.session import ZkSession
 from tests.support.faults.scenario import SESSION_MS, Scenario
 from tests.support.services.cluster import DEADLINE_S, wait_until
 
@@ -44,20 +43,16 @@ async def kill_at_expiry_of(
     This test hears of the expiry when the controller does, so the controller dies
     in the middle of what it does about it.
     """
-    session = ZkSession()
-    await session.start(running.cluster.file.zookeeper, 10_000)
     changed = asyncio.Event()
     number = broker.rpartition("-")[2]
     await kill(running, broker)
-    try:
+    async with running.cluster.zookeeper() as session:
         while number in await session.get_children(znodes.BROKER_IDS, watch=changed.set):
             await asyncio.wait_for(changed.wait(), DEADLINE_S)
             await asyncio.sleep(delay_s)
             running.cluster.send_signal(controller, signal.SIGKILL)
             changed.clear()
         await kill(running, controller)
-    finally:
-        await session.close()
 
 
 async def moved_away(running: Scenario, broker: str, partitions: list[int]) -> None:

@@ -79,7 +79,7 @@ class Scenario:
 
     async def view(self) -> ZkView:
         """Return what ZooKeeper says now."""
-        return await read_cluster(self.cluster.file.zookeeper)
+        return await read_cluster(self.cluster)
 
     async def leader(self, partition: int = 0) -> str:
         """Return the name of a partition's leader."""

@@ -33,7 +33,7 @@ from leadline_cli.supervisor import Supervisor
 from leadline_client.client import AsyncClient
 from leadline_client.retry import RetryPolicy
 from leadline_common.identity import ServiceIdentity
-from leadline_common.zk.credentials import ZkCredentials, read_credentials
+from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.session import ZkSession
 from tests.support.services.identities import load_tls
 
@@ -208,10 +208,14 @@ class Cluster:
     @asynccontextmanager
     async def zookeeper(self, *, as_operator: bool = True) -> AsyncIterator[ZkSession]:
         """Open a session as the cluster's operator, or as nobody."""
-        login = self.credentials.zookeeper_operator.read_text().strip()
-        services = read_credentials(self.credentials.zookeeper_services).writers[0]
-        operator = ZkCredentials.of(login, services)
-        session = ZkSession(credentials=operator if as_operator else None)
+        operator = self.credentials.zookeeper_administrator() if as_operator else None
+        async with self.zookeeper_as(operator) as session:
+            yield session
+
+    @asynccontextmanager
+    async def zookeeper_as(self, user: ZkCredentials | None) -> AsyncIterator[ZkSession]:
+        """Open a session that logs in as any user, or not at all."""
+        session = ZkSession(credentials=user)
         await session.start(self.file.zookeeper, 10_000)
         try:
             yield session

@@ -15,7 +15,7 @@ from leadline_cli.credentials import Credentials, UnusableAuthority
 from leadline_cli.main import app
 from leadline_common.http.public_tls import PublicTls
 from leadline_common.http.tls import InternalTls
-from leadline_common.identity import ServiceIdentity, UnusableCredentials
+from leadline_common.identity import KINDS, ServiceIdentity, UnusableCredentials
 from leadline_common.zk.credentials import digest_of, read_credentials
 
 BROKER = ServiceIdentity("broker", 1)
@@ -53,13 +53,33 @@ def test_two_commands_at_a_time_make_one_authority(tmp_path: Path) -> None:
         x509.load_pem_x509_certificate(certificate.encode()).verify_directly_issued_by(authority)
 
 
-def test_services_and_operator_may_change_each_others_nodes(tmp_path: Path) -> None:
+def test_every_kind_has_a_user_and_knows_all_others(tmp_path: Path) -> None:
     credentials = Credentials(tmp_path)
     credentials.create([BROKER])
-    operator = credentials.zookeeper_operator.read_text().strip()
-    services = read_credentials(credentials.zookeeper_services)
-    assert services.writers == (digest_of(services.login), digest_of(operator))
-    assert services.login.split(":")[1] not in repr(services)
+    operator = credentials.zookeeper_administrator()
+    roles = [read_credentials(credentials.zookeeper_user(kind)) for kind in KINDS]
+    everybody = {digest_of(user.login) for user in (operator, *roles)}
+    assert [role.login.partition(":")[0] for role in roles] == list(KINDS)
+    assert len(everybody) == len({*KINDS, "operator"})
+    for user in (operator, *roles):
+        assert set(user.users) == everybody
+        assert user.login.split(":")[1] not in repr(user)
+
+
+def test_users_of_an_earlier_release_stay_and_the_operator_learns_of_the_new_ones(
+    tmp_path: Path,
+) -> None:
+    credentials = Credentials(tmp_path)
+    credentials.zookeeper_operator.write_text("operator:one\n")
+    shared = f"services:two\n{digest_of('operator:one')}\n"
+    credentials.zookeeper_services.write_text(shared)
+    credentials.create([BROKER])
+    operator = credentials.zookeeper_administrator()
+    assert operator.login == "operator:one"
+    broker = read_credentials(credentials.zookeeper_user("broker"))
+    assert set(operator.users) == set(broker.users)
+    assert operator.users[0] in broker.users
+    assert credentials.zookeeper_services.read_text() == shared
 
 
 def test_the_digest_is_that_of_zookeeper() -> None:

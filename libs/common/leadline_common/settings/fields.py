@@ -120,7 +120,8 @@ class ServiceSettings(BaseModel):
     zookeeper_credentials_file: str = setting(
         "",
         "File with this service's ZooKeeper user as `user:password`, and a line `user:digest` for "
-        "each other user that may change the nodes. Empty: everybody may change them.",
+        "each other user of the cluster. A user that is named after a kind of service may change "
+        "what is its own. Empty: everybody may read and change all nodes.",
     )
     listen_allowed_hosts: str = setting(
         "",

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import accumulate
 from typing import Final, TypeVar
 
@@ -42,8 +41,8 @@ class ZkClient(ABC):
     unknown), the subclass NotConnected (it was not sent) and SessionExpired.
     """
 
-    _acl: bytes = codec.OPEN_ACL
-    """The ACL of the nodes that it creates."""
+    _acl_of: Callable[[str], bytes] = staticmethod(codec.open_acl)
+    """The ACL of a node that it creates, by the node's path."""
 
     @abstractmethod
     def _open_transport(self) -> KazooTransport:
@@ -104,7 +103,8 @@ class ZkClient(ABC):
 
     async def ensure_path(self, path: str) -> None:
         """Create `path` and its parents without data, unless they exist."""
-        await self._create_path(path, self._open_transport().root)
+        if await self.exists(path) is None:
+            await self._create_path(path, self._open_transport().root)
 
     async def set(self, path: str, data: bytes, version: int) -> Stat:
         """Replace the data if its version is `version` (or `ANY_VERSION`), and return the Stat.
@@ -146,14 +146,14 @@ class ZkClient(ABC):
         return {user: permissions for permissions, user in entries}
 
     async def restrict(self, path: str) -> None:
-        """Give a node the ACL of the nodes that this session creates.
+        """Give a node the ACL that this session would create it with.
 
         Raises:
             NoNode: the node does not exist.
 
         """
         absolute = codec.absolute(self._open_transport().root, path)
-        request = EncodedRequest(codec.encode_set_acl(absolute, self._acl))
+        request = EncodedRequest(codec.encode_set_acl(absolute, self._acl_of(path)))
         await self._submit(request, no_body, path)
 
     # -- many nodes ------------------------------------------------------------
@@ -169,7 +169,7 @@ class ZkClient(ABC):
             empty: asyncio.Future[MultiResults] = asyncio.get_running_loop().create_future()
             empty.set_result(MultiResults((), 0))
             return empty
-        request = EncodedRequest(_checked(codec.encode_multi(ops, transport.root, self._acl)))
+        request = EncodedRequest(_checked(codec.encode_multi(ops, transport.root, self._acl_of)))
         decode = _decoder(codec.decode_multi, ops, transport.root)
         return self._submit(request, decode, ops[0].path)
 
@@ -232,7 +232,7 @@ class ZkClient(ABC):
 
     async def _write(self, op: Op, decode: Callable[[Reply | None], _T]) -> _T:
         root = self._open_transport().root
-        request = EncodedRequest(_checked(codec.encode_op(op, root, self._acl)))
+        request = EncodedRequest(_checked(codec.encode_op(op, root, self._acl_of(op.path))))
         return await self._submit(request, decode, op.path)
 
     async def _read_many(
@@ -255,9 +255,25 @@ class ZkClient(ABC):
 
     async def _create_path(self, path: str, root: str) -> None:
         for node in accumulate(f"/{name}" for name in path.split("/") if name):
-            request = EncodedRequest(codec.encode_op(CreateOp(node), root, self._acl))
-            with suppress(NodeExists):
+            # Without `root`, it is the chroot that is created.
+            acl = self._acl_of(node if root == self._open_transport().root else "/")
+            request = EncodedRequest(codec.encode_op(CreateOp(node), root, acl))
+            try:
                 await self._submit(request, no_body, node)
+            except NodeExists:
+                pass
+            except NotPermitted:  # ZooKeeper says so as well if the node exists.
+                if not await self._is_there(root + node):
+                    raise
+
+    async def _is_there(self, absolute: str) -> bool:
+        request = EncodedRequest(codec.encode_read(codec.EXISTS, absolute))
+        try:
+            return await self._submit(request, _optional_stat, absolute) is not None
+        except NoNode:
+            return False
+        except NotPermitted:
+            return True
 
 
 def _decoder(decode: Callable[..., _T], *arguments: object) -> Callable[[Reply | None], _T]:

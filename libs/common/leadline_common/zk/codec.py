@@ -11,7 +11,7 @@ front, -1 for null.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Final
 
@@ -56,9 +56,7 @@ _HEADERS: Final = {
 _HEADER_SIZE: Final = _HEADER.size
 _STAT_SIZE: Final = _STAT.size
 
-_READ: Final = 1
 _ALL: Final = 31
-_ANYONE: Final = ("world", "anyone")
 _EPHEMERAL: Final = 1
 _SEQUENCE: Final = 2
 
@@ -66,17 +64,12 @@ UNKNOWN_STAT: Final = Stat(0, 0, 0, 0, 2**31 - 1, 0, 0, 0, 0, 0, 0)
 """Its version makes every conditional write fail; -1 would let every one pass."""
 
 
-def encode_acl(writers: Sequence[str]) -> bytes:
-    """Encode an ACL: the digests in `writers` may do everything, and everybody may read.
-
-    Without writers everybody may do everything.
-    """
-    entries = [(_ALL, "digest", writer) for writer in writers]
-    entries.append((_READ if writers else _ALL, *_ANYONE))
-    parts = [_pack_int(len(entries))]
-    for permissions, scheme, user in entries:
-        parts.append(_pack_int(permissions))
-        parts += (_string(scheme), _string(user))
+def encode_acl(permissions: Mapping[str, int]) -> bytes:
+    """Encode an ACL: permissions by `scheme:user`."""
+    parts = [_pack_int(len(permissions))]
+    for entry, allowed in permissions.items():
+        scheme, _, user = entry.partition(":")
+        parts += (_pack_int(allowed), _string(scheme), _string(user))
     return b"".join(parts)
 
 
@@ -85,8 +78,13 @@ def _string(text: str) -> bytes:
     return _pack_int(len(encoded)) + encoded
 
 
-OPEN_ACL: Final = encode_acl(())
+OPEN_ACL: Final = encode_acl({"world:anyone": _ALL})
 """Everybody may do everything."""
+
+
+def open_acl(_: str) -> bytes:
+    """Return the ACL of every node of a session without credentials."""
+    return OPEN_ACL
 
 
 def absolute(root: str, path: str) -> str:
@@ -131,10 +129,14 @@ def encode_op(op: Op, root: str, acl: bytes = OPEN_ACL) -> bytes:
     return header[:4] + b"".join(body)
 
 
-def encode_multi(ops: Iterable[Op], root: str, acl: bytes = OPEN_ACL) -> bytes:
-    """Encode a multi; `root` is prepended to every path, and created nodes get the `acl`."""
+def encode_multi(ops: Iterable[Op], root: str, acl_of: Callable[[str], bytes] = open_acl) -> bytes:
+    """Encode a multi; `root` is prepended to every path.
+
+    Created nodes get the ACL that `acl_of` returns for their path without `root`.
+    """
     parts = [_pack_int(MULTI)]
     for op in ops:
+        acl = acl_of(op.path) if isinstance(op, CreateOp) else OPEN_ACL
         parts.extend(_op_parts(op, absolute(root, op.path).encode(), acl))
     parts.append(_END)
     return b"".join(parts)

@@ -1,8 +1,10 @@
-"""How a session logs in to ZooKeeper, and who may change the nodes that it creates.
+"""How a session logs in to ZooKeeper, and who may use the nodes that it creates.
 
 ZooKeeper's digest scheme: a client logs in with `user:password`, and an ACL names users by
-`user:base64(sha1(user:password))`. Everybody may read Leadline's nodes; only the users of the
-credentials may change them. Passwords are random, so their digests reveal nothing.
+`user:base64(sha1(user:password))`. The user's name is its role (`zk.node_acls`): `controller`,
+`broker` and `coordinator` may change what is theirs, every other user may change everything, and
+nobody else can read. Two users may have the same name, as while a password is replaced. Passwords
+are random, so their digests reveal nothing.
 """
 
 from __future__ import annotations
@@ -13,22 +15,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from leadline_common.identity import UnusableCredentials
+from leadline_common.zk.node_acls import ROLES, role_of
 
 
 @dataclass(frozen=True, slots=True)
 class ZkCredentials:
-    """The login of a session, and the digests of all users that may change its nodes.
+    """The login of a session, and the digests of all users of its cluster.
 
-    Invariant: the user itself is one of the `writers`, or it could not change its own nodes.
+    `ANYONE` among the `users` leaves everything open to everybody: see docs/security.md.
+    Invariant: the login's own user is the first of the `users`.
     """
 
     login: str = field(repr=False)
-    writers: tuple[str, ...]
+    users: tuple[str, ...]
 
     @classmethod
     def of(cls, login: str, *others: str) -> ZkCredentials:
         """Return the credentials for a login, which shares its nodes with the digests `others`."""
-        return cls(login, (digest_of(login), *others))
+        return cls(login, tuple(dict.fromkeys((digest_of(login), *others))))
+
+    @property
+    def is_administrator(self) -> bool:
+        """Whether the login may change everything, ACLs included."""
+        return role_of(self.login) not in ROLES
 
 
 def digest_of(login: str) -> str:
@@ -52,6 +61,6 @@ def read_credentials(path: Path) -> ZkCredentials:
     if not lines or not all(":" in line for line in lines):
         raise UnusableCredentials(
             f"{path} must have `user:password` in its first line, and `user:digest` of each other "
-            "user with write access in the following ones"
+            "user of the cluster in the following ones"
         )
     return ZkCredentials.of(*lines)

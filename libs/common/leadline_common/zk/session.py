@@ -26,6 +26,7 @@ from leadline_common.loop_watchdog import LoopWatchdog
 from leadline_common.zk import codec
 from leadline_common.zk.client import Callback, ZkClient, no_body
 from leadline_common.zk.credentials import ZkCredentials
+from leadline_common.zk.encoded_acls import NodeAcls
 from leadline_common.zk.errors import NotConnected, SessionExpired, ZkError
 from leadline_common.zk.requests import EncodedRequest
 from leadline_common.zk.transport import KazooTransport, SessionState
@@ -73,7 +74,7 @@ class ZkSession(ZkClient):
     `on_state(state)` is called at every change after `start`, except for the end through `close`.
     `on_reconnected()` is called after each return from SUSPENDED. `lease` is the lease of the
     session (R10); read it after `start`, which replaces it. With `credentials`, it logs in, and
-    only their users may change the nodes that it creates.
+    the nodes that it creates get the ACL of `zk.node_acls` for the users of the credentials.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class ZkSession(ZkClient):
     ) -> None:
         self._credentials = credentials
         if credentials is not None:
-            self._acl = codec.encode_acl(credentials.writers)
+            self._acl_of = NodeAcls(credentials.users).encoded
         self._on_state = on_state
         self.on_reconnected = on_reconnected
         self._clock_ms = clock_ms
@@ -168,9 +169,9 @@ class ZkSession(ZkClient):
         return self._transport.session_id if self._transport else 0
 
     @property
-    def has_credentials(self) -> bool:
-        """Whether the session logs in, and restricts the nodes that it creates."""
-        return self._credentials is not None
+    def credentials(self) -> ZkCredentials | None:
+        """What the session logs in with, and whose users may use the nodes that it creates."""
+        return self._credentials
 
     @property
     def session_timeout_ms(self) -> int:

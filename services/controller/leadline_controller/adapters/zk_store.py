@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from leadline_client.wire import TopicPartition
-from leadline_common import znodes
+from leadline_common import consumer_znodes, znodes
 from leadline_common.cluster_id import decode_cluster_id
 from leadline_common.leader_election import ElectionNodes, ElectionStore
 from leadline_common.names import is_topic_name
@@ -59,10 +59,11 @@ class ControllerZkStore(ElectionStore):
     async def prepare(self, cluster_id: str) -> str:
         """Create what must exist before all else, and return the cluster's id.
 
-        With credentials, only their users may change nodes from then on.
+        With credentials, only their users may use nodes from then on. It includes what is right
+        below the root and belongs to others, who may not create it there.
         """
         await restrict_namespace(self._session)
-        for path in znodes.PERSISTENT_PATHS:
+        for path in (*znodes.PERSISTENT_PATHS, znodes.PRODUCER_ID_BLOCK, consumer_znodes.CONSUMERS):
             await self._session.ensure_path(path)
         await self.create_epoch_node()
         with contextlib.suppress(NodeExists):

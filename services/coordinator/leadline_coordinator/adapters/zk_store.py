@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from leadline_common import consumer_znodes as nodes
 from leadline_common import znodes
@@ -28,6 +28,7 @@ def _identity(data: bytes) -> tuple[int, str]:
     return registration.id, registration.url
 
 
+_PREPARED_POLL_S: Final = 0.05
 _ELECTION = ElectionNodes(nodes.COORDINATOR, nodes.COORDINATOR_EPOCH, _identity)
 
 
@@ -39,11 +40,20 @@ class ZkCoordinatorStore(ElectionStore):
         self.groups = GroupNodes(self._session)
 
     async def prepare(self) -> None:
-        """Create the nodes that must exist."""
+        """Create the nodes that must exist; with credentials, wait for those of the controllers."""
+        if self._session.credentials is not None:
+            await self._controllers_nodes()
         paths = (znodes.TOPICS, znodes.DELETE_TOPICS, znodes.BROKER_IDS, znodes.AUDIT)
         for path in (nodes.GROUPS, *paths):
             await self._session.ensure_path(path)
         await self.create_epoch_node()
+
+    async def _controllers_nodes(self) -> None:
+        """Wait until a controller has created the nodes that a coordinator may not create."""
+        while True:
+            if await self.cluster_id():
+                return
+            await asyncio.sleep(_PREPARED_POLL_S)
 
     async def cluster_id(self) -> str:
         """Return the cluster's id, "" until the first controller has written it."""
