@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, cast
@@ -14,7 +15,7 @@ from leadline_cli.certificates import name_of_host
 from leadline_cli.credentials import Credentials, UnusableAuthority
 from leadline_cli.output import EXIT_REFUSED, EXIT_USAGE, print_line, print_problem
 from leadline_common.identity import KINDS, Kind, ServiceIdentity, UnusableCredentials
-from leadline_common.zk.credentials import ZkCredentials, read_credentials
+from leadline_common.zk.credentials import ZkCredentials, load_tls, read_credentials
 from leadline_common.zk.errors import ZkError
 
 if TYPE_CHECKING:
@@ -82,6 +83,12 @@ def restrict(
             "`world:anyone` among them opens all nodes to everybody.",
         ),
     ] = Path("credentials/zookeeper-operator"),
+    ca: Annotated[
+        Path | None, typer.Option("--ca", help="As zookeeper.tls.ca.file: connect over TLS.")
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option("--certificate", help="As zookeeper.tls.certificate.file.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Count what would change, and change nothing.")
     ] = False,
@@ -90,6 +97,10 @@ def restrict(
     node_restriction = import_module("leadline_cli.node_restriction")  # kazoo takes its time
     try:
         credentials = _administrator(file)
+        if ca is not None:
+            credentials = replace(credentials, tls=load_tls(ca, certificate))
+        elif certificate is not None:
+            raise UnusableCredentials("--certificate needs --ca")  # noqa: TRY301 -- one way out
         done: Restriction = asyncio.run(
             node_restriction.restrict_nodes(zookeeper, credentials, dry_run=dry_run)
         )

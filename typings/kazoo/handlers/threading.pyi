@@ -10,3 +10,10 @@ class SequentialThreadingHandler:
         /,
         timeout: float | None = None,
     ) -> tuple[list[socket], list[socket], list[socket]]: ...
+    def create_connection(
+        self,
+        address: tuple[str, int],
+        hostname: str | None = None,
+        timeout: float | None = None,
+        **options: object,
+    ) -> socket: ...

@@ -123,6 +123,16 @@ class ServiceSettings(BaseModel):
         "each other user of the cluster. A user that is named after a kind of service may change "
         "what is its own. Empty: everybody may read and change all nodes.",
     )
+    zookeeper_tls_ca_file: str = setting(
+        "",
+        "PEM file with the authorities of ZooKeeper's certificates, which name the hosts of "
+        "`zookeeper.connect`. Empty: no TLS. Needs `zookeeper.credentials.file`.",
+    )
+    zookeeper_tls_certificate_file: str = setting(
+        "",
+        "PEM file with the certificate that this service shows to ZooKeeper, and its key. Empty: "
+        "none. Needs `zookeeper.tls.ca.file`.",
+    )
     listen_allowed_hosts: str = setting(
         "",
         "Further host names, separated by commas, that requests may have in their `Host` header. "

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,11 +24,13 @@ class ZkCredentials:
     """The login of a session, and the digests of all users of its cluster.
 
     `ANYONE` among the `users` leaves everything open to everybody: see docs/security.md.
+    With `tls`, a session connects over TLS.
     Invariant: the login's own user is the first of the `users`.
     """
 
     login: str = field(repr=False)
     users: tuple[str, ...]
+    tls: ssl.SSLContext | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, login: str, *others: str) -> ZkCredentials:
@@ -64,3 +67,30 @@ def read_credentials(path: Path) -> ZkCredentials:
             "user of the cluster in the following ones"
         )
     return ZkCredentials.of(*lines)
+
+
+def load_tls(authorities: Path, certificate: Path | None = None) -> ssl.SSLContext:
+    """Return the TLS of a session: ZooKeeper's authorities, and a certificate with its key.
+
+    The server's certificate has to be of these authorities, and name the host in the connection
+    string.
+
+    Raises:
+        UnusableCredentials: a file cannot be read, or has another content.
+
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    file = authorities
+    try:
+        context.load_verify_locations(authorities)
+        if certificate is not None:
+            file = certificate
+            # An encrypted key is refused; without a password, ssl would ask on the terminal.
+            context.load_cert_chain(certificate, password="")
+    except ssl.SSLError as problem:
+        what = "PEM certificates" if file == authorities else "a PEM certificate and its key"
+        raise UnusableCredentials(f"{file} must have {what}: {problem.reason}") from None
+    except OSError as problem:
+        raise UnusableCredentials(f"{file} cannot be read: {problem.strerror}") from None
+    return context

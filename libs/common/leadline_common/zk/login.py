@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
 
+from leadline_common.identity import UnusableCredentials
 from leadline_common.settings import ServiceSettings
-from leadline_common.zk.credentials import ZkCredentials, read_credentials
+from leadline_common.zk.credentials import ZkCredentials, load_tls, read_credentials
 
 logger = structlog.get_logger(__name__)
 
@@ -16,12 +18,19 @@ def login_of(settings: ServiceSettings) -> ZkCredentials | None:
     """Return the credentials of a service, None if `zookeeper.credentials.file` is not set.
 
     Raises:
-        UnusableCredentials: the file cannot be read, or has another form.
+        UnusableCredentials: a file cannot be read, or has another form, or the settings contradict
+            each other.
 
     """
-    path = settings.zookeeper_credentials_file
+    path, ca = settings.zookeeper_credentials_file, settings.zookeeper_tls_ca_file
+    certificate = settings.zookeeper_tls_certificate_file
+    if certificate and not ca:
+        raise UnusableCredentials("zookeeper.tls.certificate.file needs zookeeper.tls.ca.file")
+    if ca and not path:
+        raise UnusableCredentials("zookeeper.tls.ca.file needs zookeeper.credentials.file")
     if path:
-        return read_credentials(Path(path))
+        tls = load_tls(Path(ca), Path(certificate) if certificate else None) if ca else None
+        return replace(read_credentials(Path(path)), tls=tls)
     logger.warning(
         "everybody who reaches ZooKeeper can change this cluster: set zookeeper.credentials.file"
     )

@@ -120,7 +120,7 @@ class ZkSession(ZkClient):
             hosts,
             session_timeout_ms,
             self._state_changed,
-            self._credentials.login if self._credentials is not None else None,
+            self._credentials,
         )
         self._transport.start()
         try:

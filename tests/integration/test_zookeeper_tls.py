@@ -1,0 +1,158 @@
+"""Sessions over TLS: whom they trust, and what they refuse to start with."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from leadline_cli.certificates import Authority
+from leadline_common.identity import ServiceIdentity, UnusableCredentials
+from leadline_common.settings import BrokerSettings
+from leadline_common.tcp_ports import LOOPBACK
+from leadline_common.zk.credentials import ZkCredentials, load_tls
+from leadline_common.zk.errors import NotConnected
+from leadline_common.zk.login import login_of
+from leadline_common.zk.ops import CreateOp
+from leadline_common.zk.session import ZkSession
+from tests.support.services.zookeeper import SESSION_TIMEOUT_MS
+
+BROKER = ServiceIdentity("broker", 1)
+USER = ZkCredentials.of("services:one")
+REFUSED_AFTER_MS = 1_500
+
+
+@dataclass(frozen=True)
+class Files:
+    """The authority of ZooKeeper, and a certificate with its key for a server of this machine."""
+
+    authority: Path
+    certificate: Path
+
+    @classmethod
+    def make(cls, directory: Path, host: str = LOOPBACK) -> Files:
+        directory.mkdir(exist_ok=True)
+        authority = Authority.new()
+        made = cls(directory / "ca.pem", directory / "server.pem")
+        made.authority.write_bytes(authority.certificate_pem)
+        made.certificate.write_bytes(authority.issue_public(BROKER, (host,)))
+        return made
+
+
+@asynccontextmanager
+async def tls_in_front_of(
+    zk_chroot: str, files: Files, client_ca: Path | None = None
+) -> AsyncIterator[str]:
+    """Accept TLS, and pass what is inside to the ZooKeeper of the tests; yield the address."""
+    hosts, _, chroot = zk_chroot.partition("/")
+    host, _, port = hosts.partition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate)
+    if client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(client_ca)
+
+    async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(65_536):
+                target.write(data)
+                await target.drain()
+        target.close()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner_reader, inner_writer = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer))
+
+    server = await asyncio.start_server(connected, LOOPBACK, 0, ssl=context)
+    async with server:
+        yield f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}/{chroot}"
+
+
+async def connect(hosts: str, tls: ssl.SSLContext) -> None:
+    session = ZkSession(credentials=replace(USER, tls=tls))
+    await session.start(hosts, SESSION_TIMEOUT_MS, connect_timeout_ms=REFUSED_AFTER_MS)
+    await session.close()
+
+
+async def test_a_session_works_over_tls(zk_chroot: str, tmp_path: Path) -> None:
+    """Replies of many records arrive, too: what TLS has decrypted is read before waiting."""
+    files = Files.make(tmp_path)
+    async with tls_in_front_of(zk_chroot, files) as hosts:
+        session = ZkSession(credentials=replace(USER, tls=load_tls(files.authority)))
+        await session.start(hosts, SESSION_TIMEOUT_MS)
+        paths = [f"/node-{number}" for number in range(300)]
+        await session.multi([CreateOp(path, bytes(1_000)) for path in paths])
+        found = await asyncio.gather(*(session.get(path) for path in paths))
+        assert {data for data, _ in found} == {bytes(1_000)}
+        assert None not in await session.get_many(paths)
+        await session.close()
+
+
+async def test_a_server_of_another_authority_or_host_is_refused(
+    zk_chroot: str, tmp_path: Path
+) -> None:
+    ours, theirs = Files.make(tmp_path / "ours"), Files.make(tmp_path / "theirs")
+    async with tls_in_front_of(zk_chroot, theirs) as hosts:
+        with pytest.raises(NotConnected):
+            await connect(hosts, load_tls(ours.authority))
+    elsewhere = Files.make(tmp_path / "elsewhere", "zookeeper.example.com")
+    async with tls_in_front_of(zk_chroot, elsewhere) as hosts:
+        with pytest.raises(NotConnected):
+            await connect(hosts, load_tls(elsewhere.authority))
+
+
+async def test_a_session_shows_its_certificate(zk_chroot: str, tmp_path: Path) -> None:
+    files, own = Files.make(tmp_path / "server"), tmp_path / "own.pem"
+    clients = Authority.new()
+    own.write_bytes(clients.issue(BROKER))
+    (tmp_path / "clients.pem").write_bytes(clients.certificate_pem)
+    async with tls_in_front_of(zk_chroot, files, tmp_path / "clients.pem") as hosts:
+        await connect(hosts, load_tls(files.authority, own))
+        with pytest.raises(NotConnected):
+            await connect(hosts, load_tls(files.authority))
+
+
+@pytest.mark.parametrize("damaged", ["authority", "certificate"])
+@pytest.mark.parametrize("content", [None, b"", b"garbage"])
+def test_a_damaged_file_is_named(tmp_path: Path, damaged: str, content: bytes | None) -> None:
+    files = Files.make(tmp_path)
+    path: Path = getattr(files, damaged)
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(UnusableCredentials, match=path.name):
+        load_tls(files.authority, files.certificate)
+
+
+def test_a_service_does_not_start_with_a_damaged_file(tmp_path: Path) -> None:
+    user, damaged = tmp_path / "user", tmp_path / "zookeeper-ca.pem"
+    user.write_text("coordinator:one\n")
+    damaged.write_text("garbage")
+    files = {"zookeeper.credentials.file": user, "zookeeper.tls.ca.file": damaged}
+    flags = [part for name, path in files.items() for part in ("--set", f"{name}={path}")]
+    command = [sys.executable, "-m", "leadline_cli.service", "coordinator"]
+    command += [*flags, "--set", "coordinator.id=1", "--set", "zookeeper.connect=127.0.0.1:1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert str(damaged) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "missing"),
+    [
+        ({"zookeeper_tls_ca_file": "ca.pem"}, "zookeeper.credentials.file"),
+        ({"zookeeper_tls_certificate_file": "own.pem"}, "zookeeper.tls.ca.file"),
+    ],
+)
+def test_settings_that_would_leave_tls_out_are_refused(
+    settings: dict[str, str], missing: str
+) -> None:
+    with pytest.raises(UnusableCredentials, match=missing):
+        login_of(BrokerSettings.model_validate({"broker_id": 1, "log_dir": "unused", **settings}))
