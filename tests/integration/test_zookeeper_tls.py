@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +25,7 @@ from leadline_common.zk.errors import NotConnected
 from leadline_common.zk.login import login_of
 from leadline_common.zk.ops import CreateOp
 from leadline_common.zk.session import ZkSession
+from leadline_common.zk.transport import _Handler
 from tests.support.services.zookeeper import SESSION_TIMEOUT_MS
 
 BROKER = ServiceIdentity("broker", 1)
@@ -83,7 +86,6 @@ async def connect(hosts: str, tls: ssl.SSLContext) -> None:
 
 
 async def test_a_session_works_over_tls(zk_chroot: str, tmp_path: Path) -> None:
-    """Replies of many records arrive, too: what TLS has decrypted is read before waiting."""
     files = Files.make(tmp_path)
     async with tls_in_front_of(zk_chroot, files) as hosts:
         session = ZkSession(credentials=replace(USER, tls=load_tls(files.authority)))
@@ -156,3 +158,27 @@ def test_settings_that_would_leave_tls_out_are_refused(
 ) -> None:
     with pytest.raises(UnusableCredentials, match=missing):
         login_of(BrokerSettings.model_validate({"broker_id": 1, "log_dir": "unused", **settings}))
+
+
+def test_what_tls_has_decrypted_already_is_read_without_waiting_for_the_socket(
+    tmp_path: Path,
+) -> None:
+    """Two replies in one TLS record: after the first, the socket itself has nothing to read."""
+    files = Files.make(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate)
+    with socket.create_server((LOOPBACK, 0)) as listener, ThreadPoolExecutor(1) as pool:
+
+        def send() -> None:
+            accepted, _ = listener.accept()
+            with context.wrap_socket(accepted, server_side=True) as connection:
+                connection.sendall(b"firstsecond")
+                connection.recv(1)
+
+        sent = pool.submit(send)
+        handler = _Handler(load_tls(files.authority))
+        with handler.create_connection(listener.getsockname(), LOOPBACK, 20) as connection:
+            assert connection.recv(5) == b"first"
+            assert handler.select([connection], [], [], 0)[0] == [connection]
+            connection.sendall(b"x")
+        sent.result()
