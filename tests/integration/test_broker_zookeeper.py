@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from leadline_broker.adapters.zookeeper import ZkBrokerStore
@@ -13,6 +14,7 @@ from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrWriteResult
 from leadline_broker.domain.state import Addresses, Directories, PublishedState
 from leadline_common import znodes
+from leadline_common.versions import NEWEST_PROTOCOL, IncompatibleRelease, current_release
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import PartitionState, StateChange, TopicAssignment
@@ -80,6 +82,23 @@ async def test_each_registration_is_a_new_incarnation(zk: ZkSession, zk_chroot: 
 
     assert second.incarnation == first.incarnation + 1
     assert znodes.decode_broker(data) == second
+
+
+async def test_a_broker_of_a_release_that_cannot_speak_with_another_is_not_registered(
+    zk: ZkSession, zk_chroot: str
+) -> None:
+    peer = znodes.BrokerRegistration(2, "h", 1, "http://h:1", None, 1)
+    newer = msgspec.structs.replace(peer, release="9.0.0", oldest_protocol=8, newest_protocol=9)
+    await zk.create(znodes.broker_id_path(2), znodes.encode_value(newer))
+    async with store_of(1, zk_chroot) as store:
+        with pytest.raises(IncompatibleRelease, match=r"broker 2 \(release 9.0.0\) speaks 8 to 9"):
+            await store.register(URLS, None, {}, DISK)
+        assert await zk.exists(znodes.broker_id_path(1)) is None
+        # One of an older release, which names no version, is no obstacle.
+        old = b'{"version":1,"id":2,"host":"h","port":1,"url":"http://h:1","rack":null'
+        await zk.set(znodes.broker_id_path(2), old + b',"incarnation":1}', ANY_VERSION)
+        registered = await store.register(URLS, None, {}, DISK)
+    assert (registered.release, registered.newest_protocol) == (current_release(), NEWEST_PROTOCOL)
 
 
 async def test_defect_01_a_directory_keeps_its_epoch_and_another_one_gets_the_next(

@@ -23,6 +23,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from leadline_client.channel import Assignor, Protocol
+from leadline_common.versions import VersionedRegistration
 from leadline_common.znode_json import decode_json
 
 CONSUMERS: Final = "/consumers"
@@ -84,7 +85,7 @@ def offset_path(group: str, topic: str, partition: int) -> str:
     return f"{offsets_path(group)}/{topic}/{partition}"
 
 
-class CoordinatorRegistration(msgspec.Struct, frozen=True):
+class CoordinatorRegistration(VersionedRegistration, frozen=True):
     """The active coordinator, in `/consumers/coordinator`; `timestamp` is in Unix ms."""
 
     id: int

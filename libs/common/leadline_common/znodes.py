@@ -13,6 +13,7 @@ import msgspec
 
 from leadline_common.directories import FIRST_DIRECTORY_EPOCH, DirectoryEpochs
 from leadline_common.plain_json import encodable
+from leadline_common.versions import VersionedRegistration
 from leadline_common.znode_json import (
     MAX_EPOCH,
     MAX_NODE_PARTITION,
@@ -173,13 +174,13 @@ class TopicAssignment(msgspec.Struct, frozen=True):
     extra: Mapping[str, Any] | None = None
 
 
-class BrokerRegistration(msgspec.Struct, frozen=True):
+class BrokerRegistration(VersionedRegistration, frozen=True):
     """A live broker. `incarnation` is the data version of its epoch node.
 
     `settings` are its explicit static settings, which other services show. `directory_id` and
     `directory_epoch` identify its log directory, and `replica_epochs` has the epochs of the
     replicas whose logs were lost within it, by topic id and partition (rule R17). Other services
-    call it at `internal_url`, clients at `url`.
+    call it at `internal_url`, clients at `url`. For the protocols see `leadline_common.versions`.
     """
 
     id: int
@@ -212,7 +213,7 @@ class BrokerEpoch(msgspec.Struct, frozen=True):
     extra: Mapping[str, Any] | None = None
 
 
-class ControllerRegistration(msgspec.Struct, frozen=True):
+class ControllerRegistration(VersionedRegistration, frozen=True):
     """The active controller, in `/controller`; `timestamp` is in Unix ms.
 
     Brokers call it at `internal_url`, clients at `url`.

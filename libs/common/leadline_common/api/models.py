@@ -28,6 +28,9 @@ _BROKER = {
     "directory_id": "0f3c8a0e6b2d4a54b0b8c1d2e3f4a5b6",
     "directory_epoch": 1,
     "misplaced": 0,
+    "release": "0.2.0",
+    "oldest_protocol": 1,
+    "newest_protocol": 1,
 }
 _PARTITION = {
     "partition": 0,
@@ -137,6 +140,9 @@ class BrokerBody(BaseModel):
         description="Partitions in whose ISR the broker is, but with another log directory than "
         "the one that it became a member with: it cannot lead them without data loss"
     )
+    release: str = Field(description="Empty if its release did not register it yet")
+    oldest_protocol: int = Field(description="The oldest protocol version that it speaks")
+    newest_protocol: int = Field(description="The newest protocol version that it speaks")
 
 
 class BrokersBody(BaseModel):

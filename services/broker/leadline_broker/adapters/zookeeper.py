@@ -29,8 +29,16 @@ from leadline_common import znodes
 from leadline_common.clock import Clock
 from leadline_common.cluster_id import UnreadableNode, decode_cluster_id
 from leadline_common.directories import next_directories
+from leadline_common.registered_versions import registered_versions
 from leadline_common.rpc import ControllerRow
 from leadline_common.unreadable import UNREADABLE
+from leadline_common.versions import (
+    NEWEST_PROTOCOL,
+    OLDEST_PROTOCOL,
+    SpokenVersions,
+    current_release,
+    require_compatible,
+)
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import (
     BadVersion,
@@ -142,12 +150,14 @@ class ZkBrokerStore:
 
         Raises:
             ZkError: the session has ended, or the outcome could not be determined.
+            IncompatibleRelease: a registered service speaks no protocol version in common.
 
         """
         session = self._open()
         epoch_path = znodes.broker_epoch_path(self.broker_id)
         await session.ensure_path(znodes.BROKER_IDS)
         await session.ensure_path(epoch_path)
+        await self._check_versions(session)
         while True:
             await session.sync()
             epoch_data, epoch_stat = await session.get(epoch_path)
@@ -206,7 +216,18 @@ class ZkBrokerStore:
             directory_epoch=epoch.directories[directories.directory_id],
             replica_epochs=replica_epochs,
             internal_url=addresses.internal_url,
+            release=current_release(),
+            oldest_protocol=OLDEST_PROTOCOL,
+            newest_protocol=NEWEST_PROTOCOL,
         )
+
+    async def _check_versions(self, session: ZkSession) -> None:
+        """Raise IncompatibleRelease if a registered service speaks no version in common."""
+        own = SpokenVersions(
+            f"broker {self.broker_id}", current_release(), OLDEST_PROTOCOL, NEWEST_PROTOCOL
+        )
+        others = await registered_versions(session)
+        require_compatible(own, (other for other in others if other.service != own.service))
 
     def _replacing(
         self, old: Stat | None, registration: BrokerRegistration, epoch: BrokerEpoch

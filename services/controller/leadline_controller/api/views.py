@@ -59,6 +59,9 @@ def broker_views(image: ClusterImage, brokers: list[BrokerRegistration]) -> list
             directory_id=broker.directory_id,
             directory_epoch=broker.directory_epoch,
             misplaced=len(misplaced.get(broker.id, ())),
+            release=broker.release,
+            oldest_protocol=broker.oldest_protocol,
+            newest_protocol=broker.newest_protocol,
         )
         for broker in brokers
     ]

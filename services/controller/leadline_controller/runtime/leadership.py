@@ -20,6 +20,7 @@ from leadline_common.clock import Clock
 from leadline_common.leader_election import Claim, LeaderElection, LeadershipTerm
 from leadline_common.rpc import ControllerRow
 from leadline_common.settings import ControllerSettings
+from leadline_common.versions import NEWEST_PROTOCOL, OLDEST_PROTOCOL, current_release
 from leadline_common.zk.ops import CreateOp
 from leadline_common.znodes import AuditEntry, ControllerRegistration
 from leadline_controller.domain.cluster import ClusterPolicy
@@ -164,4 +165,7 @@ class ControllerLeadership:
             self.url,
             self.dependencies.clock.wall_ms(),
             internal_url=self.internal_url,
+            release=current_release(),
+            oldest_protocol=OLDEST_PROTOCOL,
+            newest_protocol=NEWEST_PROTOCOL,
         )

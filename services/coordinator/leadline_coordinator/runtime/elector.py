@@ -17,6 +17,7 @@ from leadline_common.clock import Clock
 from leadline_common.consumer_znodes import CoordinatorRegistration
 from leadline_common.leader_election import Claim, LeaderElection, LeadershipTerm
 from leadline_common.settings import CoordinatorSettings
+from leadline_common.versions import NEWEST_PROTOCOL, OLDEST_PROTOCOL, current_release
 from leadline_common.zk.errors import ZkError
 from leadline_coordinator.runtime.context import CoordinatorContext, CoordinatorMetrics
 from leadline_coordinator.runtime.coordinator import Coordinator
@@ -97,7 +98,14 @@ class CoordinatorElector:
     def claim(self) -> Claim:
         """Return the registration."""
         me, now_ms = self.settings.coordinator_id, self._dependencies.clock.wall_ms()
-        registration = CoordinatorRegistration(me, self.url, now_ms)
+        registration = CoordinatorRegistration(
+            me,
+            self.url,
+            now_ms,
+            release=current_release(),
+            oldest_protocol=OLDEST_PROTOCOL,
+            newest_protocol=NEWEST_PROTOCOL,
+        )
         return Claim(me, self.url, consumer_znodes.encode(registration))
 
     async def serve(self, store: CoordinatorStore, term: LeadershipTerm) -> None:
