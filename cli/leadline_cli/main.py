@@ -38,6 +38,7 @@ SUBCOMMANDS: Final = {
     "brokers": _Subcommand(
         "brokers:app", "List brokers, check whether one can stop, drain it, and restart it."
     ),
+    "cluster": _Subcommand("roll:app", "Restart all services of a cluster, one after another."),
     "metadata": _Subcommand(
         "cluster:metadata", "Show the cluster metadata as one consistent snapshot."
     ),

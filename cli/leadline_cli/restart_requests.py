@@ -55,31 +55,35 @@ class RestartRequests:
 
 
 class RestartProblem(RuntimeError):
-    """The broker was not restarted, or did not come up; the message says why."""
+    """The process was not restarted, or did not come up; the message says why."""
 
 
 def restart_broker(data_dir: Path, broker: int) -> int:
-    """Have `leadline up` restart a broker, wait until that is ready, and return its process id.
+    """Have `leadline up` restart a broker; see `restart_service`."""
+    return restart_service(data_dir, f"broker-{broker}")
+
+
+def restart_service(data_dir: Path, name: str) -> int:
+    """Have `leadline up` restart a process, wait until that is ready, and return its process id.
 
     Raises:
-        RestartProblem: no `leadline up` runs in the directory, or the broker ended again.
-        TimeoutError: it is unknown whether the broker runs.
-        UnusableClientCredentials: nobody could ask the broker whether it is ready.
+        RestartProblem: no `leadline up` runs in the directory, or the process ended again.
+        TimeoutError: it is unknown whether the process runs.
+        UnusableClientCredentials: nobody could ask the process whether it is ready.
 
     """
     _require_supervisor(data_dir)
     authenticator = Authenticator(client_security(data_dir))
-    before = _row(data_dir, broker).pid
+    before = _row(data_dir, name).pid
     requests = RestartRequests(data_dir)
-    name = f"broker-{broker}"
     requests.add(name)
     give_up = time.monotonic() + _DEADLINE_S
-    while name in requests.pending() or _row(data_dir, broker).pid == before:
+    while name in requests.pending() or _row(data_dir, name).pid == before:
         _require_supervisor(data_dir)
         _check_deadline(give_up, f"`leadline up` has not restarted {name} yet")
         time.sleep(_POLL_S)
-    row = _row(data_dir, broker)
-    while not _is_ready(row, authenticator):
+    row = _row(data_dir, name)
+    while not answers_ready(row.url, authenticator):
         if not _runs(row.pid):
             log = data_dir / "logs" / f"{name}.log"
             raise RestartProblem(f"{name} has ended again; its log: {log}")
@@ -105,16 +109,18 @@ def _check_deadline(give_up: float, problem: str) -> None:
         raise TimeoutError(problem)
 
 
-def _row(data_dir: Path, broker: int) -> Service:
+def _row(data_dir: Path, name: str) -> Service:
+    kind, _, number = name.rpartition("-")
     cluster = read_cluster_file(data_dir)
-    rows = cluster.brokers if cluster else ()
-    return next(row for row in rows if row.id == broker)
+    rows: tuple[Service, ...] = getattr(cluster, f"{kind}s") if cluster else ()
+    return next(row for row in rows if row.id == int(number))
 
 
-def _is_ready(row: Service, authenticator: Authenticator) -> bool:
+def answers_ready(url: str, authenticator: Authenticator) -> bool:
+    """Return whether the service at an address answers that it is ready."""
     transport = StdlibTransport(authenticator)
     try:
-        return transport.send(Request("GET", f"{row.url}/readyz", timeout_s=2.0)).status == 200
+        return transport.send(Request("GET", f"{url}/readyz", timeout_s=2.0)).status == 200
     except LeadlineError:
         return False
     finally:

@@ -30,6 +30,7 @@ ARGUMENTS = {
     "brokers can-stop": ["1"],
     "brokers drain": ["1"],
     "brokers list": [],
+    "cluster roll": ["--only", "broker", "--restart-command", "true"],
     "configs describe": [],
     "configs set": ["log.retention.ms=1"],
     "configs unset": ["log.retention.ms"],

@@ -134,5 +134,5 @@ def test_a_restarted_broker_of_a_secure_cluster_is_seen_to_be_ready(tmp_path: Pa
     context.load_cert_chain(credentials.public_certificate_of(broker))
     server = Server(context)
     authenticator = Authenticator(client_security(tmp_path))
-    assert restart_requests._is_ready(Service(1, server.address, 1, ()), authenticator)
+    assert restart_requests.answers_ready(server.address, authenticator)
     server.close()
