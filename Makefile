@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup demo up test unit integration check lint types imports drift \
-	format openapi lock wheels soak bench clean checkwheels
+	format openapi lock wheels soak test-upgrade bench clean checkwheels
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -81,6 +81,9 @@ checkwheels: wheels ## Install the server's wheels into a new environment, and m
 
 soak: setup ## Run the long fault tests
 	$(BIN)/python -m pytest -m soak --timeout 3600 tests $(ARGS)
+
+test-upgrade: setup ## Exchange this release and the previous one under load, by rolling restarts
+	$(BIN)/python -m pytest -m soak -rs --timeout 600 tests/e2e/test_cluster_upgrade.py $(ARGS)
 
 bench: setup ## Run the benchmarks one after another
 	@for benchmark in benchmarks/[!_]*.py; do \

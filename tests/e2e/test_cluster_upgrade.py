@@ -1,0 +1,108 @@
+"""Rolling rollback to the previous release and upgrade from it, under acks=all load (`make soak`).
+
+The previous release's wheels are built from its commit, and unpacked beside this one's environment,
+whose third-party packages both use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+
+from leadline_cli.processes import Child
+from leadline_cli.restart_requests import answers_ready
+from leadline_cli.rolling import RollingRestart, Target, roll_order, targets_of
+from leadline_client.client import Client
+from leadline_client.wire import NewTopic
+from leadline_common import znodes
+from leadline_common.versions import current_release
+from tests.support.faults.scenario import TOPIC, loaded, running_cluster
+from tests.support.services.cluster import Cluster
+
+PREVIOUS_RELEASE: Final = "fbc15d68da0f1cbdbb1abf81ea19af7ed1eaaa15"
+ROOT: Final = Path(__file__).resolve().parents[2]
+DEADLINE_S: Final = 60.0
+
+
+def install_previous_release(folder: Path) -> Path:
+    """Build the wheels of the previous release and unpack them; skip where its commit is absent."""
+    archive = subprocess.run(
+        ["git", "archive", PREVIOUS_RELEASE], cwd=ROOT, capture_output=True, check=False
+    )
+    if archive.returncode:
+        pytest.skip(f"this clone lacks the previous release: {archive.stderr.decode().strip()}")
+    source, wheels, installed = (folder / name for name in ("source", "wheels", "installed"))
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(source, filter="data")
+    uv = str(Path(sys.executable).with_name("uv"))
+    build = [uv, "build", "--quiet", "--wheel", "--no-build-isolation", "--python", sys.executable]
+    for member in (*(source / "libs").iterdir(), *(source / "services").iterdir(), source / "cli"):
+        subprocess.run([*build, "--out-dir", str(wheels), str(member)], check=True)
+    install = [uv, "pip", "install", "--quiet", "--no-deps", "--offline", "--target"]
+    packages = map(str, wheels.glob("*.whl"))
+    subprocess.run([*install, str(installed), "--python", sys.executable, *packages], check=True)
+    return installed
+
+
+async def roll_to(cluster: Cluster, installed: Path | None) -> None:
+    """Restart all services, each from the packages in a folder, or with None from this release."""
+    loop = asyncio.get_running_loop()
+
+    async def restart(name: str) -> None:
+        await cluster.terminate(name)
+        old = cluster.child(name)
+        argv = cluster.service(name).argv
+        path = ["env", f"PYTHONPATH={installed}"] if installed else []
+        cluster.supervisor.children[name] = child = Child(name, [*path, *argv], old.log_path)
+        child.start()
+
+    def wait(target: Target) -> None:
+        asyncio.run_coroutine_threadsafe(restart(target.name), loop).result(DEADLINE_S)
+
+    active = await cluster.active_controller()
+    order = roll_order(targets_of(cluster.file), int(active.rpartition("-")[2]))
+    await asyncio.to_thread(_roll_all, cluster.bootstrap.split(","), order, wait)
+
+
+def _roll_all(urls: list[str], order: list[Target], restart: Callable[[Target], None]) -> None:
+    with Client(urls) as client:
+        rolling = RollingRestart(client, restart, lambda one: answers_ready(one.url), DEADLINE_S)
+        for target in order:
+            rolling.roll(target)
+
+
+async def releases(cluster: Cluster) -> set[str | None]:
+    """Return what the registrations of brokers and controller name; None for none."""
+    paths = [*(znodes.broker_id_path(number) for number in (1, 2, 3)), znodes.CONTROLLER]
+    async with cluster.zookeeper() as zk:
+        return {msgspec.json.decode((await zk.get(path))[0]).get("release") for path in paths}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+async def test_releases_are_exchanged_without_a_failed_produce(tmp_path: Path) -> None:
+    """The running release goes back to the previous one, and forward again."""
+    installed = await asyncio.to_thread(install_previous_release, tmp_path)
+    async with (
+        running_cluster(controllers=3, coordinators=2) as cluster,
+        loaded(cluster, NewTopic(TOPIC, 6, 3)) as running,
+    ):
+        await running.full_isr()
+        assert await releases(cluster) == {current_release()}
+        await roll_to(cluster, installed)
+        assert await releases(cluster) == {None}
+        await running.load.progress()
+        await roll_to(cluster, None)
+        assert await releases(cluster) == {current_release()}
+        await running.load.progress()
+        assert running.load.errors == {}
+        await running.verify()
