@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	format openapi lock wheels soak test-upgrade bench clean checkwheels
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## Make .venv from requirements.lock (a no-op when nothing changed)
 	@:
