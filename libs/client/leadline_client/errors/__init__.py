@@ -93,6 +93,7 @@ from leadline_client.errors.requests import (
     UnsupportedFormat,
     UnusableClientCredentials,
     UrlTooLong,
+    UsersNotRead,
 )
 from leadline_client.errors.tree import (
     ConnectionLost,
@@ -198,6 +199,7 @@ __all__ = [
     "UnsupportedFormat",
     "UnusableClientCredentials",
     "UrlTooLong",
+    "UsersNotRead",
     "WrongMemberSecret",
     "error_from_body",
 ]

@@ -24,13 +24,13 @@ class UnsupportedFormat(Refused):
 
 
 class Unauthorized(Refused):
-    """Credentials are missing or wrong."""
+    """The request shows no token or certificate, or one that is wrong, revoked or expired."""
 
     code = 40150
 
 
 class Forbidden(Refused):
-    """The caller's role does not allow this."""
+    """No role that the sender was granted allows this."""
 
     code = 40350
 
@@ -225,6 +225,13 @@ class NoController(Refused):
     """No controller is active, or the active one cannot be reached."""
 
     code = 50350
+    retriable = True
+
+
+class UsersNotRead(Refused):
+    """This service has not read the cluster's users from ZooKeeper yet."""
+
+    code = 50368
     retriable = True
 
 

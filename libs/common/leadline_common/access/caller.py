@@ -1,0 +1,146 @@
+"""Who sent the request that is being handled, and what the sender may do.
+
+The services' outermost layer sets it for each request (`leadline_common.http.access`). It goes
+along with the request's cause id: into the tasks that the request starts, and into the audit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Final
+
+from leadline_client.errors import Forbidden
+from leadline_common.access.principals import ANONYMOUS, Principal
+from leadline_common.access.rights import (
+    NO_ACCESS,
+    UNLIMITED,
+    Access,
+    Action,
+    Kind,
+    prefix_of_pattern,
+)
+
+OPERATOR: Final = "operator"
+"""The actor of a request in a cluster without authentication: it could be anybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A principal with what it may do."""
+
+    principal: Principal
+    access: Access
+
+
+EVERYBODY: Final = Caller(ANONYMOUS, UNLIMITED)
+"""Whoever sends requests in a cluster without authentication, and the service's own work."""
+
+NOBODY: Final = Caller(ANONYMOUS, NO_ACCESS)
+"""Whoever does not show who it is, in a cluster with authentication."""
+
+_current: ContextVar[Caller] = ContextVar("leadline_caller", default=EVERYBODY)
+
+
+def current_caller() -> Caller:
+    """Return the sender of the request that is being handled."""
+    return _current.get()
+
+
+def current_actor() -> str:
+    """Return how the audit names the sender of the request that is being handled."""
+    principal = _current.get().principal
+    return OPERATOR if principal == ANONYMOUS else str(principal)
+
+
+@contextmanager
+def caller_scope(caller: Caller) -> Iterator[Caller]:
+    """Set the caller for the body of the `with` statement and the tasks that it starts."""
+    token = _current.set(caller)
+    try:
+        yield caller
+    finally:
+        _current.reset(token)
+
+
+def refusal(caller: Caller, action: Action, kind: Kind, name: str = "") -> Forbidden:
+    """Return the error for an action that a caller may not do."""
+    what = f"{kind} {name!r}" if name else f"the {kind}" if kind == "cluster" else f"any {kind}"
+    return Forbidden(
+        f"{caller.principal} may not {action} {what}: an administrator can grant a role that may "
+        "(`leadline users grant`)"
+    )
+
+
+def require(action: Action, kind: Kind, names: Iterable[str]) -> None:
+    """Refuse the request unless its sender may do something to all of these topics or groups.
+
+    For operations whose requests name them in their bodies (`Need.where`).
+
+    Raises:
+        Forbidden: an action is not allowed on one of them.
+
+    """
+    caller = _current.get()
+    for name in names:
+        if not caller.access.allows(action, kind, name):
+            raise refusal(caller, action, kind, name)
+
+
+def require_all(action: Action, kind: Kind) -> None:
+    """Refuse the request unless its sender may do something to every topic or every group.
+
+    Raises:
+        Forbidden: the action is not allowed on all of them.
+
+    """
+    caller = _current.get()
+    if not caller.access.allows_all(action, kind):
+        raise refusal(caller, action, kind)
+
+
+def require_matches(action: Action, kind: Kind, pattern: str) -> None:
+    """Refuse the request unless its sender may do something to all that a pattern (RE2) matches.
+
+    Raises:
+        Forbidden: a grant does not cover all names that the pattern may match.
+
+    """
+    caller = _current.get()
+    if not caller.access.allows_prefix(action, kind, prefix_of_pattern(pattern)):
+        raise refusal(caller, action, kind, pattern)
+
+
+def require_on_cluster(action: Action) -> None:
+    """Refuse the request unless its sender may do something to the cluster.
+
+    Raises:
+        Forbidden: the action is not allowed.
+
+    """
+    require(action, "cluster", [""])
+
+
+def visible(
+    kind: Kind, asked: Collection[str] | None, known: Callable[[], Iterable[str]]
+) -> Collection[str] | None:
+    """Return the topics or groups to show of those that were `asked` for; None stands for all.
+
+    What the sender may not describe is left out, as if it did not exist. `known()` returns all.
+    """
+    access = _current.get().access
+    if access.allows_all(Action.DESCRIBE, kind):
+        return asked
+    return access.visible(kind, known() if asked is None else asked)
+
+
+def version_for_caller(version: str) -> str:
+    """Return the version of a document of all topics, which depends on who may see which."""
+    access = _current.get().access
+    if access.allows_all(Action.DESCRIBE, "topic"):
+        return version
+    digest = hashlib.sha256(repr(access.grants).encode()).hexdigest()
+    return f"{version}-{digest[:12]}"

@@ -1,0 +1,164 @@
+"""Users: their grants and tokens, as ZooKeeper keeps them, and how they change. Pure.
+
+`/security/users/{name}` holds one user. Each write also sets `/security/users`, so that one watch
+tells every service that something has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+import msgspec
+
+from leadline_client.errors import InvalidRequest, NotFound, PolicyViolation
+from leadline_common.access.principals import Principal
+from leadline_common.access.rights import ALL, Access, Grant, Role
+from leadline_common.access.tokens import KeptToken, Token
+from leadline_common.znode_json import VALUE_VERSION, decode_json
+
+USERS: Final = "/security/users"
+MAX_USERS: Final = 1_000
+MAX_GRANTS: Final = 50
+MAX_PATTERNS: Final = 100
+MAX_TOKENS: Final = 2
+"""Tokens of a user that are alive at a time: the old one, and the one that replaces it."""
+_MAX_NAME: Final = 255
+
+
+def user_path(name: str) -> str:
+    """Return the node of a user."""
+    return f"{USERS}/{name}"
+
+
+class User(msgspec.Struct, frozen=True):
+    """One user: what it may do, and its tokens. Times are Unix ms."""
+
+    grants: tuple[Grant, ...] = ()
+    tokens: tuple[KeptToken, ...] = ()
+    created_ms: int = 0
+    version: int = VALUE_VERSION
+
+    @property
+    def access(self) -> Access:
+        """What the user may do."""
+        return Access(self.grants)
+
+    def granted(self, grants: Iterable[Grant]) -> User:
+        """Return the user with these grants instead of the former ones.
+
+        Raises:
+            InvalidRequest: there are too many, or a pattern is malformed.
+
+        """
+        found = tuple(dict.fromkeys(grants))
+        if len(found) > MAX_GRANTS:
+            raise InvalidRequest(f"a user has at most {MAX_GRANTS} grants")
+        for grant in found:
+            check_patterns("topics", grant.topics)
+            check_patterns("groups", grant.groups)
+        return msgspec.structs.replace(self, grants=found)
+
+    def with_token(self, token: KeptToken, now_ms: int) -> User:
+        """Return the user with one more token, and without those that have expired.
+
+        Raises:
+            PolicyViolation: as many as a user may have are alive.
+
+        """
+        alive = tuple(one for one in self.tokens if one.is_alive(now_ms))
+        if len(alive) >= MAX_TOKENS:
+            ids = ", ".join(one.id for one in alive)
+            raise PolicyViolation(
+                f"{MAX_TOKENS} tokens of this user are alive ({ids}): revoke one, then make another"
+            )
+        return msgspec.structs.replace(self, tokens=(*alive, token))
+
+    def without_token(self, token_id: str) -> User:
+        """Return the user without a token.
+
+        Raises:
+            NotFound: the user has no such token.
+
+        """
+        kept = tuple(one for one in self.tokens if one.id != token_id)
+        if len(kept) == len(self.tokens):
+            raise NotFound(f"the user has no token {token_id!r}")
+        return msgspec.structs.replace(self, tokens=kept)
+
+
+def check_patterns(name: str, patterns: Iterable[str]) -> None:
+    """Check the patterns of a grant: names, or prefixes that end with `*`.
+
+    Raises:
+        InvalidRequest: there are none or too many, or one is malformed.
+
+    """
+    found = tuple(patterns)
+    if not 1 <= len(found) <= MAX_PATTERNS:
+        raise InvalidRequest(f"a grant has 1 to {MAX_PATTERNS} {name}")
+    for pattern in found:
+        if not pattern or len(pattern) > _MAX_NAME or ALL in pattern[:-1]:
+            raise InvalidRequest(
+                f"{name}: {pattern[:_MAX_NAME]!r} is no name, and no prefix with `*` at its end"
+            )
+
+
+def encode_user(user: User) -> bytes:
+    """Return the value of a user's node."""
+    return msgspec.json.encode(user)
+
+
+def decode_user(data: bytes) -> User:
+    """Decode the value of a user's node.
+
+    Raises:
+        msgspec.MsgspecError: it is none.
+
+    """
+    found: User = decode_json(data, User)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """All users of a cluster, as they were at one time."""
+
+    by_name: Mapping[str, User] = field(default_factory=dict)
+    _tokens: Mapping[str, tuple[str, KeptToken]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, by_name: Mapping[str, User]) -> Self:
+        """Return the users with an index of their tokens."""
+        tokens = {one.id: (name, one) for name, user in by_name.items() for one in user.tokens}
+        return cls(dict(by_name), tokens)
+
+    def owner_of(self, token: Token, now_ms: int) -> Principal | None:
+        """Return the user whose token this is, None if it is nobody's or has expired."""
+        name, kept = self._tokens.get(token.id, ("", _NOBODY))
+        is_right = kept.matches(token)
+        return Principal("user", name) if is_right and name and kept.is_alive(now_ms) else None
+
+    def access_of(self, principal: Principal) -> Access:
+        """Return what a principal may do: nothing, if it is unknown."""
+        user = self.by_name.get(principal.name) if principal.kind == "user" else None
+        return user.access if user is not None else Access()
+
+
+_NOBODY: Final = KeptToken(id="", sha256="0" * 64, created_ms=0)
+"""Compared where there is no such token, so that this takes no less time."""
+
+
+def grant_of(document: Mapping[str, Any]) -> Grant:
+    """Return a grant from its JSON document.
+
+    Raises:
+        InvalidRequest: the role is unknown.
+
+    """
+    try:
+        role = Role(str(document["role"]))
+    except (KeyError, ValueError):
+        raise InvalidRequest(f"role must be one of {', '.join(Role)}") from None
+    return Grant(role, tuple(document.get("topics", (ALL,))), tuple(document.get("groups", (ALL,))))
