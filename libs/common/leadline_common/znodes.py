@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from leadline_common.access.users import USERS
 from leadline_common.directories import FIRST_DIRECTORY_EPOCH, DirectoryEpochs
 from leadline_common.plain_json import encodable
 from leadline_common.versions import VersionedRegistration
@@ -71,6 +72,8 @@ PERSISTENT_PATHS = (
     CONFIG_CLUSTER,
     CONFIG_BROKERS,
     CONFIG_TOPICS,
+    "/security",
+    USERS,
 )
 """Paths that must exist before anything else; parents come first."""
 

@@ -32,6 +32,7 @@ from leadline_common.api import (
     plans,
     reassignments,
     tasks,
+    users,
     what_if,
 )
 from leadline_common.api.audit import PastClusterBody
@@ -75,6 +76,7 @@ TAGS = (
     },
     {"name": audit.TAG, "description": "The audit of all changes, and the cluster's past."},
     *exports.TAGS,
+    *users.TAGS,
 )
 _CLUSTERS: Responses = {
     200: {
@@ -203,6 +205,7 @@ class Administration(
     plans.PlanAdministration,
     reassignments.ReassignmentAdministration,
     tasks.TaskAdministration,
+    users.UserAdministration,
     what_if.WhatIfAdministration,
     Protocol,
 ):
@@ -228,6 +231,7 @@ def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     audit.add_routes(router)
     exports.add_routes(router)
     add_declared_routes(router, tasks.TaskAdministration, tasks.TAG)
+    add_declared_routes(router, users.UserAdministration, users.TAG)
     add_declared_routes(router, what_if.WhatIfAdministration, what_if.TAG)
     configs.add_routes(router)
     events.add_routes(router)

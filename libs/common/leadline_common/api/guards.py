@@ -77,6 +77,10 @@ _RESOURCE_DESCRIPTIONS: Final = {
 }
 
 
+WITHOUT_KEYS: Final = frozenset({"/v1/users/{user}/tokens"})
+"""Routes that take no idempotency key: the response would be kept, and it has a secret."""
+
+
 def changes_something(method: str, endpoint: Any) -> bool:
     """Return whether a route may change the cluster."""
     return method in ("POST", "PATCH", "PUT", "DELETE") and not is_read_only(endpoint)
@@ -111,7 +115,11 @@ def _document_etag(route: APIRoute, resource: GuardedResource) -> None:
 
 def _document_change(route: APIRoute, resource: GuardedResource | None) -> None:
     errors: list[type[LeadlineError]] = [RequestUnderWay, RequestInDoubt, IdempotencyKeyReused]
-    parameters = [_header(IDEMPOTENCY_KEY, _KEY_DESCRIPTION)]
+    parameters = []
+    if route.path in WITHOUT_KEYS:
+        errors = []
+    else:
+        parameters.append(_header(IDEMPOTENCY_KEY, _KEY_DESCRIPTION))
     if resource is not None:
         described = _RESOURCE_DESCRIPTIONS[resource.kind]
         parameters.append(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from leadline_client.wire import NewTopic, TopicPartition
+from leadline_common.access.caller import require, require_all, visible
+from leadline_common.access.rights import Action
 from leadline_common.api import models
 from leadline_common.api.partitions import (
     AddedPartitions,
@@ -23,6 +25,7 @@ from leadline_controller.api.exports import ExportEndpoints
 from leadline_controller.api.plans import PlanEndpoints
 from leadline_controller.api.reassignments import ReassignmentEndpoints
 from leadline_controller.api.tasks import TaskEndpoints
+from leadline_controller.api.users import UserEndpoints
 from leadline_controller.api.what_if import WhatIfEndpoints
 from leadline_controller.runtime.service import ControllerService
 from leadline_controller.runtime.topics.elections import ElectLeaders
@@ -38,6 +41,7 @@ class ControllerAdministration(
     PlanEndpoints,
     ReassignmentEndpoints,
     TaskEndpoints,
+    UserEndpoints,
     WhatIfEndpoints,
 ):
     """Implements `leadline_common.api.administration.Administration` for one controller.
@@ -78,7 +82,9 @@ class ControllerAdministration(
     def topics(self) -> models.TopicsBody:
         """Return all topics in order of their names, without those being deleted."""
         found = self._controller.image().topics
-        shown = [found[name] for name in sorted(found) if not found[name].deleting]
+        names = visible("topic", None, found.keys)
+        listed = sorted(found if names is None else names)
+        shown = [found[name] for name in listed if not found[name].deleting]
         return models.TopicsBody(topics=[views.topic_summary(topic) for topic in shown])
 
     def topic(self, name: str) -> models.TopicBody:
@@ -92,6 +98,7 @@ class ControllerAdministration(
 
     async def create_topic(self, new: models.NewTopicBody) -> models.CreatedTopic:
         """Create a topic, or with `dry_run` only validate and plan it."""
+        require(Action.OPERATE, "topic", [new.name])
         topic_id, assignment = await self._controller.create_topic(
             _new_topic(new), dry_run=new.dry_run
         )
@@ -158,7 +165,10 @@ class ControllerAdministration(
     async def elect(self, wanted: models.ElectionBody) -> models.Elections:
         """Elect preferred or unclean leaders."""
         topic_partitions = None
-        if wanted.partitions is not None:
+        if wanted.partitions is None:
+            require_all(Action.OPERATE, "topic")
+        else:
+            require(Action.OPERATE, "topic", {row.topic for row in wanted.partitions})
             topic_partitions = tuple(
                 TopicPartition(row.topic, row.partition) for row in wanted.partitions
             )

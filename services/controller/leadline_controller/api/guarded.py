@@ -20,10 +20,12 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from leadline_client.errors import InvalidRequest, LeadlineError
+from leadline_common.access.caller import current_actor
 from leadline_common.api.guards import (
     IDEMPOTENCY_KEY,
     IF_MATCH,
     REPLAYED,
+    WITHOUT_KEYS,
     changes_something,
     resource_of,
 )
@@ -79,6 +81,8 @@ def _guarding(controller: ControllerService, path: str, serve: Serve) -> Serve:
     async def guarding(request: Request) -> Response:
         guard = Guard(_condition(path, request))
         key = request.headers.get(IDEMPOTENCY_KEY)
+        if key is not None and path in WITHOUT_KEYS:
+            raise _invalid(IDEMPOTENCY_KEY, "this route takes none: its response is not kept")
         if key is not None:
             return await _once(controller, key, guard, request, serve)
         with guard_scope(guard):
@@ -93,6 +97,8 @@ async def _once(
     """Serve a request once; a retry with the same key gets the stored response."""
     if not _KEY.fullmatch(key):
         raise _invalid(IDEMPOTENCY_KEY, "must be 1 to 255 printable ASCII characters")
+    # Nobody gets the response to somebody else's request, or learns that there was one.
+    key = f"{current_actor()} {key}"
     what = f"{request.method} {request.url.path}"
     taken = await controller.ask(TakeKey(key=key, request=await _digest(request), what=what))
     if isinstance(taken, StoredResponse):

@@ -70,6 +70,7 @@ from leadline_controller.runtime.topics.deletions import DeletionManager
 from leadline_controller.runtime.topics.elections import ElectionManager
 from leadline_controller.runtime.topics.partitions import PartitionManager
 from leadline_controller.runtime.topics.topics import TopicManager
+from leadline_controller.runtime.users import UserManager
 
 logger = structlog.get_logger(__name__)
 
@@ -191,6 +192,7 @@ class ActiveController:
             PartitionManager(store, image, queue, writer, publisher, dispatcher, audit, self.agent),
             ElectionManager(store, image, queue, configs, writer, publisher, audit, clock),
             ControlledShutdownManager(image, queue, publisher, dispatcher),
+            UserManager(store, writer, audit, clock),
         )
 
     def _build_reassignments(self) -> tuple[EventHandler, ...]:
