@@ -105,11 +105,11 @@ class Credentials:
 
     def settings_of(self, service: ServiceIdentity) -> dict[str, str]:
         """Return the settings that make a service use these files."""
-        settings = {"zookeeper.credentials.file": str(self.zookeeper_user(service.kind))}
-        if service.kind != "coordinator":
-            settings["internal.certificate.file"] = str(self.certificate_of(service))
-            settings["internal.ca.file"] = str(self.authority)
-        return settings
+        return {
+            "zookeeper.credentials.file": str(self.zookeeper_user(service.kind)),
+            "internal.certificate.file": str(self.certificate_of(service)),
+            "internal.ca.file": str(self.authority),
+        }
 
     def create(self, services: Iterable[ServiceIdentity]) -> list[Path]:
         """Make what is missing for these services; return the new files of services and users.
@@ -152,7 +152,7 @@ class Credentials:
             if missing:
                 authority = _authority(self.public_authority, self.public_authority_key, PUBLIC)
                 for path, service in missing.items():
-                    _write(path, authority.issue_public(service, names))
+                    write_private(path, authority.issue_public(service, names))
             return list(missing)
 
     @contextmanager
@@ -183,20 +183,16 @@ class Credentials:
             # An earlier release's operator has no digests.
             if path in missing or (path == self.zookeeper_operator and len(own) == 1):
                 known = (user for user in users if user != digest_of(own[0]))
-                _write(path, "\n".join((own[0], *known, "")).encode())
+                write_private(path, "\n".join((own[0], *known, "")).encode())
         return missing
 
     def _create_certificates(self, services: Iterable[ServiceIdentity]) -> list[Path]:
-        missing = [
-            service
-            for service in services
-            if service.kind != "coordinator" and not self.certificate_of(service).exists()
-        ]
+        missing = [service for service in services if not self.certificate_of(service).exists()]
         if not missing:
             return []
         authority = _authority(self.authority, self.authority_key, INTERNAL)
         for service in missing:
-            _write(self.certificate_of(service), authority.issue(service))
+            write_private(self.certificate_of(service), authority.issue(service))
         return [self.certificate_of(service) for service in missing]
 
 
@@ -204,8 +200,8 @@ def _authority(certificate: Path, key: Path, name: str) -> Authority:
     """Return the authority in two files; make it if there is none."""
     if not certificate.exists() and not key.exists():
         authority = Authority.new(name_text=name)
-        _write(key, authority.key_pem)
-        _write(certificate, authority.certificate_pem)
+        write_private(key, authority.key_pem)
+        write_private(certificate, authority.certificate_pem)
         return authority
     try:
         found = Authority.load(certificate.read_bytes(), key.read_bytes())
@@ -246,7 +242,7 @@ def _new_login(user: str) -> str:
     return f"{user}:{secrets.token_urlsafe(_PASSWORD_BYTES)}"
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_private(path: Path, content: bytes) -> None:
     """Write a file that only its owner can read; it appears whole or not at all."""
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)

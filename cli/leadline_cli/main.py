@@ -51,6 +51,7 @@ SUBCOMMANDS: Final = {
     "credentials": _Subcommand(
         "credentials:app", "Make the certificates and users by which services prove who they are."
     ),
+    "users": _Subcommand("users:app", "Create users, grant them roles, and make their tokens."),
     "audit": _Subcommand(
         "audit:audit", "List audit entries, newest first; with --json one entry per line."
     ),

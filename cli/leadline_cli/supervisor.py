@@ -32,12 +32,13 @@ from leadline_cli.cluster_layout import (
 )
 from leadline_cli.credentials import UnusableAuthority, client_security, credentials_in
 from leadline_cli.embedded_zookeeper import server_mode
+from leadline_cli.first_admin import make_administrator
 from leadline_cli.forked_child import ForkedChild, import_ahead
 from leadline_cli.node_restriction import restrict_nodes
 from leadline_cli.processes import Child
 from leadline_cli.readiness import active_metadata, what_is_missing
 from leadline_cli.restart_requests import SUPERVISOR_LOCK, RestartRequests
-from leadline_client.errors import UnusableClientCredentials
+from leadline_client.errors import LeadlineError, UnusableClientCredentials
 from leadline_client.file_lock import FileLock, FileLockHeld
 from leadline_common.identity import UnusableCredentials
 from leadline_common.tcp_ports import ReservedPorts
@@ -109,6 +110,7 @@ class Supervisor:
             asyncio.to_thread(import_ahead, list(imports)),
         )
         await self._replace_shared_user()
+        await self._make_administrator()
         report(f"starting {', '.join(service.name for service in self.layout.services)}")
         self._launch(self.layout.services)
         missing = await self._until_ready(give_up, report)
@@ -224,7 +226,7 @@ class Supervisor:
             if self.layout.secure:
                 secure_cluster.create_files(credentials, self.layout.identities)
             self._http_client()  # What it cannot use is an error before any process starts.
-        except (UnusableAuthority, UnusableClientCredentials) as problem:
+        except (UnusableAuthority, UnusableClientCredentials, UnusableCredentials) as problem:
             raise ClusterProblem(str(problem)) from None
         except OSError as problem:
             raise ClusterProblem(
@@ -248,6 +250,21 @@ class Supervisor:
             raise ClusterProblem(f"cannot restrict ZooKeeper's nodes: {problem}") from None
         if not done.refused:
             credentials.zookeeper_services.unlink()
+
+    async def _make_administrator(self) -> None:
+        """Give a secure cluster the user as whom `leadline` connects.
+
+        Raises:
+            ClusterProblem: a file or ZooKeeper cannot be used.
+
+        """
+        if not self.layout.secure:
+            return
+        credentials = credentials_in(self.layout.data_dir)
+        try:
+            await make_administrator(credentials, self.layout.zookeeper)
+        except (ZkError, LeadlineError, UnusableCredentials, OSError) as problem:
+            raise ClusterProblem(f"cannot make the cluster's administrator: {problem}") from None
 
     def _http_client(self) -> httpx.AsyncClient:
         """Return the client for readiness checks, which trusts what `_create_credentials` made."""

@@ -22,6 +22,7 @@ from leadline_cli.processes import Child
 from leadline_cli.restart_requests import answers_ready
 from leadline_cli.rolling import RollingRestart, Target, roll_order, targets_of
 from leadline_client.client import Client
+from leadline_client.security import Authenticator, Security
 from leadline_client.wire import NewTopic
 from leadline_common import znodes
 from leadline_common.versions import current_release
@@ -74,8 +75,11 @@ async def roll_to(cluster: Cluster, installed: Path | None) -> None:
 
 
 def _roll_all(urls: list[str], order: list[Target], restart: Callable[[Target], None]) -> None:
+    authenticator = Authenticator(Security())
     with Client(urls) as client:
-        rolling = RollingRestart(client, restart, lambda one: answers_ready(one.url), DEADLINE_S)
+        rolling = RollingRestart(
+            client, restart, lambda one: answers_ready(one.url, authenticator), DEADLINE_S
+        )
         for target in order:
             rolling.roll(target)
 

@@ -27,7 +27,7 @@ from leadline_cli.output import (
 )
 from leadline_cli.service import split_pairs
 from leadline_cli.supervisor import ClusterProblem, Supervisor
-from leadline_client.security import CA_FILE_VARIABLE
+from leadline_client.security import CA_FILE_VARIABLE, TOKEN_FILE_VARIABLE
 from leadline_common.private_files import keep_files_private
 from leadline_common.settings import (
     BrokerSettings,
@@ -222,6 +222,7 @@ def _announce(supervisor: Supervisor, missing: list[str], *, as_json: bool) -> N
     print_line("In another terminal, anywhere on this machine:")
     print_line(f"  export {BOOTSTRAP_VARIABLE}={','.join(row.url for row in document.brokers)}")
     if supervisor.layout.secure:
-        authority = credentials_in(supervisor.layout.data_dir).public_authority
-        print_line(f"  export {CA_FILE_VARIABLE}={authority.absolute()}")
+        credentials = credentials_in(supervisor.layout.data_dir)
+        print_line(f"  export {CA_FILE_VARIABLE}={credentials.public_authority.absolute()}")
+        print_line(f"  export {TOKEN_FILE_VARIABLE}={credentials.admin_token.absolute()}")
     print_line("Ready. Ctrl-C stops the cluster and keeps its data.")

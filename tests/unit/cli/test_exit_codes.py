@@ -63,6 +63,13 @@ ARGUMENTS = {
     "topics describe": ["t"],
     "topics list": [],
     "topics offsets": ["t"],
+    "users create": ["u"],
+    "users delete": ["u", "--yes"],
+    "users grant": ["u", "--role", "viewer"],
+    "users list": [],
+    "users revoke": ["u", "--role", "viewer"],
+    "users revoke-token": ["u", "i"],
+    "users token": ["u"],
 }
 
 
@@ -101,7 +108,7 @@ def test_defect_22_an_unreachable_cluster_ends_every_command_with_1(
 def test_the_table_names_commands_that_exist_and_few_are_missing() -> None:
     asked = {words for words in EVERY if words.split()[0] not in LOCAL}
     assert set(ARGUMENTS) <= asked
-    others = {"brokers restart", *REASSIGNMENTS}
+    others = {"brokers restart", "users create-admin", *REASSIGNMENTS}
     assert asked - set(ARGUMENTS) == others, "these need a cluster on this machine, or a file"
 
 

@@ -1,0 +1,202 @@
+"""`leadline users`: who may do what, and the tokens by which users show who they are."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from leadline_cli.admin import AdminContext, Yes, admin_command, command_group
+from leadline_cli.credentials import write_private
+from leadline_cli.output import (
+    EXIT_REFUSED,
+    EXIT_USAGE,
+    confirmed,
+    print_line,
+    print_problem,
+    print_table,
+)
+from leadline_common.access.rights import Role
+
+app = command_group("Create users, grant them roles, and make their tokens.")
+
+Name = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
+RoleOption = Annotated[Role, typer.Option("--role", help="What the user may do.")]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="NAME|PREFIX*", help="For these topics only; repeatable."),
+]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option("--group", metavar="NAME|PREFIX*", help="For these groups only; repeatable."),
+]
+
+_USERS: Final = "/v1/users"
+_ALL: Final = "*"
+_DAY_MS: Final = 86_400_000
+
+
+@app.command("list")
+@admin_command
+def list_users(admin: AdminContext) -> None:
+    """List users with their grants, and the ids of their tokens."""
+    with admin.connect() as client:
+        found = client.administer("GET", _USERS)
+    admin.show(found, _print_users)
+
+
+@app.command()
+@admin_command
+def create(
+    admin: AdminContext,
+    name: Name,
+    *,
+    role: Annotated[
+        Role | None, typer.Option("--role", help="What the user may do; without it, nothing yet.")
+    ] = None,
+    topic: Topics = None,
+    group: Groups = None,
+) -> None:
+    """Create a user, who gets a token by `leadline users token`."""
+    grants = [] if role is None else [_grant(role, topic, group)]
+    with admin.connect() as client:
+        made = client.administer("POST", _USERS, {"name": name, "grants": grants})
+    admin.show(made, f"user {name} was created; `leadline users token {name}` makes a token")
+
+
+@app.command()
+@admin_command
+def grant(
+    admin: AdminContext, name: Name, *, role: RoleOption, topic: Topics = None, group: Groups = None
+) -> None:
+    """Grant a user one more role, for all topics and groups or for some."""
+    path = f"{_USERS}/{name}"
+    with admin.connect() as client:
+        grants = client.administer("GET", path)["grants"]
+        wanted = [*grants, _grant(role, topic, group)]
+        changed = client.administer("PUT", f"{path}/grants", {"grants": wanted}, repeatable=True)
+    admin.show(changed, f"user {name} is a {role} now; services know it within seconds")
+
+
+@app.command()
+@admin_command
+def revoke(admin: AdminContext, name: Name, *, role: RoleOption) -> None:
+    """Take a role from a user, for whichever topics and groups it was granted."""
+    path = f"{_USERS}/{name}"
+    with admin.connect() as client:
+        grants = client.administer("GET", path)["grants"]
+        left = [one for one in grants if one["role"] != role]
+        changed = client.administer("PUT", f"{path}/grants", {"grants": left}, repeatable=True)
+    admin.show(changed, f"user {name} is no {role} any more; services know it within seconds")
+
+
+@app.command()
+@admin_command
+def delete(admin: AdminContext, name: Name, *, yes: Yes = False) -> None:
+    """Delete a user with all its tokens."""
+    confirmed(f"Delete user {name}?", yes=yes)
+    with admin.connect() as client:
+        gone = client.administer("DELETE", f"{_USERS}/{name}")
+    admin.show(gone, f"user {name} was deleted; services refuse its tokens within seconds")
+
+
+@app.command()
+@admin_command
+def token(
+    admin: AdminContext,
+    name: Name,
+    *,
+    days: Annotated[
+        int | None, typer.Option(min=1, help="How long it is valid; without it, for ever.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", help="Write it into this file, which only you can read."),
+    ] = None,
+) -> None:
+    """Make a token for a user, and print it: nobody can read it again.
+
+    A user has at most two at a time: make the new one, replace the old one wherever it is used, and
+    then revoke the old one.
+    """
+    wanted = {"expires_in_ms": None if days is None else days * _DAY_MS}
+    with admin.connect() as client:
+        made = client.administer("POST", f"{_USERS}/{name}/tokens", wanted)
+    if file is None:
+        admin.show(made, made["token"])
+        return
+    write_private(file, f"{made['token']}\n".encode())
+    known = {"id": made["id"], "expires_at": made["expires_at"], "file": str(file)}
+    admin.show(known, f"token {made['id']} of user {name} is in {file}")
+
+
+@app.command("revoke-token")
+@admin_command
+def revoke_token(
+    admin: AdminContext,
+    name: Name,
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="What is before the token's dot.")],
+) -> None:
+    """Revoke a token of a user."""
+    with admin.connect() as client:
+        changed = client.administer("DELETE", f"{_USERS}/{name}/tokens/{token_id}")
+    admin.show(changed, f"token {token_id} was revoked; services refuse it within seconds")
+
+
+@app.command("create-admin")
+def create_admin(
+    name: Name,
+    *,
+    zookeeper: Annotated[
+        str, typer.Option("--zookeeper", metavar="HOSTS", help="As in zookeeper.connect.")
+    ],
+    credentials: Annotated[
+        Path, typer.Option("--zookeeper-credentials", help="The file of ZooKeeper's operator.")
+    ] = Path("credentials/zookeeper-operator"),
+    file: Annotated[
+        Path, typer.Option("--file", help="The token; made if the file does not exist.")
+    ] = Path("credentials/admin.token"),
+) -> None:
+    """Make an administrator in ZooKeeper itself: the first of a cluster, or after all were lost."""
+    first_admin = import_module("leadline_cli.first_admin")  # kazoo takes its time
+    secure_cluster = import_module("leadline_cli.secure_cluster")
+    login = import_module("leadline_common.zk.credentials")
+    errors = import_module("leadline_common.zk.errors")
+    refused = import_module("leadline_client.errors").LeadlineError
+    try:
+        user = login.read_credentials(credentials)
+        shown_token = secure_cluster.token_in_file(file)
+        asyncio.run(first_admin.make_admin(zookeeper, user, name, shown_token))
+    except (ValueError, OSError) as problem:  # unusable files
+        print_problem(str(problem))
+        raise typer.Exit(EXIT_USAGE) from None
+    except (refused, errors.ZkError) as problem:
+        print_problem(str(problem))
+        raise typer.Exit(EXIT_REFUSED) from None
+    print_line(f"user {name} is an administrator; its token is in {file}")
+
+
+def _grant(role: Role, topics: list[str] | None, groups: list[str] | None) -> dict[str, Any]:
+    return {"role": role.value, "topics": topics or [_ALL], "groups": groups or [_ALL]}
+
+
+def _print_users(found: dict[str, Any]) -> None:
+    rows = [
+        (
+            user["name"],
+            "; ".join(_text_of(one) for one in user["grants"]) or "-",
+            ", ".join(one["id"] for one in user["tokens"]) or "-",
+        )
+        for user in found["users"]
+    ]
+    print_table("Users", ("user", "grants", "tokens"), rows)
+
+
+def _text_of(one: dict[str, Any]) -> str:
+    limits = [
+        f"{kind} {', '.join(one[kind])}" for kind in ("topics", "groups") if one[kind] != [_ALL]
+    ]
+    return f"{one['role']} ({'; '.join(limits)})" if limits else str(one["role"])
