@@ -24,15 +24,11 @@ yaml: Any = import_module("yaml")
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 PORTS = {"controller": 9093, "broker": 9092, "coordinator": 9094}
-UPCOMING = {"AUTHENTICATION"}
-"""What these files are written for, and no service has yet."""
 
 
 def known() -> set[str]:
     kinds = (BrokerSettings, ControllerSettings, CoordinatorSettings)
-    exist = {name.upper() for kind in kinds for name in kind.model_fields}
-    assert not exist & UPCOMING, "leave out of UPCOMING what exists"
-    return exist | UPCOMING
+    return {name.upper() for kind in kinds for name in kind.model_fields}
 
 
 def files(deploy: Path) -> list[Path]:
