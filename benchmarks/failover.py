@@ -40,6 +40,7 @@ from leadline_common import rpc, znodes
 from leadline_common.clock import SystemClock
 from leadline_common.http.internal_listener import InternalListener
 from leadline_common.http.listeners import bind
+from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.server import serve
 from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.settings import ControllerSettings
@@ -255,7 +256,7 @@ class CountingBrokers(BrokerRpcClient):
     """A gateway that counts role commands and notes when the last was acknowledged."""
 
     def __init__(self) -> None:
-        super().__init__(tls_of("controller", 1))
+        super().__init__(PeerConnections(tls_of("controller", 1)))
         self.reset()
 
     def reset(self) -> None:

@@ -15,9 +15,10 @@ from websockets.asyncio.client import connect
 from leadline_broker.adapters.zookeeper import ZkBrokerStore
 from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
 from leadline_client import channel
-from leadline_client.wire import ControllerInfo, GroupState, TopicPartition
+from leadline_client.wire import GroupState, TopicPartition
 from leadline_common import consumer_znodes, znodes
 from leadline_common.clock import SystemClock
+from leadline_common.rpc import ControllerRow
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_coordinator.domain.records import Ends
@@ -121,7 +122,7 @@ async def test_brokers_name_the_coordinator_and_hear_when_it_goes(
     await store.connect(lambda: None, lambda: None)
     finder = CoordinatorFinder(store)
     following = asyncio.create_task(finder.run())
-    await until(lambda: finder.current == ControllerInfo(1, rig.url, 1), "it is named")
+    await until(lambda: finder.current == ControllerRow(1, rig.url, 1), "it is named")
 
     await rig.resign()
 

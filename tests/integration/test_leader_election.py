@@ -30,9 +30,9 @@ LEADER = "/leader"
 EPOCH = "/leader_epoch"
 
 
-def identity(data: bytes) -> tuple[int, str]:
+def identity(data: bytes) -> tuple[int, str, str]:
     number, url = data.decode().split(" ")
-    return int(number), url
+    return int(number), url, ""
 
 
 class ScriptedStore(ElectionStore):
@@ -178,7 +178,7 @@ async def test_one_of_two_candidates_is_elected(
     await standby.follows(leader)
     data, stat = await zk_session.get(LEADER)
     known = Leader(leader.number, leader.url, 1, stat.ephemeral_owner)
-    assert identity(data) == (leader.number, leader.url)
+    assert identity(data) == (leader.number, leader.url, "")
     assert standby.election.leader == leader.election.leader == known
     assert leader.terms == [LeadershipTerm(1, 1)]
     assert standby.terms == []

@@ -21,6 +21,7 @@ import pytest
 import pytest_asyncio
 from typer.testing import CliRunner
 from websockets.asyncio.client import connect as connect_websocket
+from websockets.exceptions import InvalidStatus
 
 from leadline_cli.certificates import INTERNAL, PUBLIC, Authority
 from leadline_cli.credentials import LOOPBACK_HOSTS, Credentials
@@ -38,16 +39,21 @@ from leadline_client import (
 from leadline_client.channel import CHANNEL_PATH
 from leadline_client.errors import ConnectionLost, LeadlineError, Unauthorized
 from leadline_client.wire import Metadata
+from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.service_calls import ServiceCalls
 from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.rpc import HEARTBEAT_PATH, JSON
 from tests.support.services.cluster import CALM, Cluster, wait_until
 from tests.support.services.identities import load_tls
-from tests.support.services.token_proxy import TokenProxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 RECORDS = "/v1/topics/t/partitions/0/records"
+
+
+def bearer(credentials: Credentials) -> dict[str, str]:
+    """Return the header by which the administrator shows who it is."""
+    return {"Authorization": f"Bearer {credentials.admin_token.read_text().strip()}"}
 
 
 @dataclass
@@ -58,6 +64,11 @@ class World:
     http: httpx.AsyncClient
     successor: Authority
     trusted: ssl.SSLContext
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """The header by which the administrator shows who it is."""
+        return bearer(self.credentials)
 
     @property
     def credentials(self) -> Credentials:
@@ -79,12 +90,11 @@ class World:
     async def replace(self, files: str, change: Callable[[], Any]) -> None:
         """Change files, and wait until every service that has such files uses them."""
         line = f'leadline_tls_files_loads{{files="{files}"}}'
-        having = [one for one in self.services if files != "internal" or one.kind != "coordinator"]
-        before = {one: await self.metric(one, line) for one in having}
+        before = {one: await self.metric(one, line) for one in self.services}
         change()
 
         async def loaded() -> bool:
-            return all([await self.metric(one, line) > before[one] for one in having])
+            return all([await self.metric(one, line) > before[one] for one in self.services])
 
         await wait_until(loaded, f"the {files} files are loaded again")
 
@@ -99,7 +109,10 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         successor = Authority.new(name_text=PUBLIC)
         trusted = ssl.create_default_context(cafile=str(cluster.credentials.public_authority))
         trusted.load_verify_locations(cadata=successor.certificate_pem.decode())
-        async with httpx.AsyncClient(verify=trusted, trust_env=False, timeout=30) as http:
+        shown = bearer(cluster.credentials)
+        async with httpx.AsyncClient(
+            verify=trusted, trust_env=False, timeout=30, headers=shown
+        ) as http:
             made = World(cluster, http, successor, trusted)
             url = cluster.url("broker-1")
             topic = {"name": "t", "replica_assignment": {"0": [1, 2], "1": [2, 1]}}
@@ -151,7 +164,7 @@ async def test_every_address_is_of_https(world: World) -> None:
 async def test_records_go_in_and_out(world: World) -> None:
     offset = await produce(world, world.http)
     tls = ssl.create_default_context(cafile=str(world.credentials.public_authority))
-    async with aiohttp.ClientSession() as session:
+    async with aiohttp.ClientSession(headers=world.shown) as session:
         url = f"{world.cluster.url('broker-1')}{RECORDS}?offset={offset}&wait_ms=5000"
         async with session.get(url, ssl=tls) as answer:
             assert [row["value"] for row in (await answer.json())["records"]] == ["v"]
@@ -203,7 +216,10 @@ async def test_commands_trust_the_authority_of_the_directory(world: World) -> No
     read = ("consume", "c", "--from", "earliest", "--max", "1")
     code, printed = await leadline(*read, "--group", "cg", *of_cluster)
     assert (code, "through TLS" in printed) == (0, True), printed
-    trusting = {"LEADLINE_CA_FILE": str(world.credentials.public_authority)}
+    trusting = {
+        "LEADLINE_CA_FILE": str(world.credentials.public_authority),
+        "LEADLINE_TOKEN_FILE": str(world.credentials.admin_token),
+    }
     code, printed = await leadline(*read, "--bootstrap", url, **trusting)
     assert (code, "through TLS" in printed) == (0, True), printed
     code, printed = await leadline("topics", "list", "--bootstrap", url)
@@ -234,7 +250,10 @@ async def test_every_kind_of_command_reaches_the_cluster_of_its_directory(
 
 async def test_producers_and_groups_take_the_authority_as_an_argument(world: World) -> None:
     url = world.cluster.url("broker-1")
-    security = Security(ca_file=str(world.credentials.public_authority))
+    security = Security(
+        ca_file=str(world.credentials.public_authority),
+        token_file=str(world.credentials.admin_token),
+    )
     await asyncio.to_thread(send_and_consume, url, security)
     async with AsyncClient(url, security=security) as client:
         async with AsyncProducer(client) as producer:
@@ -266,34 +285,44 @@ def send_and_consume(url: str, security: Security) -> None:
 async def test_a_token_is_replaced_under_a_producer_and_a_group(
     world: World, tmp_path: Path
 ) -> None:
-    token = tmp_path / "token"
-    token.write_text("first")
-    async with (
-        TokenProxy(world.cluster, "first", tmp_path) as proxy,
-        AsyncClient(
-            proxy.url("broker-1"), security=Security(proxy.ca_file, token_file=str(token))
-        ) as client,
-    ):
+    users = f"{world.cluster.url('controller-1')}/v1/users"
+    grants = [{"role": role} for role in ("operator", "producer", "consumer")]
+    made = await world.http.post(users, json={"name": "rotating", "grants": grants})
+    assert made.status_code == 201, made.text
+    first, second = [
+        (await world.http.post(f"{users}/rotating/tokens", json={})).json() for _ in range(2)
+    ]
+    file = tmp_path / "token"
+    file.write_text(first["token"])
+    for token in (first, second):
+        await wait_until(partial(knows, world, token["token"], 200), "it is known")
+    url = world.cluster.url("broker-1")
+    ca_file = str(world.credentials.public_authority)
+    async with AsyncClient(url, security=Security(ca_file, token_file=str(file))) as client:
         await client.create_topic(NewTopic("rotated", partitions=1))
         async with RotationLoad(client) as load:
             await load.until_carries_on()
             # The file goes first: whoever is refused reads it again.
-            token.write_text("second")
-            await proxy.accept_only("second")
-            await load.until_carries_on()
-            await wait_until(lambda: opened(proxy, "second"), "the member has a channel again")
+            file.write_text(second["token"])
+            await world.http.delete(f"{users}/rotating/tokens/{first['id']}")
+            await wait_until(lambda: knows(world, first["token"], 401), "it is revoked")
             await load.until_carries_on()
             await load.end()
-        assert proxy.refused["first"] > 0, "the clients read the file only when they were refused"
-        await proxy.accept_only("third")
+        await world.http.delete(f"{users}/rotating/tokens/{second['id']}")
+        await wait_until(lambda: knows(world, second["token"], 401), "it is revoked, too")
         with pytest.raises(Unauthorized):
             await client.list_topics()
-        assert proxy.refused["second"] == 1, "a token that has not changed is not sent again"
-        assert set(proxy.refused) == {"first", "second"}
 
 
-async def opened(proxy: TokenProxy, token: str) -> bool:
-    return proxy.channels[token] > 0
+async def knows(world: World, token: str, status: int) -> bool:
+    """Tell whether every service answers `status` to requests with a token."""
+    shown = {"Authorization": f"Bearer {token}"}
+    for service in world.services:
+        path = "/v1/groups" if service.kind == "coordinator" else "/v1/brokers"
+        answer = await world.http.get(world.url(service) + path, headers=shown)
+        if answer.status_code != status:
+            return False
+    return True
 
 
 class RotationLoad:
@@ -363,9 +392,70 @@ async def test_the_channel_of_consumers_is_of_wss(world: World) -> None:
     broker = world.cluster.url("broker-1")
     coordinator = (await world.http.post(f"{broker}/v1/consult")).json()["coordinator"]["url"]
     url = "wss" + coordinator.removeprefix("https") + CHANNEL_PATH.format(group="w")
-    async with connect_websocket(url, ssl=world.trusted) as channel:
+    async with connect_websocket(url, ssl=world.trusted, additional_headers=world.shown) as channel:
         await channel.send('{"type": "hello", "topics": ["t"]}')
         assert json.loads(await channel.recv())["type"] == "welcome"
+
+
+async def test_users_do_what_they_were_granted_and_nothing_else(world: World) -> None:
+    controller, broker = world.cluster.url("controller-1"), world.cluster.url("broker-1")
+    for topic in ("mine-1", "yours"):
+        new = {"name": topic, "replica_assignment": {"0": [1, 2]}}
+        (await world.http.post(f"{controller}/v1/topics", json=new)).raise_for_status()
+    limits = {"topics": ["mine-*"], "groups": ["mine"]}
+    grants = [{"role": role, **limits} for role in ("producer", "consumer")]
+    user = {"name": "limited", "grants": grants}
+    (await world.http.post(f"{broker}/v1/users", json=user)).raise_for_status()
+    made = await world.http.post(f"{broker}/v1/users/limited/tokens", json={})
+    token = made.json()["token"]
+    await wait_until(partial(knows, world, token, 200), "every service knows the user")
+    shown = {"Authorization": f"Bearer {token}", "X-Leadline-Principal": "user:admin"}
+
+    async def status(method: str, path: str, body: object = None, url: str = broker) -> int:
+        answer = await world.http.request(method, url + path, json=body, headers=shown)
+        return answer.status_code
+
+    records = {"records": [{"value": "v"}], "format": "string"}
+    assert await status("POST", "/v1/topics/mine-1/partitions/0/records?acks=all", records) == 200
+    assert await status("POST", "/v1/topics/yours/partitions/0/records", records) == 403
+    assert await status("GET", "/v1/topics/yours/partitions/0/records?offset=0") == 403
+    for url in (broker, controller, world.cluster.url("controller-2")):
+        assert await status("GET", "/v1/topics/mine-1", url=url) == 200
+        assert await status("GET", "/v1/topics/yours", url=url) == 403
+        assert await status("POST", "/v1/topics", {"name": "mine-2"}, url) == 403
+        assert await status("GET", "/v1/users", url=url) == 403
+        seen = (await world.http.get(f"{url}/v1/metadata", headers=shown)).json()["topics"]
+        assert list(seen) == ["mine-1"]
+    question = {"partitions": [{"topic": "yours", "partition": 0}]}
+    assert await status("POST", "/v1/offsets", question) == 403
+    commit = {"offsets": [{"topic": "yours", "partition": 0, "offset": 0}]}
+    for url in (broker, world.cluster.url("coordinator-1"), world.cluster.url("coordinator-2")):
+        assert await status("POST", "/v1/groups/mine/offsets", commit, url) == 403
+        assert await status("GET", "/v1/groups/other", url=url) == 403
+    assert await hello(world, shown, "mine", {"topics": ["mine-1"]}) == "welcome"
+    assert await hello(world, shown, "mine", {"topics": ["yours"]}) == "error 40350"
+    assert await hello(world, shown, "mine", {"pattern": ".*"}) == "error 40350"
+    assert await hello(world, shown, "mine", {"pattern": "mine-.*"}) == "welcome"
+    assert await hello(world, shown, "other", {"topics": ["mine-1"]}) == "status 403"
+    assert await hello(world, {}, "mine", {"topics": ["mine-1"]}) == "status 401"
+    entries = (await world.http.get(f"{controller}/v1/audit?kind=user_created")).json()
+    assert "user:admin" in {one["actor"] for one in entries["entries"]}
+    assert token not in json.dumps(entries)
+
+
+async def hello(world: World, shown: dict[str, str], group: str, wanted: dict[str, Any]) -> str:
+    """Return what a consumer's first frame, or its handshake, is answered with."""
+    broker = world.cluster.url("broker-1")
+    coordinator = (await world.http.post(f"{broker}/v1/consult")).json()["coordinator"]["url"]
+    url = "wss" + coordinator.removeprefix("https") + CHANNEL_PATH.format(group=group)
+    try:
+        async with connect_websocket(url, ssl=world.trusted, additional_headers=shown) as channel:
+            await channel.send(json.dumps({"type": "hello", **wanted}))
+            answer = json.loads(await channel.recv())
+    except InvalidStatus as refused:
+        return f"status {refused.response.status_code}"
+    kind = answer["type"]
+    return f"error {answer['error_code']}" if kind == "error" else str(kind)
 
 
 async def test_who_does_not_speak_tls_is_told_so_or_ended(world: World) -> None:
@@ -403,7 +493,9 @@ async def load(world: World) -> AsyncIterator[list[str]]:
     async def ask_over_new_connections() -> None:
         while not stopped.is_set():
             for url in forwarded:
-                async with httpx.AsyncClient(verify=world.trusted, trust_env=False) as http:
+                async with httpx.AsyncClient(
+                    verify=world.trusted, trust_env=False, headers=world.shown
+                ) as http:
                     answer = await http.get(url, timeout=30)
                 assert answer.status_code == 200, (url, answer.text)
                 done.append(url)
@@ -461,7 +553,7 @@ async def test_the_internal_authority_is_replaced_under_load(world: World, tmp_p
     to = InternalAddress(controller, world.cluster.internal_url("controller-1"))
 
     async def call_with(credentials: Credentials) -> None:
-        calls = ServiceCalls(load_tls(credentials, broker))
+        calls = ServiceCalls(PeerConnections(load_tls(credentials, broker)))
         try:
             await calls.post_internal(to, HEARTBEAT_PATH, b"{}", JSON, 20_000)
         finally:
@@ -469,8 +561,7 @@ async def test_the_internal_authority_is_replaced_under_load(world: World, tmp_p
 
     def renew() -> None:
         for service in world.services:
-            if service.kind != "coordinator":
-                files.certificate_of(service).write_bytes(new.issue(service))
+            files.certificate_of(service).write_bytes(new.issue(service))
 
     async with load(world) as done:
         both = old + new.certificate_pem
@@ -516,7 +607,9 @@ async def test_files_that_cannot_be_used_stay_out(world: World) -> None:
             path.write_bytes(content[: len(content) // 2])
         for name in files:
             await wait_until(partial(refused, world, broker, name), f"{name} is refused")
-        async with httpx.AsyncClient(verify=world.trusted, trust_env=False, timeout=30) as http:
+        async with httpx.AsyncClient(
+            verify=world.trusted, trust_env=False, timeout=30, headers=world.shown
+        ) as http:
             ready = (await http.get(f"{world.url(broker)}/readyz")).json()
             assert ready["state"] == "degraded"
             for path in files.values():

@@ -86,12 +86,16 @@ def offset_path(group: str, topic: str, partition: int) -> str:
 
 
 class CoordinatorRegistration(VersionedRegistration, frozen=True):
-    """The active coordinator, in `/consumers/coordinator`; `timestamp` is in Unix ms."""
+    """The active coordinator, in `/consumers/coordinator`; `timestamp` is in Unix ms.
+
+    Other services call it at `internal_url`, clients at `url`.
+    """
 
     id: int
     url: str
     timestamp: int
     version: int = 1
+    internal_url: str = ""
 
 
 class GroupNode(msgspec.Struct, frozen=True):

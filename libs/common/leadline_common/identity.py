@@ -70,6 +70,15 @@ class ServiceIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceAddress:
+    """A service, its URL for clients, and that of its internal listener, "" if it is not known."""
+
+    service: ServiceIdentity
+    url: str
+    internal_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class InternalAddress:
     """A service, and the URL of its internal listener; the caller verifies that they match."""
 

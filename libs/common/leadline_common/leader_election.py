@@ -71,6 +71,7 @@ class Leader:
     url: str
     epoch: int
     session_id: int
+    internal_url: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,24 +84,25 @@ class ElectionState:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a candidate writes on winning: the leader node's value (its id and URL), and `ops`."""
+    """What a candidate writes on winning: the leader node's value (its id and URLs), and `ops`."""
 
     id: int
     url: str
     value: bytes
     ops: tuple[Op, ...] = ()
+    internal_url: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ElectionNodes:
-    """The paths of the two nodes; `decode` returns id and URL from the value of the leader node.
+    """The paths of the two nodes; `decode` returns id, URL and internal URL from the leader node.
 
     It raises ValueError or MsgspecError for a value that is unreadable.
     """
 
     leader: str
     epoch: str
-    decode: Callable[[bytes], tuple[int, str]]
+    decode: Callable[[bytes], tuple[int, str, str]]
 
 
 class ElectionSession(Protocol):
@@ -197,8 +199,9 @@ class ElectionStore:
         term = LeadershipTerm(decode_epoch(nodes.epoch, *epoch), epoch[1].version)
         if leader is None:
             return ElectionState(None, term)
-        process, url = self._identity(leader[0])
-        return ElectionState(Leader(process, url, term.epoch, leader[1].ephemeral_owner), term)
+        process, url, internal_url = self._identity(leader[0])
+        owner = leader[1].ephemeral_owner
+        return ElectionState(Leader(process, url, term.epoch, owner, internal_url), term)
 
     async def claim(self, term: LeadershipTerm, claim: Claim) -> LeadershipTerm | None:
         """Become the leader after `term` in one multi; None if another one was faster."""
@@ -216,12 +219,12 @@ class ElectionStore:
             raise
         return won
 
-    def _identity(self, data: bytes) -> tuple[int, str]:
+    def _identity(self, data: bytes) -> tuple[int, str, str]:
         try:
             identity = self._nodes.decode(data)
         except (msgspec.MsgspecError, ValueError) as problem:
             UNREADABLE.add(self._nodes.leader, problem)
-            return -1, ""
+            return -1, "", ""
         UNREADABLE.discard(self._nodes.leader)
         return identity
 
@@ -325,7 +328,9 @@ class LeaderElection(Generic[SessionT]):
         term = await session.claim(state.term, claim) if state.leader is None else state.term
         if term is not None:
             logger.info("elected", epoch=term.epoch)
-            self.leader = Leader(claim.id, claim.url, term.epoch, session.session_id)
+            self.leader = Leader(
+                claim.id, claim.url, term.epoch, session.session_id, claim.internal_url
+            )
         return term
 
     async def _wait(self, session: SessionT) -> None:

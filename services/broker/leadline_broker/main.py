@@ -22,8 +22,8 @@ from leadline_common.http.connection_bounds import ConnectionBounds
 from leadline_common.http.internal_listener import InternalListener, bind_internal
 from leadline_common.http.listeners import Listener, bind_public
 from leadline_common.http.origins import AllowedNames
+from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.public_tls import PublicTrust
-from leadline_common.http.reloading import ClientTls
 from leadline_common.http.server import run as run_on_loop
 from leadline_common.http.server import serve
 from leadline_common.http.tls_files import TlsFiles
@@ -33,6 +33,7 @@ from leadline_common.metrics import Metrics
 from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
 from leadline_common.settings import BrokerSettings
+from leadline_common.user_directory import authentication_in
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.login import login_of
 
@@ -46,14 +47,12 @@ def build_broker(
     settings: BrokerSettings,
     metrics: Metrics,
     clock: Clock,
-    tls: ClientTls | None = None,
+    connections: PeerConnections | None = None,
     credentials: ZkCredentials | None = None,
-    trust: ClientTls | None = None,
 ) -> Broker:
     """Return a broker that is not started; nothing is opened or contacted.
 
-    `tls` has its certificate, without which it cannot call other services, `credentials` its
-    ZooKeeper user, and `trust` the authorities of public listeners.
+    `connections` reach other services, and `credentials` have its ZooKeeper user.
     """
     return Broker(
         settings,
@@ -64,7 +63,7 @@ def build_broker(
             clock,
             credentials,
         ),
-        peers=HttpPeers(tls, trust),
+        peers=HttpPeers(connections),
         open_logs=lambda cluster_id: DiskLogs(settings, cluster_id),
         clock=clock,
         metrics=metrics,
@@ -110,28 +109,33 @@ async def _run(
     shutdown it serves until its leaders have moved to other brokers.
     """
     metrics, clock = Metrics(), SystemClock()
-    broker = build_broker(settings, metrics, clock, internal.tls, login_of(settings), trust)
+    connections = PeerConnections(internal.tls, trust, settings.authentication == "required")
+    login = login_of(settings)
+    broker = build_broker(settings, metrics, clock, connections, login)
     app = build_app(
         broker,
         request_max_bytes=settings.request_max_bytes,
         metrics=metrics,
         clock=clock,
         names=AllowedNames.of(settings),
-        trust=trust,
+        connections=connections,
     )
     files = TlsFiles(listener, internal, trust)
     files.report_to(app)
-    serving = asyncio.create_task(
-        serve(
-            app,
-            listener,
-            hand_over=broker.controlled_shutdown,
-            stopping=broker.stop_serving,
-            internal=internal,
-            bounds=ConnectionBounds(settings, metrics),
-            files=files,
-        )
-    )
+
+    async def serve_clients() -> None:
+        async with authentication_in(app, settings, login):
+            await serve(
+                app,
+                listener,
+                hand_over=broker.controlled_shutdown,
+                stopping=broker.stop_serving,
+                internal=internal,
+                bounds=ConnectionBounds(settings, metrics),
+                files=files,
+            )
+
+    serving = asyncio.create_task(serve_clients())
     addresses = Addresses(
         settings.advertised_url or listener.url, settings.internal_advertised_url or internal.url
     )

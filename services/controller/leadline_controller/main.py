@@ -16,8 +16,8 @@ from leadline_common.http.connection_bounds import ConnectionBounds
 from leadline_common.http.internal_listener import bind_internal
 from leadline_common.http.listeners import bind_public
 from leadline_common.http.origins import AllowedNames
+from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.public_tls import PublicTrust
-from leadline_common.http.reloading import ClientTls
 from leadline_common.http.server import run as run_loop
 from leadline_common.http.server import serve
 from leadline_common.http.tls_files import TlsFiles
@@ -27,6 +27,7 @@ from leadline_common.metrics import Rows, ScrapedMetrics
 from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
 from leadline_common.settings import ControllerSettings
+from leadline_common.user_directory import authentication_in
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.login import login_of
 from leadline_controller.adapters.brokers import BrokerRpcClient
@@ -61,26 +62,28 @@ def run(settings: ControllerSettings) -> None:
 async def _main(settings: ControllerSettings) -> None:
     listener, trust = bind_public(settings), PublicTrust.of(settings)
     internal = bind_internal(settings, ServiceIdentity("controller", settings.controller_id))
-    gateway = BrokerRpcClient(internal.tls)
+    connections = PeerConnections(internal.tls, trust, settings.authentication == "required")
+    gateway = BrokerRpcClient(connections)
     history = SqlHistory(_history_url(settings))
-    url = settings.advertised_url or listener.url
-    leadership, service = _build(settings, url, gateway, history, login_of(settings), trust)
-    leadership.internal_url = settings.internal_advertised_url or internal.url
+    url, login = settings.advertised_url or listener.url, login_of(settings)
+    leadership, service = _build(settings, url, gateway, history, login, connections)
+    leadership.set_internal_url(settings.internal_advertised_url or internal.url)
     names = AllowedNames.of(settings)
-    app = build_app(service, leadership.metrics, settings.request_max_bytes, names, trust)
+    app = build_app(service, leadership.metrics, settings.request_max_bytes, names, connections)
     files = TlsFiles(listener, internal, trust)
     files.report_to(app)
     bounds = ConnectionBounds(settings, leadership.metrics)
     election = asyncio.create_task(leadership.run(), name="leader-election")
     try:
-        await serve(
-            app,
-            listener,
-            stopping=service.stopping,
-            bounds=bounds,
-            internal=internal,
-            files=files,
-        )
+        async with authentication_in(app, settings, login):
+            await serve(
+                app,
+                listener,
+                stopping=service.stopping,
+                bounds=bounds,
+                internal=internal,
+                files=files,
+            )
     finally:
         election.cancel()
         await asyncio.gather(election, return_exceptions=True)
@@ -100,7 +103,7 @@ def _build(
     gateway: CommandGateway,
     history: AuditHistory,
     credentials: ZkCredentials | None = None,
-    trust: ClientTls | None = None,
+    connections: PeerConnections | None = None,
 ) -> tuple[ControllerLeadership, ControllerService]:
     async def open_store() -> ControllerStore:
         store = ControllerZkStore(credentials)
@@ -114,7 +117,7 @@ def _build(
         new_id=lambda: uuid.uuid4().hex,
         random_index=secrets.randbelow,
     )
-    metrics, peers = ControllerMetrics(), HttpPeerAuditClient(trust)
+    metrics, peers = ControllerMetrics(), HttpPeerAuditClient(connections)
     replicator = AuditReplicator(settings, url, history, peers, dependencies.clock, metrics)
     leadership = ControllerLeadership(settings, url, dependencies, metrics, replicator)
     _add_gauges(leadership)

@@ -10,16 +10,20 @@ from typing import Any, Final
 from leadline_common.clock import SystemClock
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.connection_bounds import ConnectionBounds
+from leadline_common.http.internal_listener import InternalListener, bind_internal
 from leadline_common.http.listeners import bind_public
 from leadline_common.http.origins import AllowedNames
+from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.public_tls import PublicTrust
 from leadline_common.http.server import run as run_loop
 from leadline_common.http.server import serve
 from leadline_common.http.tls_files import TlsFiles
+from leadline_common.identity import ServiceIdentity
 from leadline_common.logs import configure_logging
 from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
 from leadline_common.settings import CoordinatorSettings
+from leadline_common.user_directory import authentication_in
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.login import login_of
 from leadline_coordinator.adapters.brokers import HttpBrokerClient
@@ -47,13 +51,17 @@ def run(settings: CoordinatorSettings) -> None:
 
 async def _main(settings: CoordinatorSettings) -> None:
     listener, trust = bind_public(settings), PublicTrust.of(settings)
-    brokers = HttpBrokerClient(trust)
-    elector, service = _build(
-        settings, settings.advertised_url or listener.url, brokers, login_of(settings)
-    )
+    authenticated = settings.authentication == "required"
+    internal = _bind_internal(settings) if authenticated else None
+    tls = internal.tls if internal is not None else None
+    connections = PeerConnections(tls, trust, authenticated)
+    brokers, login = HttpBrokerClient(connections), login_of(settings)
+    elector, service = _build(settings, settings.advertised_url or listener.url, brokers, login)
+    if internal is not None:
+        elector.internal_url = settings.internal_advertised_url or internal.url
     names = AllowedNames.of(settings)
-    app = build_app(service, elector.metrics, settings.request_max_bytes, names, trust)
-    files = TlsFiles(listener, trust=trust)
+    app = build_app(service, elector.metrics, settings.request_max_bytes, names, connections)
+    files = TlsFiles(listener, internal, trust)
     files.report_to(app)
     bounds = ConnectionBounds(settings, elector.metrics)
     election = asyncio.create_task(elector.election.run(), name="coordinator-elector")
@@ -63,18 +71,24 @@ async def _main(settings: CoordinatorSettings) -> None:
         election.cancel()
 
     try:
-        await serve(
-            app,
-            listener,
-            stopping=resign,
-            max_message_bytes=MAX_FRAME_BYTES,
-            bounds=bounds,
-            files=files,
-        )
+        async with authentication_in(app, settings, login):
+            await serve(
+                app,
+                listener,
+                stopping=resign,
+                max_message_bytes=MAX_FRAME_BYTES,
+                internal=internal,
+                bounds=bounds,
+                files=files,
+            )
     finally:
         election.cancel()
         await asyncio.gather(election, return_exceptions=True)
         await brokers.close()
+
+
+def _bind_internal(settings: CoordinatorSettings) -> InternalListener:
+    return bind_internal(settings, ServiceIdentity("coordinator", settings.coordinator_id))
 
 
 def _build(

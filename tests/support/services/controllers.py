@@ -20,6 +20,7 @@ from leadline_common import rpc, znodes
 from leadline_common.clock import SystemClock
 from leadline_common.http.internal_listener import InternalListener
 from leadline_common.http.listeners import Listener, bind
+from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.tls import InternalProtocol, InternalTls
 from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.settings import ControllerSettings
@@ -276,7 +277,7 @@ class RunningController:
         self.listener = bind("127.0.0.1", 0)
         tls = tls_of("controller", controller_id)
         self._internal = InternalListener(bind("127.0.0.1", 0), tls)
-        self.gateway = BrokerRpcClient(tls)
+        self.gateway = BrokerRpcClient(PeerConnections(tls))
         self.stores: list[ControllerZkStore] = []
         self._hosts = hosts
         self._store_type = store_type

@@ -19,6 +19,7 @@ from leadline_client.wire import TopicPartition
 from leadline_common import znodes
 from leadline_common.clock import SystemClock
 from leadline_common.http.listeners import Listener, bind
+from leadline_common.identity import ServiceAddress
 from leadline_common.settings import CoordinatorSettings
 from leadline_common.zk.errors import NodeExists
 from leadline_common.zk.ops import ANY_VERSION
@@ -58,7 +59,10 @@ class KnownEnds:
         self.answering.set()
 
     async def offsets(
-        self, brokers: Sequence[str], partitions: Collection[TopicPartition], timestamp: int | None
+        self,
+        brokers: Sequence[ServiceAddress],
+        partitions: Collection[TopicPartition],
+        timestamp: int | None,
     ) -> Mapping[TopicPartition, Ends]:
         del brokers, timestamp
         self.asked.set()
@@ -66,7 +70,7 @@ class KnownEnds:
         return {name: self.ends[name] for name in partitions if name in self.ends}
 
     async def log_ends(
-        self, brokers: Sequence[str], partitions: Collection[TopicPartition]
+        self, brokers: Sequence[ServiceAddress], partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, tuple[int, int]]:
         """Ends that no test commits beyond, unless it sets others; None: nobody answers."""
         del brokers

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from leadline_cli.certificates import Authority
 from leadline_cli.credentials import Credentials
 from leadline_common.http.internal import PEER_KEY
+from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.public_tls import PublicTls, PublicTrust
 from leadline_common.http.service_calls import ServiceCalls
 from leadline_common.http.tls import InternalTls
@@ -90,7 +91,7 @@ async def call_as(
         LeadlineError: the service refused, or did not answer.
 
     """
-    calls = ServiceCalls(tls_of(caller.kind, caller.id))
+    calls = ServiceCalls(PeerConnections(tls_of(caller.kind, caller.id)))
     try:
         return await calls.post_internal(to, path, msgspec.json.encode(request), JSON, timeout_ms)
     finally:

@@ -22,11 +22,11 @@ from leadline_broker.runtime.broker import Broker
 from leadline_broker.runtime.staging.staging import StagedCopyStore
 from leadline_client import batches
 from leadline_client.errors import ConnectionLost, Refused
-from leadline_client.wire import Acks, ControllerInfo, ProduceResult
+from leadline_client.wire import Acks, ProduceResult
 from leadline_common import rpc, znodes
 from leadline_common.bulk_offsets import BulkAnswer, BulkQuestion
 from leadline_common.clock import SystemClock
-from leadline_common.identity import InternalAddress
+from leadline_common.identity import InternalAddress, ServiceAddress
 from leadline_common.metrics import Metrics
 from leadline_common.settings import BrokerSettings
 from leadline_common.staged_copies import (
@@ -157,7 +157,7 @@ class NodeStore:
         self.nodes.config_hints[self.broker_id] = on_hint
         return self.nodes.configs.get(self.broker_id), self.nodes.configs.get(CLUSTER)
 
-    async def coordinator(self, on_hint: Callable[[], None]) -> ControllerInfo | None:
+    async def coordinator(self, on_hint: Callable[[], None]) -> rpc.ControllerRow | None:
         del on_hint
         return None
 
@@ -261,12 +261,14 @@ class Wire:
         del to, timeout_ms
         return await self._cluster.on_controlled_shutdown(request)
 
-    async def offsets(self, url: str, question: BulkQuestion, timeout_ms: int) -> BulkAnswer:
+    async def offsets(
+        self, leader: ServiceAddress, question: BulkQuestion, timeout_ms: int
+    ) -> BulkAnswer:
         del timeout_ms
-        leader = self._cluster.reachable(url, self._broker_id)
+        asked = self._cluster.reachable(leader.url, self._broker_id)
         sent = msgspec.json.decode(msgspec.json.encode(question), type=BulkQuestion)
-        answer = await leader.engine.offset_finder.answer(sent)
-        self._cluster.reachable(url, self._broker_id)
+        answer = await asked.engine.offset_finder.answer(sent)
+        self._cluster.reachable(leader.url, self._broker_id)
         return msgspec.json.decode(msgspec.json.encode(answer), type=BulkAnswer)
 
     async def keep_staged(

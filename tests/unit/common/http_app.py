@@ -22,6 +22,7 @@ from leadline_client.errors import (
     RequestTimedOut,
     UnknownTopic,
 )
+from leadline_common.access.operations import CONNECT, Need
 from leadline_common.cause import current_cause
 from leadline_common.http.app import ServiceApp, create_app
 from leadline_common.http.bulk import bulk_route
@@ -90,6 +91,12 @@ class Seen:
     closed: bool = False
 
 
+def anybody(operation: str) -> Need:
+    """Let everybody who may connect use every operation."""
+    del operation
+    return CONNECT
+
+
 def build(seen: Seen | None = None, **options: Any) -> ServiceApp:
     """Return the service; what its handlers see goes into `seen`."""
     seen = seen or Seen()
@@ -106,6 +113,7 @@ def build(seen: Seen | None = None, **options: Any) -> ServiceApp:
         tags=[{"name": "things", "description": "Things."}],
         checks=[lambda: seen.problems],
         lifespan=lifespan,
+        need_of=anybody,
         **options,
     )
     _add_things(app)

@@ -17,6 +17,7 @@ from leadline_common.identity import ServiceIdentity, UnusableCredentials
 from leadline_common.metrics import Metrics
 from leadline_common.settings import ServiceSettings
 from tests.support.services.identities import issue_in_the_past, load_tls
+from tests.unit.common.http_app import anybody
 
 BROKER = ServiceIdentity("broker", 1)
 TEN_YEARS = 3_650
@@ -85,7 +86,9 @@ async def test_a_running_service_reports_the_end_of_its_certificate(
     listener = bind("127.0.0.1", 0)
     listener.socket.close()
     internal = InternalListener(listener, load_tls(credentials, BROKER))
-    app = create_app(title="t", version="1", description="", metrics=Metrics(process=False))
+    app = create_app(
+        title="t", version="1", description="", metrics=Metrics(process=False), need_of=anybody
+    )
     internal.report_to(app)
 
     transport = httpx.ASGITransport(app)

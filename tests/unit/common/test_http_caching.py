@@ -8,13 +8,13 @@ from fastapi import Request, Response
 
 from leadline_common.http.app import create_app
 from leadline_common.http.caching import Document
-from tests.unit.common.http_app import client_of
+from tests.unit.common.http_app import anybody, client_of
 
 BODY = b'{"topics": [' + b",".join(b'"topic-%d"' % n for n in range(500)) + b"]}"
 
 
 def client(document: Document) -> httpx.AsyncClient:
-    app = create_app(title="Documents", version="1", description="d")
+    app = create_app(title="Documents", version="1", description="d", need_of=anybody)
 
     @app.get("/v1/metadata")
     async def metadata(request: Request) -> Response:

@@ -10,8 +10,9 @@ from fastapi import Request, Response
 
 from leadline_common.http.app import ServiceApp, create_app
 from leadline_common.http.listeners import bind
+from leadline_common.identity import ServiceAddress, ServiceIdentity
 from tests.support.services.http_service import running
-from tests.unit.common.http_app import Seen, build
+from tests.unit.common.http_app import Seen, anybody, build
 
 ADDED = {"accept", "accept-encoding", "content-type", "user-agent"}
 """What HTTP libraries add by themselves."""
@@ -19,11 +20,14 @@ ADDED = {"accept", "accept-encoding", "content-type", "user-agent"}
 
 def standby(target: list[str], timeout_s: float = 10) -> ServiceApp:
     """A service that forwards everything under /v1."""
-    app = create_app(title="Standby", version="1", description="d", max_body_bytes=10_000_000)
+    app = create_app(
+        title="Standby", version="1", description="d", max_body_bytes=10_000_000, need_of=anybody
+    )
 
     @app.api_route("/v1/{rest:path}", methods=["GET", "POST", "PUT", "DELETE"])
     async def onward(request: Request) -> Response:
-        return await app.forwarder.forward(request, target[0], timeout_s=timeout_s)
+        to = ServiceAddress(ServiceIdentity("controller", 1), target[0])
+        return await app.forwarder.forward(request, to, timeout_s=timeout_s)
 
     return app
 
@@ -69,7 +73,7 @@ async def test_a_request_comes_through_whole_and_so_does_the_answer() -> None:
 
 async def test_nothing_is_asked_for_that_the_caller_did_not_ask_for() -> None:
     """Else who cannot decompress would get what was compressed for somebody in between."""
-    app = create_app(title="Echo", version="1", description="d")
+    app = create_app(title="Echo", version="1", description="d", need_of=anybody)
 
     @app.post("/v1/headers")
     async def headers(request: Request) -> dict[str, str]:

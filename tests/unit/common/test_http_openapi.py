@@ -14,7 +14,7 @@ from leadline_common.http.app import create_app
 from leadline_common.http.docs import link_services
 from leadline_common.http.operation import OCTETS, Body, Operation, Parameter
 from tests.support.openapi.conventions import problems_of, resolved
-from tests.unit.common.http_app import BulkRow, build, client_of
+from tests.unit.common.http_app import BulkRow, anybody, build, client_of
 
 
 class Other(msgspec.Struct):
@@ -144,12 +144,12 @@ async def test_the_document_is_made_once_and_not_on_the_event_loop(
 
 def test_a_service_may_describe_a_common_tag_in_its_own_words() -> None:
     own = {"name": "operations", "description": "Ours."}
-    app = create_app(title="T", version="1", description="d", tags=[own])
+    app = create_app(title="T", version="1", description="d", tags=[own], need_of=anybody)
     assert app.openapi()["tags"] == [own]
 
 
 async def test_one_schema_name_cannot_mean_two_things() -> None:
-    app = create_app(title="Two", version="1", description="d")
+    app = create_app(title="Two", version="1", description="d", need_of=anybody)
     app.add_asgi_route(raw_operation(), Endpoint())
     clash = msgspec.defstruct("Other", [("name", str)], module=__name__)
     clashing = Operation(

@@ -17,8 +17,9 @@ import httpx
 import pytest
 
 from leadline_cli.credentials import Credentials
-from leadline_common.http.listeners import bind
+from leadline_common.http.listeners import bind, bind_public
 from leadline_common.identity import ServiceIdentity
+from leadline_common.settings.fields import ServiceSettings
 from leadline_common.tcp_ports import UnsafeListener
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,7 +29,7 @@ import asyncio
 import sys
 from dataclasses import replace
 from pathlib import Path
-from leadline_common.http.listeners import bind
+from leadline_common.http.listeners import bind, bind_public
 from leadline_common.http.public_tls import PublicTls
 from leadline_common.http.server import run, serve
 from leadline_common.logs import configure_logging
@@ -174,7 +175,13 @@ def test_a_long_poll_that_does_not_wake_is_refused_and_does_not_hold_up_the_end(
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "example.org", ""])  # noqa: S104 - refused, never bound
 def test_nothing_but_loopback_is_listened_on_without_authentication(host: str) -> None:
     with pytest.raises(UnsafeListener, match="not a loopback address"):
-        bind(host, 0)
+        bind_public(ServiceSettings(listen_host=host))
+
+
+def test_nothing_but_loopback_is_listened_on_without_tls() -> None:
+    settings = ServiceSettings(listen_host="10.1.2.3", authentication="required")
+    with pytest.raises(UnsafeListener, match=r"listen\.tls\.certificate\.file"):
+        bind_public(settings)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "localhost"])

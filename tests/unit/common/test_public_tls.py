@@ -29,10 +29,11 @@ from leadline_common.http.connection_bounds import ConnectionBounds
 from leadline_common.http.connections import protocol_of
 from leadline_common.http.handshakes import HandshakeListener
 from leadline_common.http.listeners import bind, bind_public
+from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.public_tls import CLIENT_CERTIFICATE_KEY, PublicTls, PublicTrust, name_in
 from leadline_common.http.tls_files import TlsFiles
 from leadline_common.http.websocket_connections import BoundedWebSocket
-from leadline_common.identity import ServiceIdentity, UnusableCredentials
+from leadline_common.identity import ServiceAddress, ServiceIdentity, UnusableCredentials
 from leadline_common.metrics import Metrics
 from leadline_common.settings import ServiceSettings
 from leadline_controller.adapters.peer_audit import HttpPeerAuditClient
@@ -225,10 +226,11 @@ async def test_controllers_read_the_audit_of_others_over_tls(credentials: Creden
 
     trust = PublicTrust.load(credentials.public_authority)
     async with serving(settings_for(credentials), app=empty) as (port, *_):
-        url = f"https://127.0.0.1:{port}"
-        assert [batch async for batch in HttpPeerAuditClient(trust).export(url, 0)] == []
+        peer = ServiceAddress(ServiceIdentity("controller", 2), f"https://127.0.0.1:{port}")
+        client = HttpPeerAuditClient(PeerConnections(trust=trust))
+        assert [batch async for batch in client.export(peer, 0)] == []
         with pytest.raises(ConnectionLost, match="verify failed"):
-            _ = [batch async for batch in HttpPeerAuditClient().export(url, 0)]
+            _ = [batch async for batch in HttpPeerAuditClient().export(peer, 0)]
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -27,6 +27,7 @@ from leadline_common.identity import ServiceIdentity
 from leadline_common.metrics import Metrics
 from leadline_common.settings import ServiceSettings
 from tests.support.services.identities import issue_in_the_past, load_tls
+from tests.unit.common.http_app import anybody
 
 SERVICES_LOOP = True
 BROKER, CONTROLLER = ServiceIdentity("broker", 1), ServiceIdentity("controller", 1)
@@ -176,7 +177,9 @@ async def test_what_cannot_be_used_leaves_the_former_in_use_and_is_reported(
     credentials = Credentials(tmp_path)
     tls, caller = load_tls(credentials, BROKER), load_tls(credentials, CONTROLLER)
     internal = InternalListener(bind("127.0.0.1", 0), tls)
-    app = create_app(title="t", version="1", description="", metrics=Metrics(process=False))
+    app = create_app(
+        title="t", version="1", description="", metrics=Metrics(process=False), need_of=anybody
+    )
     TlsFiles(internal=internal).report_to(app)
     path = credentials.certificate_of(BROKER)
     good, ends_s = path.read_bytes(), tls.chain.ends_s

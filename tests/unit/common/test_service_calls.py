@@ -15,6 +15,7 @@ from leadline_client.errors import ConnectionLost
 from leadline_common.http.internal import caller_of
 from leadline_common.http.internal_listener import InternalListener
 from leadline_common.http.listeners import bind
+from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.service_calls import ServiceCalls
 from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.rpc import JSON
@@ -55,7 +56,7 @@ async def target() -> AsyncIterator[Target]:
 
 @pytest.fixture
 async def calls() -> AsyncIterator[ServiceCalls]:
-    made = ServiceCalls(tls_of("broker", 2))
+    made = ServiceCalls(PeerConnections(tls_of("broker", 2)))
     yield made
     await made.close()
 

@@ -7,6 +7,7 @@ from httpx import ASGITransport, AsyncClient
 from leadline_common.http.app import create_app
 from leadline_common.metrics import Metrics
 from leadline_common.waiting import counted_wait, waits_measured
+from tests.unit.common.http_app import anybody
 
 ROUTE = '{method="GET",route="/poll"}'
 
@@ -19,7 +20,7 @@ def value(metrics: Metrics, sample: str) -> float:
 
 async def test_the_latency_of_a_long_poll_is_without_its_wait() -> None:
     metrics = Metrics(process=False)
-    app = create_app(title="t", version="0", description="", metrics=metrics)
+    app = create_app(title="t", version="0", description="", metrics=metrics, need_of=anybody)
 
     @app.get("/poll")
     async def poll() -> str:

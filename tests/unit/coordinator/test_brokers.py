@@ -6,6 +6,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from leadline_client.wire import TopicPartition
+from leadline_common.identity import ServiceAddress, ServiceIdentity
 from leadline_coordinator.adapters.brokers import HttpBrokerClient
 from leadline_coordinator.domain.records import Ends
 
@@ -40,8 +41,9 @@ async def test_ends_are_found_of_more_topics_than_fit_into_an_address() -> None:
     brokers = HttpBrokerClient()
     async with TestServer(app) as server:
         url = str(server.make_url("/")).rstrip("/")
-        few = await brokers.offsets([url], {TopicPartition(names[0], 0)}, None)
-        many = await brokers.offsets([url], {TopicPartition(name, 0) for name in names}, None)
+        broker = ServiceAddress(ServiceIdentity("broker", 1), url)
+        few = await brokers.offsets([broker], {TopicPartition(names[0], 0)}, None)
+        many = await brokers.offsets([broker], {TopicPartition(name, 0) for name in names}, None)
         await brokers.close()
 
     assert few == {(names[0], 0): Ends(0, 9)}

@@ -11,6 +11,7 @@ import pytest
 from leadline_client.errors import LeaderNotAvailable, OffsetOutOfRange
 from leadline_client.wire import TopicPartition
 from leadline_common.clock import SystemClock
+from leadline_common.identity import ServiceAddress, ServiceIdentity
 from leadline_common.leader_election import LeadershipTerm
 from leadline_common.settings import CoordinatorSettings
 from leadline_coordinator.domain.log_ends import LogPoint, is_within, later
@@ -19,6 +20,9 @@ from leadline_coordinator.runtime.log_ends import LogEnds
 from leadline_coordinator.runtime.ports import BrokerClient, CoordinatorStore
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+LEADER = ServiceAddress(ServiceIdentity("broker", 1), "http://leader")
 
 
 class Leaders:
@@ -31,13 +35,13 @@ class Leaders:
         self.answering = asyncio.Event()
         self.answering.set()
 
-    async def broker_urls(self) -> list[str]:
-        return ["http://leader"]
+    async def brokers(self) -> list[ServiceAddress]:
+        return [LEADER]
 
     async def log_ends(
-        self, brokers: Sequence[str], partitions: Collection[TopicPartition]
+        self, brokers: Sequence[ServiceAddress], partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, tuple[int, int]]:
-        assert brokers == ["http://leader"]
+        assert brokers == [LEADER]
         self.asked.append(set(partitions))
         self.reached.set()
         await self.answering.wait()

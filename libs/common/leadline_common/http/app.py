@@ -21,16 +21,23 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
+from leadline_common.access.operations import need_of
 from leadline_common.http import errors
-from leadline_common.http.docs import PAGES, add_docs
-from leadline_common.http.document import apply_error_format, share_error_responses, split_by_tag
+from leadline_common.http.access import AccessLayer, Authentication, NeedOf, check_rights
+from leadline_common.http.docs import DOCUMENTATION, PAGES, add_docs
+from leadline_common.http.document import (
+    apply_error_format,
+    share_error_responses,
+    split_by_tag,
+    with_authentication,
+)
 from leadline_common.http.forward import Forwarder
 from leadline_common.http.health import OPERATIONS, Check, health_routes
 from leadline_common.http.internal import ListenerGate
 from leadline_common.http.middleware import RequestMiddleware
 from leadline_common.http.operation import INTERNAL, Operation, add_operation
 from leadline_common.http.origins import AllowedNames
-from leadline_common.http.reloading import ClientTls
+from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.route_gate import RouteGate
 from leadline_common.http.route_index import RouteIndex, index_of
 from leadline_common.metrics import Metrics
@@ -46,13 +53,16 @@ class ServiceApp(FastAPI):
 
     `metrics` are the service's own; `forwarder` forwards requests to another service.
     `page_links` are the links at the top of the documentation pages: paths by name.
-    `internal_paths` are the paths of the routes between services.
+    `internal_paths` are the paths of the routes between services. `authentication` finds the
+    callers of requests; it may be set until the first request.
     """
 
     metrics: Metrics
     forwarder: Forwarder
     page_links: dict[str, str]
     checks: list[Check]
+    authentication: Authentication
+    need_of: NeedOf
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -66,6 +76,7 @@ class ServiceApp(FastAPI):
         self._index: RouteIndex | None = None
         self.internal_paths: set[str] = set()
         self.checks = []
+        self.authentication = Authentication()
 
     def add_asgi_route(self, operation: Operation, endpoint: ASGIApp) -> None:
         """Serve `operation` by a plain ASGI endpoint, and document it.
@@ -75,7 +86,7 @@ class ServiceApp(FastAPI):
         function with a parsed request.
         """
         # First, because routes are tried in order and these are the busy ones.
-        route = Route(operation.path, endpoint, methods=[operation.method])
+        route = Route(operation.path, endpoint, methods=[operation.method], name=operation.name)
         self.router.routes.insert(0, route)
         self.document(operation)
 
@@ -114,12 +125,15 @@ class ServiceApp(FastAPI):
         for path, item in others.items():
             document["paths"].setdefault(path, {}).update(item)
         share_error_responses(document)
-        self._internal, self._public = split_by_tag(document, INTERNAL)
+        self._internal, public = split_by_tag(document, INTERNAL)
+        self._public = with_authentication(public)
         self._parsed = parsed
 
     def setup(self) -> None:
         """Add the route of the document; the framework calls this at its construction."""
-        self.add_route(PAGES["OpenAPI"], self._serve_document, include_in_schema=False)
+        self.add_route(
+            PAGES["OpenAPI"], self._serve_document, include_in_schema=False, name=DOCUMENTATION
+        )
 
     async def _serve_document(self, request: Request) -> Response:
         """Answer with the document, which is made in a thread, and encoded once.
@@ -141,9 +155,15 @@ class ServiceApp(FastAPI):
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
     def route_index(self) -> RouteIndex:
-        """Return the index of the routes, which are complete at the first request."""
+        """Return the index of the routes, which are complete at the first call.
+
+        Raises:
+            ValueError: no right is stated for one of them.
+
+        """
         if self._index is None:
             self._index = index_of(self.router.routes)
+            check_rights(self._index.operations, self.need_of)
         return self._index
 
     def route_of(self, scope: Scope) -> str:
@@ -174,7 +194,8 @@ def create_app(
     lifespan: Lifespan | None = None,
     cluster_id: Callable[[], str] = str,
     names: AllowedNames | None = None,
-    trust: ClientTls | None = None,
+    connections: PeerConnections | None = None,
+    need_of: NeedOf = need_of,
 ) -> ServiceApp:
     """Return an application with health, metrics and documentation routes; does no IO.
 
@@ -183,8 +204,8 @@ def create_app(
     `max_body_bytes` limits request bodies, unless a route sets its own limit (`limit_body`).
     `cluster_id` returns the id of the service's cluster, "" while it is not known: requests that
     name another one are refused. `names` are the host names and the origins to accept; None,
-    for use within a process, accepts any. `trust` has the authorities of the listeners to which
-    requests are forwarded.
+    for use within a process, accepts any. `connections` reach the services to which
+    requests are forwarded. `need_of` returns the right that an operation needs.
     """
     app = ServiceApp(
         title=title,
@@ -199,10 +220,10 @@ def create_app(
         generate_unique_id_function=attrgetter("name"),
     )
     app.metrics = metrics or Metrics()
-    app.forwarder = Forwarder(trust=trust)
+    app.need_of = need_of
+    app.forwarder = Forwarder(connections=connections or PeerConnections())
     app.page_links = dict(PAGES)
-    app.add_middleware(RouteGate, index=app.route_index)
-    app.add_middleware(ListenerGate, internal_paths=lambda: app.internal_paths)
+    _add_layers(app)
     app.add_middleware(
         RequestMiddleware,
         metrics=app.metrics,
@@ -215,6 +236,23 @@ def create_app(
     app.include_router(health_routes(app.checks, app.metrics))
     add_docs(app, app.page_links)
     return app
+
+
+def _add_layers(app: ServiceApp) -> None:
+    """Add what decides whether a route sees a request, the innermost layer first."""
+    app.add_middleware(RouteGate, index=app.route_index)
+    app.add_middleware(
+        ListenerGate,
+        internal_paths=lambda: app.internal_paths,
+        serves_all=lambda: app.authentication.required,
+    )
+    app.add_middleware(
+        AccessLayer,
+        authentication=lambda: app.authentication,
+        index=app.route_index,
+        metrics=app.metrics,
+        need_of=app.need_of,
+    )
 
 
 _TAGS = (

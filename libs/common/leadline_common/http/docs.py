@@ -49,6 +49,8 @@ _SWAGGER = {
     "docExpansion": "none",  # A list of tags, because a service has up to 60 operations.
     "filter": True,
 }
+DOCUMENTATION: Final = "documentation"
+"""The operation of all these routes in the table of rights."""
 PAGES: Final = {"Swagger UI": "/docs", "ReDoc": "/redoc", "OpenAPI": "/openapi.json"}
 _FAVICON_NAME: Final = "leadline.svg"
 _FAVICON: Final = (
@@ -77,13 +79,13 @@ def add_docs(app: FastAPI, links: Mapping[str, str]) -> None:
                 body, media_type="text/html", headers={"Content-Security-Policy": _POLICY}
             )
 
-        app.add_route(path, page, include_in_schema=False)
+        app.add_route(path, page, include_in_schema=False, name=DOCUMENTATION)
 
     async def redirect(request: Request) -> Response:
         root = request.scope.get("root_path", "").rstrip("/")
         return RedirectResponse(f"{root}/docs")
 
-    app.add_route("/", redirect, include_in_schema=False)
+    app.add_route("/", redirect, include_in_schema=False, name=DOCUMENTATION)
     add_page(
         "/docs",
         partial(get_swagger_ui_html, swagger_ui_parameters=_SWAGGER),
@@ -97,10 +99,12 @@ def add_docs(app: FastAPI, links: Mapping[str, str]) -> None:
         redoc_js_url=_REDOC_SCRIPT,
         redoc_favicon_url=_FAVICON_NAME,
     )
-    app.add_route(f"{ASSETS_PATH}/{_REDOC_SCRIPT}", _redoc_script, include_in_schema=False)
+    app.add_route(
+        f"{ASSETS_PATH}/{_REDOC_SCRIPT}", _redoc_script, include_in_schema=False, name=DOCUMENTATION
+    )
     for path in (f"{ASSETS_PATH}/{_FAVICON_NAME}", "/favicon.ico"):
-        app.add_route(path, _favicon, include_in_schema=False)
-    app.mount(ASSETS_PATH, StaticFiles(directory=_ASSETS), name="docs-assets")
+        app.add_route(path, _favicon, include_in_schema=False, name=DOCUMENTATION)
+    app.mount(ASSETS_PATH, StaticFiles(directory=_ASSETS), name=DOCUMENTATION)
 
 
 def link_services(app: FastAPI, links: dict[str, str], find: FindService) -> None:
@@ -114,7 +118,7 @@ def link_services(app: FastAPI, links: dict[str, str], find: FindService) -> Non
 
     for name in get_args(Service):
         links[name] = f"/docs/of/{name}"
-    app.add_route("/docs/of/{service}", redirect, include_in_schema=False)
+    app.add_route("/docs/of/{service}", redirect, include_in_schema=False, name=DOCUMENTATION)
 
 
 def _links(links: Mapping[str, str], root: str) -> str:

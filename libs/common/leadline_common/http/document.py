@@ -72,6 +72,16 @@ def add_components(document: dict[str, Any], kind: str, found: Mapping[str, Any]
     components[kind] = dict(sorted(known.items()))
 
 
+def with_authentication(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document that says how to show a token; a cluster may ask for none."""
+    schemes = {
+        "token": {"type": "http", "scheme": "bearer", "description": "A token: `ID.SECRET`."},
+        "basic": {"type": "http", "scheme": "basic", "description": "A token's ID and SECRET."},
+    }
+    components = {**document["components"], "securitySchemes": schemes}
+    return {**document, "components": components, "security": [{}, {"token": []}, {"basic": []}]}
+
+
 def split_by_tag(document: dict[str, Any], tag: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return two documents: of the operations that have a tag, and of all others."""
     return (
@@ -144,9 +154,9 @@ def _shared_response(document: dict[str, Any], response: dict[str, Any]) -> dict
 
 def _other_error() -> dict[str, Any]:
     description = (
-        "Any other error; see the table of error codes. Every route may refuse a request for its "
-        "Host or its origin (403), its length (413, 414, 431), its slowness (408), or because of "
-        "too many connections or bodies (503)."
+        "Any other error; see the table of error codes. Every route may refuse a request because "
+        "of who sends it (401, 403), for its Host or its origin (403), its length (413, 414, "
+        "431), its slowness (408), or because of too many connections or bodies (503)."
     )
     return {"description": description, "content": {_JSON: {"schema": ERROR_SCHEMA}}}
 

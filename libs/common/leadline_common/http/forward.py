@@ -21,9 +21,12 @@ from yarl import URL
 from leadline_client.errors import ConnectionLost, LeadlineError, NoController
 from leadline_client.transport import CLUSTER_ID_HEADER
 from leadline_common import cause
+from leadline_common.access.caller import current_caller
+from leadline_common.http.access import PRINCIPAL_HEADER
 from leadline_common.http.errors import error_of_status, error_response
 from leadline_common.http.middleware import WITHOUT_BODY
-from leadline_common.http.reloading import ClientTls
+from leadline_common.http.peer_connections import Connection, PeerConnections
+from leadline_common.identity import ServiceAddress
 from leadline_common.waiting import counted_wait
 
 FORWARDED = "X-Leadline-Forwarded"
@@ -36,6 +39,7 @@ _API = "/v1/"
 _CONNECT_TIMEOUT_S = 2.0
 _DROPPED = frozenset(
     {
+        "authorization",
         "connection",
         "content-length",
         "date",
@@ -54,12 +58,14 @@ _DROPPED = frozenset(
         "trailer",
         "transfer-encoding",
         "upgrade",
+        "cookie",
         cause.HEADER.lower(),
         CLUSTER_ID_HEADER,
+        PRINCIPAL_HEADER.lower(),
     }
 )
-"""Headers of one connection, those that every service checks or sets itself, and those by which
-a browser states the page: they were checked here, against the address that the page used."""
+"""Headers of one connection, those that every service checks or sets itself, those that prove who
+the caller is, and those by which a browser states the page, against the address that it used."""
 
 _NO_AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """Headers that aiohttp would add: only those of the caller are forwarded."""
@@ -70,16 +76,16 @@ class Forwarder:
     """Forwards requests over one HTTP session, which opens at the first use.
 
     `target` names the service in error messages; `unavailable` is raised if it cannot answer.
-    `trust` has the authorities of its listener; without it, those of this machine count.
+    With authentication, a request carries its principal, and never the credentials of its caller.
     """
 
     target: str = "the active controller"
     unavailable: type[LeadlineError] = NoController
-    trust: ClientTls | None = None
+    connections: PeerConnections = field(default_factory=PeerConnections)
     _session: aiohttp.ClientSession | None = field(default=None, init=False)
 
-    async def forward(self, request: Request, target_url: str, *, timeout_s: float) -> Response:
-        """Send a request to `target_url` (scheme, host and port), and return its response.
+    async def forward(self, request: Request, to: ServiceAddress, *, timeout_s: float) -> Response:
+        """Send a request to another service, and return its response.
 
         Raises `unavailable` if the request was forwarded before, if the target cannot be
         reached, or if a read gets no response. Raises ConnectionLost, an unknown outcome, if
@@ -87,10 +93,13 @@ class Forwarder:
         """
         if FORWARDED in request.headers:
             raise self.unavailable(f"{self.target} is changing")
+        connection = self.connections.to(to)
+        if connection is None:
+            raise self.unavailable(f"{self.target} has no internal listener")
         body = b"" if request.method in WITHOUT_BODY else await request.body()
         try:
             with counted_wait(asked="wait" in request.query_params):
-                answer = await self._send(request, target_url, body, timeout_s)
+                answer = await self._send(request, connection, body, timeout_s)
             if answer.content_type == EVENT_STREAM:
                 return StreamingResponse(_stream(answer), answer.status, _response_headers(answer))
             async with answer:
@@ -106,18 +115,26 @@ class Forwarder:
         return Response(content, answer.status, _response_headers(answer))
 
     async def _send(
-        self, request: Request, target_url: str, body: bytes, timeout_s: float
+        self, request: Request, to: Connection, body: bytes, timeout_s: float
     ) -> aiohttp.ClientResponse:
         return await self._started().request(
             request.method,
-            _url_at(target_url, request),
-            headers=_request_headers(request),
+            _url_at(to.url, request),
+            headers=self._headers_of(request),
             data=body or None,
             allow_redirects=False,
-            ssl=True if self.trust is None else self.trust.client,
+            ssl=to.ssl,
+            server_hostname=to.server_hostname,
             middlewares=(_NoRetry(),),
             timeout=aiohttp.ClientTimeout(sock_read=timeout_s, sock_connect=_CONNECT_TIMEOUT_S),
         )
+
+    def _headers_of(self, request: Request) -> list[tuple[str, str]]:
+        kept = [(name, value) for name, value in request.headers.items() if name not in _DROPPED]
+        own = [(cause.HEADER, cause.current_cause()), (FORWARDED, "1")]
+        if self.connections.authenticated:
+            own.append((PRINCIPAL_HEADER, str(current_caller().principal)))
+        return [*kept, *own]
 
     def _started(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -172,11 +189,6 @@ def _url_at(target_url: str, request: Request) -> URL:
     return URL(target_url.rstrip("/") + path + (f"?{query}" if query else ""), encoded=True)
 
 
-def _request_headers(request: Request) -> list[tuple[str, str]]:
-    kept = [(name, value) for name, value in request.headers.items() if name not in _DROPPED]
-    return [*kept, (cause.HEADER, cause.current_cause()), (FORWARDED, "1")]
-
-
 def _response_headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
     return {name: value for name, value in answer.headers.items() if name.lower() not in _DROPPED}
 
@@ -188,8 +200,8 @@ class ElectedService(Protocol):
     def is_active(self) -> bool:
         """Whether this process is active and ready to serve."""
 
-    def active_url(self) -> str:
-        """Return the URL of the active process.
+    def active_address(self) -> ServiceAddress:
+        """Return the address of the active process.
 
         Raises:
             LeadlineError: none is known, or it is this one and not ready yet.
@@ -229,8 +241,8 @@ class StandbyGate:
             return
         request = Request(scope, receive)
         try:
-            url = self.service.active_url()
-            response = await self.forwarder.forward(request, url, timeout_s=self.timeout_s)
+            active = self.service.active_address()
+            response = await self.forwarder.forward(request, active, timeout_s=self.timeout_s)
         except LeadlineError as error:
             response = error_response(error)
         except HTTPException as error:  # this service does not accept the body

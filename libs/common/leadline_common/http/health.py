@@ -15,6 +15,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
+from leadline_common.access.caller import current_caller
+from leadline_common.access.rights import Action
 from leadline_common.metrics import CONTENT_TYPE, Metrics
 
 OPERATIONS = "operations"
@@ -95,8 +97,13 @@ def health_routes(checks: Sequence[Check], metrics: Metrics) -> APIRouter:
         },
     )
     async def readyz() -> Response:
-        """Return 200 if the service is ready or degraded, else 503, with the reasons."""
+        """Return 200 if the service is ready or degraded, else 503, with the reasons.
+
+        In a cluster with authentication, only users get the reasons.
+        """
         found = assess(checks)
+        if not current_caller().access.allows(Action.CONNECT, "cluster"):
+            found = found.model_copy(update={"reasons": []})
         return JSONResponse(found.model_dump(), status_code=200 if found.ready else 503)
 
     @router.get(

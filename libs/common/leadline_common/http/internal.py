@@ -1,7 +1,9 @@
-"""Keeps the routes between services off the public listener, and all others off the internal one.
+"""Keeps the routes between services off the public listener, and most others off the internal one.
 
 Both listeners serve one application. Requests of the internal listener have the identity of the
 calling service in their scope (`leadline_common.http.tls`); requests of the public one have none.
+In a cluster with authentication, services forward clients' requests to the internal listener: it
+then serves all routes.
 """
 
 from __future__ import annotations
@@ -33,11 +35,13 @@ def caller_of(scope: Scope) -> ServiceIdentity:
 class ListenerGate:
     """The ASGI layer that answers 404 to a request on the wrong listener.
 
-    `internal_paths()` returns the paths of the routes between services.
+    `internal_paths()` returns the paths of the routes between services. Other paths are served on
+    the internal listener if `serves_all()`.
     """
 
     app: ASGIApp
     internal_paths: Callable[[], Collection[str]]
+    serves_all: Callable[[], bool]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -50,6 +54,6 @@ class ListenerGate:
     def _belongs(self, scope: Scope) -> bool:
         # The pattern of a route ends with `$`, which matches before a line feed at the end, too.
         path = scope["path"].removesuffix("\n")
-        if PEER_KEY in scope:
-            return path == _HEALTH or path in self.internal_paths()
-        return path not in self.internal_paths()
+        if PEER_KEY not in scope:
+            return path not in self.internal_paths()
+        return path == _HEALTH or path in self.internal_paths() or self.serves_all()

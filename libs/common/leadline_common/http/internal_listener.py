@@ -58,7 +58,7 @@ def bind_internal(settings: ServiceSettings, service: ServiceIdentity) -> Intern
     """Bind the internal listener of a service.
 
     Raises:
-        CannotListen: the address is taken, or is no loopback address.
+        CannotListen: the address is taken.
         UnusableCredentials: no certificate is set, or one cannot be used: it is damaged, has
             expired, or is that of another service.
 

@@ -32,25 +32,22 @@ def bind_public(settings: ServiceSettings) -> Listener:
     """Bind the listener of a service for clients.
 
     Raises:
-        CannotListen: the address is taken, or is no loopback address.
+        CannotListen: the address is taken, or is not safe without authentication and TLS.
         UnusableCredentials: a file of `listen.tls.*` cannot be used.
 
     """
     tls = PublicTls.of(settings)
+    _require_safe(settings, encrypted=tls is not None)
     return replace(bind(settings.listen_host, settings.listen_port), tls=tls)
 
 
 def bind(host: str, port: int) -> Listener:
     """Bind a socket and listen on it; port 0 takes a free one.
 
-    Raises UnsafeListener for anything but a loopback address, because requests
-    are not authenticated yet, and CannotListen when the address is taken.
+    Raises:
+        CannotListen: the address is taken.
+
     """
-    if not _is_loopback(host):
-        raise UnsafeListener(
-            f"listen.host is {host}, which is not a loopback address: without authentication "
-            "anyone who can reach it could read and delete everything; use 127.0.0.1"
-        )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -67,6 +64,28 @@ def bind(host: str, port: int) -> Listener:
             "there? listen.port chooses another port, and 0 a free one"
         ) from problem
     return Listener(bound, host, bound.getsockname()[1])
+
+
+def _require_safe(settings: ServiceSettings, *, encrypted: bool) -> None:
+    """Refuse to serve other machines unless requests are authenticated and encrypted.
+
+    Raises:
+        UnsafeListener: they are not.
+
+    """
+    if _is_loopback(settings.listen_host):
+        return
+    begin = f"listen.host is {settings.listen_host}, which is not a loopback address: "
+    if settings.authentication != "required":
+        raise UnsafeListener(
+            begin + "without authentication anyone who can reach it could read and delete "
+            "everything; set authentication=required, or use 127.0.0.1"
+        )
+    if not encrypted:
+        raise UnsafeListener(
+            begin + "without TLS anyone on the way could read tokens and records; set "
+            "listen.tls.certificate.file, or use 127.0.0.1"
+        )
 
 
 def _is_loopback(host: str) -> bool:

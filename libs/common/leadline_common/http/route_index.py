@@ -21,10 +21,11 @@ _ANY_DEPTH: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class IndexedRoute:
-    """One route: its pattern, and the methods that it serves (None: any)."""
+    """One route: its pattern, the methods that it serves (None: any), and its operation id."""
 
     pattern: re.Pattern[str]
     methods: frozenset[str] | None
+    operation: str = ""
 
     def serves(self, method: str) -> bool:
         """Tell whether the route serves a method, WEBSOCKET for a handshake."""
@@ -32,9 +33,14 @@ class IndexedRoute:
 
 
 class RouteIndex:
-    """The routes of an application, by the number of slashes in their paths."""
+    """The routes of an application, by the number of slashes in their paths.
+
+    `operations` are the ids of their operations.
+    """
 
     def __init__(self, routes: Iterable[IndexedRoute]) -> None:
+        routes = tuple(routes)
+        self.operations = frozenset(route.operation for route in routes)
         found = [(_depth(route), route) for route in routes]
         depths = {depth for depth, _ in found} | {_ANY_DEPTH}
         self._by_depth = {
@@ -61,11 +67,12 @@ def index_of(routes: Iterable[BaseRoute]) -> RouteIndex:
 
 def _indexed(route: RouteContext) -> IndexedRoute:
     pattern: re.Pattern[str] = route.path_regex
+    name = route.name or ""
     if isinstance(route.original_route, WebSocketRoute):
-        return IndexedRoute(pattern, frozenset({WEBSOCKET}))
+        return IndexedRoute(pattern, frozenset({WEBSOCKET}), name)
     if isinstance(route.original_route, Mount):
-        return IndexedRoute(pattern, None)
-    return IndexedRoute(pattern, frozenset(route.methods or ()))
+        return IndexedRoute(pattern, None, name)
+    return IndexedRoute(pattern, frozenset(route.methods or ()), name)
 
 
 def _depth(route: IndexedRoute) -> int:

@@ -13,8 +13,8 @@ import aiohttp
 import msgspec
 
 from leadline_client.errors import ConnectionLost, error_from_body
-from leadline_common.http.reloading import ClientTls
-from leadline_common.identity import InternalAddress
+from leadline_common.http.peer_connections import Connection, PeerConnections
+from leadline_common.identity import InternalAddress, ServiceAddress
 
 _CONNECT_TIMEOUT_S: Final = 2.0
 _READ_BUFFER: Final = 1 << 20
@@ -41,16 +41,9 @@ def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
 
 @dataclass(eq=False, slots=True)
 class ServiceCalls:
-    """Sends POST requests; opens no connection before the first one.
+    """Sends POST requests; opens no connection before the first one."""
 
-    `tls` has this service's certificate. Without it, for instance in a document's application, no
-    internal listener can be called. `trust` has the authorities of public listeners; without it,
-    those of this machine count. Both are asked for each request: a new certificate has new
-    connections.
-    """
-
-    tls: ClientTls | None = None
-    trust: ClientTls | None = None
+    connections: PeerConnections = field(default_factory=PeerConnections)
     _session: aiohttp.ClientSession | None = field(default=None, init=False)
 
     async def post_internal(
@@ -62,31 +55,29 @@ class ServiceCalls:
             LeadlineError: the error that the service returned, or ConnectionLost.
 
         """
-        if self.tls is None or not to.url.startswith("https://"):
+        connection = self.connections.internally(ServiceAddress(to.service, "", to.url))
+        if connection is None:
             raise ConnectionLost(f"{to.service} has no internal listener at {to.url!r}")
-        name = to.service.host_name
-        return await self._post(to.url + path, body, content_type, timeout_ms, self.tls, name)
+        return await self._post(connection, path, body, content_type, timeout_ms)
 
     async def post(
-        self, url: str, path: str, body: bytes, content_type: str, timeout_ms: int
+        self, to: ServiceAddress, path: str, body: bytes, content_type: str, timeout_ms: int
     ) -> bytes:
-        """Return the body of a successful response of a public listener.
+        """Return the body of a successful response of a route for clients.
 
         Raises:
             LeadlineError: the error that the service returned, or ConnectionLost.
 
         """
-        return await self._post(url + path, body, content_type, timeout_ms, self.trust)
+        connection = self.connections.to(to)
+        if connection is None:
+            raise ConnectionLost(f"{to.service} cannot be called: it has no internal listener")
+        return await self._post(connection, path, body, content_type, timeout_ms)
 
     async def _post(
-        self,
-        url: str,
-        body: bytes,
-        content_type: str,
-        timeout_ms: int,
-        tls: ClientTls | None,
-        name: str | None = None,
+        self, to: Connection, path: str, body: bytes, content_type: str, timeout_ms: int
     ) -> bytes:
+        url = to.url + path
         total_s = timeout_ms / 1000
         timeout = aiohttp.ClientTimeout(
             total=total_s, sock_connect=min(_CONNECT_TIMEOUT_S, total_s)
@@ -97,8 +88,8 @@ class ServiceCalls:
                 data=body,
                 headers={"Content-Type": content_type},
                 timeout=timeout,
-                ssl=True if tls is None else tls.client,
-                server_hostname=name,
+                ssl=to.ssl,
+                server_hostname=to.server_hostname,
                 allow_redirects=False,
             ) as response:
                 content = await response.read()

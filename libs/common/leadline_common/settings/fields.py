@@ -74,7 +74,13 @@ class ServiceSettings(BaseModel):
     )
     listen_host: str = setting(
         "127.0.0.1",
-        "Address to listen on. Only loopback is allowed while requests are not authenticated.",
+        "Address to listen on. Without authentication and TLS, only loopback is allowed.",
+    )
+    authentication: Literal["none", "required"] = setting(
+        "none",
+        "Whether requests must show who sends them (`required`), and may then do what the sender "
+        "was granted; or everybody who reaches a service may do everything (`none`). All services "
+        "of a cluster have the same value.",
     )
     listen_port: int = setting(0, "Port to listen on; 0 selects a free one.", ge=0, le=65_535)
     listen_tls_certificate_file: str = setting(
@@ -99,7 +105,7 @@ class ServiceSettings(BaseModel):
     internal_listen_port: int = setting(
         0,
         "Port for the requests of other services, which prove their identity by a certificate; 0 "
-        "selects a free one. Coordinators have none.",
+        "selects a free one.",
         ge=0,
         le=65_535,
     )
@@ -109,8 +115,8 @@ class ServiceSettings(BaseModel):
     )
     internal_certificate_file: str = setting(
         "",
-        "PEM file with this service's certificate and its key. Controllers and brokers need one; "
-        "`leadline credentials create` makes it.",
+        "PEM file with this service's certificate and its key. Only coordinators without "
+        "authentication need none; `leadline credentials create` makes it.",
     )
     internal_ca_file: str = setting(
         "",

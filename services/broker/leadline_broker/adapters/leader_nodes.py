@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from leadline_client.wire import ControllerInfo
 from leadline_common import consumer_znodes, znodes
 from leadline_common.election_epochs import decode_epoch
 from leadline_common.rpc import ControllerRow
@@ -46,7 +45,7 @@ async def controller(session: ZkSession, watch: Callable[[], None]) -> Controlle
     return ControllerRow(holder.id, holder.url, 0, holder.internal_url)
 
 
-async def coordinator(session: ZkSession, watch: Callable[[], None]) -> ControllerInfo | None:
+async def coordinator(session: ZkSession, watch: Callable[[], None]) -> ControllerRow | None:
     """Return the holder of `/consumers/coordinator` with its epoch, and watch it."""
     node = await watched(session, consumer_znodes.COORDINATOR, watch)
     if node is None:
@@ -61,7 +60,9 @@ async def coordinator(session: ZkSession, watch: Callable[[], None]) -> Controll
         return None
     UNREADABLE.discard(consumer_znodes.COORDINATOR)
     number = node_number(epoch.decode(errors="replace"))
-    return None if number is None else ControllerInfo(holder.id, holder.url, number)
+    if number is None:
+        return None
+    return ControllerRow(holder.id, holder.url, number, holder.internal_url)
 
 
 async def watched(session: ZkSession, path: str, watch: Callable[[], None]) -> bytes | None:

@@ -9,9 +9,9 @@ import msgspec
 
 from leadline_client.errors import ConnectionLost
 from leadline_common.bulk_offsets import OFFSETS_PATH, BulkAnswer, BulkQuestion
-from leadline_common.http.reloading import ClientTls
+from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.service_calls import ServiceCalls
-from leadline_common.identity import InternalAddress
+from leadline_common.identity import InternalAddress, ServiceAddress
 from leadline_common.rpc import (
     CONTROLLED_SHUTDOWN_PATH,
     HEARTBEAT_PATH,
@@ -40,10 +40,10 @@ _T = TypeVar("_T")
 
 
 class HttpPeers:
-    """Implements `runtime.ports.Peers`; `tls` and `trust` are those of `ServiceCalls`."""
+    """Implements `runtime.ports.Peers`."""
 
-    def __init__(self, tls: ClientTls | None = None, trust: ClientTls | None = None) -> None:
-        self._calls = ServiceCalls(tls, trust)
+    def __init__(self, connections: PeerConnections | None = None) -> None:
+        self._calls = ServiceCalls(connections or PeerConnections())
         self._fetch_response = msgspec.msgpack.Decoder(ReplicaFetchResponse)
         self._heartbeat_response = msgspec.json.Decoder(HeartbeatResponse)
         self._shutdown_response = msgspec.json.Decoder(ControlledShutdownResponse)
@@ -76,10 +76,12 @@ class HttpPeers:
             to, CONTROLLED_SHUTDOWN_PATH, request, timeout_ms, self._shutdown_response.decode
         )
 
-    async def offsets(self, url: str, question: BulkQuestion, timeout_ms: int) -> BulkAnswer:
+    async def offsets(
+        self, leader: ServiceAddress, question: BulkQuestion, timeout_ms: int
+    ) -> BulkAnswer:
         """Ask a leader for the offsets of partitions."""
         body = msgspec.json.encode(question)
-        content = await self._calls.post(url, OFFSETS_PATH, body, JSON, timeout_ms)
+        content = await self._calls.post(leader, OFFSETS_PATH, body, JSON, timeout_ms)
         return _decoded(content, self._offsets_response.decode)
 
     async def keep_staged(

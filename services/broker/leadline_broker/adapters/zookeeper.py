@@ -24,7 +24,6 @@ from leadline_broker.adapters.producer_id_block import encode_block, next_produc
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
 from leadline_broker.domain.state import Addresses, Directories, PublishedState, TopicIdPartition
-from leadline_client.wire import ControllerInfo
 from leadline_common import znodes
 from leadline_common.clock import Clock
 from leadline_common.cluster_id import UnreadableNode, decode_cluster_id
@@ -265,7 +264,7 @@ class ZkBrokerStore:
         """Return the holder of `/controller` and watch it; the epoch, which it lacks, is 0."""
         return await leader_nodes.controller(self._open(), self._hint)
 
-    async def coordinator(self, on_hint: Callable[[], None]) -> ControllerInfo | None:
+    async def coordinator(self, on_hint: Callable[[], None]) -> ControllerRow | None:
         """Return the holder of `/consumers/coordinator` with its epoch, and watch it."""
         return await leader_nodes.coordinator(self._open(), on_hint)
 

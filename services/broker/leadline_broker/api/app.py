@@ -23,7 +23,7 @@ from leadline_common.http.docs import Service, link_services
 from leadline_common.http.forward import Forwarder
 from leadline_common.http.health import Problem
 from leadline_common.http.origins import AllowedNames
-from leadline_common.http.reloading import ClientTls
+from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.metrics import Metrics
 
 VERSION = "0.1.0"
@@ -51,10 +51,12 @@ def build_app(
     metrics: Metrics | None = None,
     clock: Clock | None = None,
     names: AllowedNames | None = None,
-    trust: ClientTls | None = None,
+    connections: PeerConnections | None = None,
 ) -> ServiceApp:
     """Return the application that serves `broker`; building it does no IO."""
-    to_coordinator = Forwarder("the active coordinator", CoordinatorNotAvailable, trust)
+    to_coordinator = Forwarder(
+        "the active coordinator", CoordinatorNotAvailable, connections or PeerConnections()
+    )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -73,7 +75,7 @@ def build_app(
         max_body_bytes=request_max_bytes,
         cluster_id=lambda: broker.cluster_id,
         names=names,
-        trust=trust,
+        connections=connections,
         lifespan=lifespan,
     )
     _add_records(app, broker, clock or SystemClock(), request_max_bytes)
@@ -86,6 +88,7 @@ def build_app(
     internal.add_replica_fetch(app, lambda: broker.engine.sessions)
     internal.add_staged_copies(app, lambda: broker.engine.copy_store, request_max_bytes)
     link_services(app, app.page_links, partial(_find_service, broker))
+    app.route_index()  # a route without a stated right stops the service here
     return app
 
 

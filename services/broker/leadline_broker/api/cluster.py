@@ -15,6 +15,7 @@ from leadline_broker.runtime.broker import Broker
 from leadline_broker.runtime.serving.load import BrokerLoadReport, LoadMeter, ReplicaLoad
 from leadline_client.errors import BrokerFenced, NoController, StoreOutcomeUnknown
 from leadline_client.wire import ControllerInfo
+from leadline_common.access.caller import version_for_caller, visible
 from leadline_common.api.administration import CLUSTER_TAG
 from leadline_common.api.metadata import MetadataBroker, metadata_routes
 from leadline_common.api.models import ControllerBody, example
@@ -22,7 +23,7 @@ from leadline_common.http.bulk import send_body
 from leadline_common.http.caching import Document
 from leadline_common.http.errors import error_responses, read_only
 from leadline_common.http.operation import Body, Operation
-from leadline_common.rpc import JSON
+from leadline_common.rpc import JSON, ControllerRow
 
 _CONTROLLER = {"id": 1, "url": "http://127.0.0.1:8081", "epoch": 3}
 _BROKER = {"id": 1, "url": "http://127.0.0.1:9091", "rack": None, "incarnation": 1}
@@ -159,7 +160,8 @@ def cluster_routes(broker: Broker) -> APIRouter:
             raise NoController("this broker has no metadata from a controller yet")
         # The same ETag as the controller's, so that clients can use it in conditional requests.
         etag = f"{metadata.controller.epoch}-{metadata.version}"
-        return Document(metadata.document(names), etag)
+        shown = visible("topic", names, metadata.topic_names)
+        return Document(metadata.document(shown), version_for_caller(etag))
 
     router = metadata_routes(CLUSTER_TAG, read, NoController)
     _add_routes(router, broker)
@@ -216,7 +218,7 @@ def _add_routes(router: APIRouter, broker: Broker) -> None:
         return ProducerIdBody(producer_id=producer_id, producer_epoch=producer_epoch)
 
 
-def _controller(controller: ControllerInfo | None) -> ControllerBody | None:
+def _controller(controller: ControllerInfo | ControllerRow | None) -> ControllerBody | None:
     if controller is None:
         return None
     return ControllerBody.model_validate(controller, from_attributes=True)

@@ -22,6 +22,8 @@ from leadline_common.http.app import ServiceApp
 from leadline_common.http.bulk import DEFAULT_MAX_BULK_BYTES
 from leadline_common.http.forward import Forwarder
 from leadline_common.http.middleware import limit_body
+from leadline_common.identity import Kind, ServiceAddress, ServiceIdentity
+from leadline_common.rpc import ControllerRow
 
 Forward: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -36,10 +38,11 @@ def add_administration(
     """Add the administration routes, which every broker forwards to the active controller."""
 
     async def forward(request: Request) -> Response:
-        controller = metadata.controller
+        controller = metadata.active_controller
         if controller is None:
             raise NoController("this broker does not know an active controller yet")
-        return await forwarder.forward(request, controller.url, timeout_s=_CONTROLLER_TIMEOUT_S)
+        to = _address("controller", controller)
+        return await forwarder.forward(request, to, timeout_s=_CONTROLLER_TIMEOUT_S)
 
     app.include_router(administration.administration_routes(_forwarded_by(forward)))
 
@@ -51,10 +54,15 @@ def add_groups(app: ServiceApp, finder: CoordinatorFinder, forwarder: Forwarder)
         coordinator = finder.current
         if coordinator is None:
             raise CoordinatorNotAvailable("no coordinator of consumer groups is active")
-        return await forwarder.forward(request, coordinator.url, timeout_s=_COORDINATOR_TIMEOUT_S)
+        to = _address("coordinator", coordinator)
+        return await forwarder.forward(request, to, timeout_s=_COORDINATOR_TIMEOUT_S)
 
     app.include_router(groups.group_routes(_forwarded_by(forward)))
     app.add_asgi_route(groups.COMMIT, _ForwardedCommit(forward))
+
+
+def _address(kind: Kind, found: ControllerRow) -> ServiceAddress:
+    return ServiceAddress(ServiceIdentity(kind, found.id), found.url, found.internal_url)
 
 
 def _forwarded_by(forward: Forward) -> type[APIRoute]:

@@ -19,6 +19,8 @@ from leadline_client.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from leadline_common.access.caller import require
+from leadline_common.access.rights import Action
 from leadline_common.api.models import example
 from leadline_common.bulk_offsets import (
     EARLIEST,
@@ -142,6 +144,8 @@ def add_bulk_offsets(app: ServiceApp, offset_finder: Callable[[], OffsetFinder])
     """Add the route for the offsets of many partitions of the whole cluster."""
 
     async def bulk_offsets(question: BulkQuestion) -> BulkAnswer:
+        named = (row.topic for row in question.partitions)
+        require(Action.DESCRIBE, "topic", {*question.topics, *named})
         return await offset_finder().answer(question)
 
     row = PartitionAnswer(

@@ -22,9 +22,8 @@ from leadline_broker.domain.state import (
     TopicIdPartition,
 )
 from leadline_client.batches import Buffer
-from leadline_client.wire import ControllerInfo
 from leadline_common.bulk_offsets import BulkAnswer, BulkQuestion
-from leadline_common.identity import InternalAddress
+from leadline_common.identity import InternalAddress, ServiceAddress
 from leadline_common.rpc import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -251,7 +250,7 @@ class ClusterStore(Protocol):
     async def controller(self) -> ControllerRow | None:
         """Return the holder of `/controller` and watch it; the epoch, which it lacks, is 0."""
 
-    async def coordinator(self, on_hint: Callable[[], None]) -> ControllerInfo | None:
+    async def coordinator(self, on_hint: Callable[[], None]) -> ControllerRow | None:
         """Return the holder of `/consumers/coordinator`.
 
         `on_hint()` is called when it may have changed.
@@ -299,7 +298,9 @@ class Peers(Protocol):
     ) -> ControlledShutdownResponse:
         """Ask the controller to move the leaders off this broker."""
 
-    async def offsets(self, url: str, question: BulkQuestion, timeout_ms: int) -> BulkAnswer:
+    async def offsets(
+        self, leader: ServiceAddress, question: BulkQuestion, timeout_ms: int
+    ) -> BulkAnswer:
         """Ask a leader for the offsets of partitions."""
 
     async def keep_staged(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from leadline_common.http.reloading import ClientTls
+from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.service_calls import ServiceCalls
 from leadline_common.identity import InternalAddress
 from leadline_common.rpc import JSON
 
 
 class BrokerRpcClient:
-    """Implements `runtime.ports.CommandGateway`; `tls` has this controller's certificate."""
+    """Implements `runtime.ports.CommandGateway`."""
 
-    def __init__(self, tls: ClientTls | None = None) -> None:
-        self._calls = ServiceCalls(tls)
+    def __init__(self, connections: PeerConnections | None = None) -> None:
+        self._calls = ServiceCalls(connections or PeerConnections())
 
     async def post(self, to: InternalAddress, path: str, body: bytes, timeout_ms: int) -> bytes:
         """Send a JSON body and return the body of the response.

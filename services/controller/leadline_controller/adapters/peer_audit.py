@@ -9,7 +9,8 @@ import msgspec
 
 from leadline_client.errors import ConnectionLost, error_from_body
 from leadline_common.audit_export import EXPORT_PATH, decode_line, imported
-from leadline_common.http.reloading import ClientTls
+from leadline_common.http.peer_connections import PeerConnections
+from leadline_common.identity import ServiceAddress
 from leadline_controller.domain.history import AuditRecord
 
 _BATCH = 500
@@ -20,16 +21,12 @@ _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=2.0, sock_read=30.0)
 
 
 class HttpPeerAuditClient:
-    """Implements `runtime.ports.PeerAuditClient`.
+    """Implements `runtime.ports.PeerAuditClient`."""
 
-    `trust` has the authorities of the other controllers' listeners; without it, those of this
-    machine count.
-    """
+    def __init__(self, connections: PeerConnections | None = None) -> None:
+        self._connections = connections or PeerConnections()
 
-    def __init__(self, trust: ClientTls | None = None) -> None:
-        self._trust = trust
-
-    async def export(self, url: str, first: int) -> AsyncIterator[list[AuditRecord]]:
+    async def export(self, peer: ServiceAddress, first: int) -> AsyncIterator[list[AuditRecord]]:
         """Yield the records of a controller in batches, starting with the id `first`.
 
         Raises:
@@ -37,21 +34,25 @@ class HttpPeerAuditClient:
             LeadlineError: the controller responded with this error.
 
         """
+        to = self._connections.to(peer)
+        if to is None:
+            raise ConnectionLost(f"{peer.service} has no internal listener")
         async with aiohttp.ClientSession(read_bufsize=_LONGEST_LINE) as session:
             try:
                 async with session.get(
-                    url + EXPORT_PATH,
+                    to.url + EXPORT_PATH,
                     params={"after": first - 1},
                     headers=_PLAIN,
                     timeout=_TIMEOUT,
-                    ssl=True if self._trust is None else self._trust.client,
+                    ssl=to.ssl,
+                    server_hostname=to.server_hostname,
                 ) as response:
                     if response.status != 200:
                         raise error_from_body(response.status, await response.json())
                     async for records in _batches(response.content):
                         yield records
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as problem:
-                raise ConnectionLost(f"no audit export from {url}: {problem!r}") from problem
+                raise ConnectionLost(f"no audit export from {to.url}: {problem!r}") from problem
 
 
 async def _batches(lines: aiohttp.StreamReader) -> AsyncIterator[list[AuditRecord]]:

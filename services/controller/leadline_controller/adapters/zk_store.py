@@ -39,9 +39,9 @@ _Value = TypeVar("_Value")
 _Wake = Callable[[], None]
 
 
-def _identity(data: bytes) -> tuple[int, str]:
+def _identity(data: bytes) -> tuple[int, str, str]:
     registration = znodes.decode_controller(data)
-    return registration.id, registration.url
+    return registration.id, registration.url, registration.internal_url
 
 
 _ELECTION = ElectionNodes(znodes.CONTROLLER, znodes.CONTROLLER_EPOCH, _identity)

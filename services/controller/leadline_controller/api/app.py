@@ -14,6 +14,7 @@ from leadline_client.errors import (
     StaleIncarnation,
     StoreOutcomeUnknown,
 )
+from leadline_common.access.caller import version_for_caller, visible
 from leadline_common.api.administration import (
     CLUSTER_TAG,
     TAGS,
@@ -31,7 +32,7 @@ from leadline_common.http.docs import Service, link_services
 from leadline_common.http.forward import LocalPaths, StandbyGate
 from leadline_common.http.health import Problem
 from leadline_common.http.origins import AllowedNames
-from leadline_common.http.reloading import ClientTls
+from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.identity import ServiceIdentity
 from leadline_common.metrics import Metrics
 from leadline_common.rpc import (
@@ -68,7 +69,7 @@ def build_app(
     metrics: Metrics,
     max_body_bytes: int,
     names: AllowedNames | None = None,
-    trust: ClientTls | None = None,
+    connections: PeerConnections | None = None,
 ) -> ServiceApp:
     """Return the application of one controller; this does no IO."""
 
@@ -78,7 +79,8 @@ def build_app(
 
     async def read_metadata(after: int | None, wait_ms: int, names: list[str] | None) -> Document:
         view = await controller.metadata(after, wait_ms)
-        return Document(view.document(names), view.etag())
+        shown = visible("topic", names, view.topic_names)
+        return Document(view.document(shown), version_for_caller(view.etag()))
 
     app = create_app(
         title="Leadline controller",
@@ -90,7 +92,7 @@ def build_app(
         max_body_bytes=max_body_bytes,
         cluster_id=controller.cluster_id,
         names=names,
-        trust=trust,
+        connections=connections,
     )
     computer = Computer()
     provide_computer(app, computer)
@@ -110,6 +112,7 @@ def build_app(
             timeout_s=_FORWARD_TIMEOUT_S,
         )
     )
+    app.route_index()  # a route without a stated right stops the service here
     return app
 
 
@@ -119,7 +122,7 @@ async def _find_service(controller: ControllerService, service: Service) -> str 
         return "/docs"
     with suppress(NoController):
         if not controller.is_active:
-            return f"{controller.active_url()}/docs/of/{service}"
+            return f"{controller.active_address().url}/docs/of/{service}"
         brokers = controller.image().brokers
         return f"{brokers[min(brokers)].url}/docs/of/{service}" if brokers else None
     return None

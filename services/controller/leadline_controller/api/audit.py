@@ -8,6 +8,8 @@ from dataclasses import asdict
 import msgspec
 
 from leadline_client.errors import NotFound
+from leadline_common.access.caller import require_on_cluster
+from leadline_common.access.rights import Action
 from leadline_common.api import audit as models
 from leadline_common.api.metadata import MetadataRow
 from leadline_common.api.tasks import PastTask, PastTasks
@@ -99,6 +101,7 @@ class AuditEndpoints:
 
     async def past_cluster(self, at: int | None, version: int | None) -> models.PastClusterBody:
         """Return the cluster at a past time or version."""
+        require_on_cluster(Action.MONITOR)
         history = await self._controller.history()
         past = await history.past(time_ms=at, zxid=version)
         if past.audit_id < 0:

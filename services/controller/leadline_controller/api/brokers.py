@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 
+from leadline_common.access.caller import current_actor
 from leadline_common.api import brokers as models
 from leadline_common.api.brokers import CanStop, DrainBody, RiskRow
 from leadline_common.api.models import TopicPartitionBody
@@ -76,7 +77,7 @@ class BrokerEndpoints:
             "leaders_that_stay": len(partitions_led_by(active.image, broker_id)) - leaders,
         }
         rate = wanted.throttle_bytes_per_s
-        return dry_run_view(submission_of_drain(rows, details, rate, "operator"))
+        return dry_run_view(submission_of_drain(rows, details, rate, current_actor()))
 
     def failed_brokers(self) -> models.FailedBrokersBody:
         """Return the brokers that are down, and those whose healing has not ended."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from leadline_client.wire import TopicPartition
+from leadline_common.access.caller import current_actor, require
+from leadline_common.access.rights import Action
 from leadline_common.api.reassignments import (
     BatchRow,
     CancelledReassignment,
@@ -36,11 +38,13 @@ class ReassignmentEndpoints:
 
     async def reassign(self, wanted: ReassignmentBody) -> TaskBody:
         """Submit a reassignment, or with `dry_run` only validate it."""
+        require(Action.OPERATE, "topic", {row.topic for row in wanted.partitions})
         submission = Submission(
             partitions=tuple(
                 TargetRow(row.topic, row.partition, tuple(row.replicas))
                 for row in wanted.partitions
             ),
+            actor=current_actor(),
             algorithm=wanted.algorithm,
             throttle_bytes_per_s=wanted.throttle_bytes_per_s,
             retarget=wanted.retarget,

@@ -295,7 +295,8 @@ class PastCluster(msgspec.Struct):
 class ReaderPosition(msgspec.Struct, frozen=True):
     """The range of ids that a controller has stored from the outbox: `oldest` to `stored`.
 
-    It is not `durable` if the controller keeps them in memory only.
+    It is not `durable` if the controller keeps them in memory only. Other controllers read them
+    at `internal_url`, or at `url` without authentication.
     """
 
     reader: int
@@ -303,6 +304,7 @@ class ReaderPosition(msgspec.Struct, frozen=True):
     oldest: int
     stored: int
     durable: bool = True
+    internal_url: str = ""
 
 
 def trimmable(

@@ -76,11 +76,19 @@ class ControllerLeadership:
     def active(self) -> ControllerRow | None:
         """The active controller as far as this process knows."""
         leader = self._election.leader
-        return None if leader is None else ControllerRow(leader.id, leader.url, leader.epoch)
+        if leader is None:
+            return None
+        return ControllerRow(leader.id, leader.url, leader.epoch, leader.internal_url)
 
     async def run(self) -> None:
         """Take part in elections until cancelled, then close the session."""
         await self._election.run()
+
+    def set_internal_url(self, url: str) -> None:
+        """Set where other services call this process, before it runs."""
+        self.internal_url = url
+        if self.audit_replicator is not None:
+            self.audit_replicator.internal_url = url
 
     # -- what the election asks for --------------------------------------------
 
@@ -124,7 +132,7 @@ class ControllerLeadership:
             after=msgspec.structs.asdict(me) | {"extra": None},
         )
         audit = CreateOp(znodes.AUDIT_ENTRY_PREFIX, znodes.encode_audit(entry), sequence=True)
-        return Claim(me.id, me.url, znodes.encode_value(me), (audit,))
+        return Claim(me.id, me.url, znodes.encode_value(me), (audit,), me.internal_url)
 
     async def serve(self, store: ControllerStore, term: LeadershipTerm) -> None:
         """Load the cluster and run the active controller.

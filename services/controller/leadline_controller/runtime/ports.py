@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from typing import Protocol
 
 from leadline_client.wire import TopicPartition
-from leadline_common.identity import InternalAddress
+from leadline_common.identity import InternalAddress, ServiceAddress
 from leadline_common.leader_election import ElectionSession
 from leadline_common.zk.ops import MultiResults, Op
 from leadline_controller.domain.cluster import Change, StateSet
@@ -164,7 +164,7 @@ class AuditHistory(Protocol):
 class PeerAuditClient(Protocol):
     """Reads the audit histories of other controllers, over HTTP."""
 
-    def export(self, url: str, first: int) -> AsyncIterator[list[AuditRecord]]:
+    def export(self, peer: ServiceAddress, first: int) -> AsyncIterator[list[AuditRecord]]:
         """Yield a controller's records from the id `first` on, in batches.
 
         Raises:

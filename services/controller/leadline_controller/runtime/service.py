@@ -15,6 +15,7 @@ from leadline_client.errors import (
 )
 from leadline_client.wire import NewTopic
 from leadline_common.cause import current_cause, new_cause
+from leadline_common.identity import ServiceAddress, ServiceIdentity
 from leadline_common.rpc import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -75,8 +76,8 @@ class ControllerService:
         """The active controller as far as this process knows."""
         return self._leadership.active
 
-    def active_url(self) -> str:
-        """Return the URL of the active controller, if that is another one.
+    def active_address(self) -> ServiceAddress:
+        """Return the address of the active controller, if that is another one.
 
         Raises:
             NoController: none is known, or this process has just been elected.
@@ -87,7 +88,8 @@ class ControllerService:
             raise NoController("no controller is active at the moment")
         if active.id == self.id:
             raise NoController("this controller is taking over")
-        return active.url
+        service = ServiceIdentity("controller", active.id)
+        return ServiceAddress(service, active.url, active.internal_url)
 
     def stopping(self) -> None:
         """End long polls: the process is about to stop."""

@@ -12,7 +12,8 @@ import aiohttp
 import msgspec
 
 from leadline_client.wire import Metadata, TopicPartition
-from leadline_common.http.reloading import ClientTls
+from leadline_common.http.peer_connections import PeerConnections
+from leadline_common.identity import ServiceAddress
 from leadline_common.rpc import JSON
 from leadline_coordinator.domain.records import Ends
 
@@ -25,14 +26,11 @@ _FAILURES: Final = (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeEr
 
 
 class HttpBrokerClient:
-    """See `runtime.ports.BrokerClient`. Connections are reused.
+    """See `runtime.ports.BrokerClient`. Connections are reused."""
 
-    `trust` has the authorities of the brokers' listeners; without it, those of this machine count.
-    """
-
-    def __init__(self, trust: ClientTls | None = None) -> None:
-        self._trust = trust
-        self._leaders: dict[TopicPartition, str] = {}
+    def __init__(self, connections: PeerConnections | None = None) -> None:
+        self._connections = connections or PeerConnections()
+        self._leaders: dict[TopicPartition, ServiceAddress] = {}
         """The leaders that last told where a log ends."""
 
     @cached_property
@@ -44,7 +42,7 @@ class HttpBrokerClient:
 
     async def offsets(
         self,
-        brokers: Sequence[str],
+        brokers: Sequence[ServiceAddress],
         topic_partitions: Collection[TopicPartition],
         timestamp: int | None,
     ) -> Mapping[TopicPartition, Ends]:
@@ -52,20 +50,20 @@ class HttpBrokerClient:
         metadata = await self._metadata(brokers, {one.topic for one in topic_partitions})
         if metadata is None:
             return {}
-        by_leader: dict[str, list[TopicPartition]] = {}
-        for topic_partition, url in _leaders(metadata):
+        by_leader: dict[ServiceAddress, list[TopicPartition]] = {}
+        for topic_partition, leader in _leaders(metadata, brokers):
             if topic_partition in topic_partitions:
-                by_leader.setdefault(url, []).append(topic_partition)
+                by_leader.setdefault(leader, []).append(topic_partition)
         answers = await asyncio.gather(
-            *(self._ask(url, led, timestamp) for url, led in by_leader.items())
+            *(self._ask(leader, led, timestamp) for leader, led in by_leader.items())
         )
         return {led: ends for answer in answers for led, ends in answer.items()}
 
     async def log_ends(
-        self, brokers: Sequence[str], topic_partitions: Collection[TopicPartition]
+        self, brokers: Sequence[ServiceAddress], topic_partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, tuple[int, int]]:
         """Ask the leaders that answered last, and look for those of the other partitions."""
-        led: dict[str, list[TopicPartition]] = {}
+        led: dict[ServiceAddress, list[TopicPartition]] = {}
         for one in topic_partitions:
             if one in self._leaders:
                 led.setdefault(self._leaders[one], []).append(one)
@@ -78,23 +76,23 @@ class HttpBrokerClient:
         return found
 
     async def _find_ends(
-        self, brokers: Sequence[str], topic_partitions: Collection[TopicPartition]
+        self, brokers: Sequence[ServiceAddress], topic_partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, tuple[int, int]]:
         """Ask the leaders that the metadata names, and remember those that answer."""
         topics = {one.topic for one in topic_partitions}
         metadata = await self._metadata(brokers, topics, _QUICK)
-        led: dict[str, list[TopicPartition]] = {}
-        for one, url in () if metadata is None else _leaders(metadata):
+        led: dict[ServiceAddress, list[TopicPartition]] = {}
+        for one, leader in () if metadata is None else _leaders(metadata, brokers):
             if one in topic_partitions:
-                led.setdefault(url, []).append(one)
+                led.setdefault(leader, []).append(one)
         found = await self._ask_ends(led)
-        self._leaders |= {one: url for url, many in led.items() for one in many if one in found}
+        self._leaders |= {one: to for to, many in led.items() for one in many if one in found}
         return found
 
     async def _ask_ends(
-        self, led: Mapping[str, Sequence[TopicPartition]]
+        self, led: Mapping[ServiceAddress, Sequence[TopicPartition]]
     ) -> dict[TopicPartition, tuple[int, int]]:
-        asking = (self._rows(url, many, None, _QUICK) for url, many in led.items())
+        asking = (self._rows(leader, many, None, _QUICK) for leader, many in led.items())
         answers = await asyncio.gather(*asking)
         return {
             TopicPartition(row["topic"], row["partition"]): (
@@ -111,27 +109,27 @@ class HttpBrokerClient:
 
     async def _metadata(
         self,
-        brokers: Sequence[str],
+        brokers: Sequence[ServiceAddress],
         topics: Collection[str],
         limits: aiohttp.ClientTimeout = _TIMEOUT,
     ) -> Metadata | None:
         names = ",".join(sorted(topics))
         params = {"topics": names} if len(names) <= _MAX_NAMED else {}
-        for url in brokers:
+        for broker in brokers:
             with suppress(*_FAILURES):
                 return Metadata.from_json(
-                    await self._send("GET", f"{url}/v1/metadata", limits, params=params)
+                    await self._send("GET", broker, "/v1/metadata", limits, params=params)
                 )
         return None
 
     async def _ask(
-        self, url: str, led: Sequence[TopicPartition], timestamp: int | None
+        self, leader: ServiceAddress, led: Sequence[TopicPartition], timestamp: int | None
     ) -> dict[TopicPartition, Ends]:
-        return dict(_ends(row) for row in await self._rows(url, led, timestamp, _TIMEOUT))
+        return dict(_ends(row) for row in await self._rows(leader, led, timestamp, _TIMEOUT))
 
     async def _rows(
         self,
-        url: str,
+        leader: ServiceAddress,
         led: Sequence[TopicPartition],
         timestamp: int | None,
         limits: aiohttp.ClientTimeout,
@@ -142,29 +140,44 @@ class HttpBrokerClient:
         ]
         body = msgspec.json.encode({"partitions": rows})
         try:
-            answer = await self._send("POST", f"{url}/v1/offsets", limits, data=body)
+            answer = await self._send("POST", leader, "/v1/offsets", limits, data=body)
             return [row for row in answer["partitions"] if row["error_code"] == 0]
         except _FAILURES:
             return []
 
     async def _send(
-        self, method: str, url: str, limits: aiohttp.ClientTimeout, **content: Any
+        self,
+        method: str,
+        broker: ServiceAddress,
+        path: str,
+        limits: aiohttp.ClientTimeout,
+        **content: Any,
     ) -> Any:
         """Send a request, and decode its answer."""
-        trusted = True if self._trust is None else self._trust.client
+        to = self._connections.to(broker)
+        if to is None:
+            raise OSError(f"{broker.service} has no internal listener")
         async with self._session.request(
-            method, url, timeout=limits, ssl=trusted, **content
+            method,
+            to.url + path,
+            timeout=limits,
+            ssl=to.ssl,
+            server_hostname=to.server_hostname,
+            **content,
         ) as answer:
             answer.raise_for_status()
             return msgspec.json.decode(await answer.read())
 
 
-def _leaders(metadata: Metadata) -> list[tuple[TopicPartition, str]]:
+def _leaders(
+    metadata: Metadata, brokers: Sequence[ServiceAddress]
+) -> list[tuple[TopicPartition, ServiceAddress]]:
+    by_id = {broker.service.id: broker for broker in brokers}
     return [
-        (TopicPartition(topic.name, partition.partition), metadata.brokers[partition.leader].url)
+        (TopicPartition(topic.name, partition.partition), by_id[partition.leader])
         for topic in metadata.topics.values()
         for partition in topic.partitions
-        if partition.leader in metadata.brokers
+        if partition.leader in by_id
     ]
 
 

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from leadline_common import consumer_znodes as nodes
 from leadline_common import znodes
 from leadline_common.cluster_id import decode_cluster_id
+from leadline_common.identity import ServiceAddress, ServiceIdentity
 from leadline_common.leader_election import ElectionNodes, ElectionStore
 from leadline_common.zk.client import Callback
 from leadline_common.zk.credentials import ZkCredentials
@@ -23,9 +24,9 @@ from leadline_coordinator.domain.records import TopicState
 _Node = TypeVar("_Node")
 
 
-def _identity(data: bytes) -> tuple[int, str]:
+def _identity(data: bytes) -> tuple[int, str, str]:
     registration = nodes.decode(data, nodes.CoordinatorRegistration)
-    return registration.id, registration.url
+    return registration.id, registration.url, registration.internal_url
 
 
 _PREPARED_POLL_S: Final = 0.05
@@ -89,12 +90,16 @@ class ZkCoordinatorStore(ElectionStore):
             if topic is not None
         }
 
-    async def broker_urls(self) -> list[str]:
-        """Return the URLs of the live brokers."""
+    async def brokers(self) -> list[ServiceAddress]:
+        """Return the addresses of the live brokers."""
         names = await self._session.get_children(znodes.BROKER_IDS)
         paths = [f"{znodes.BROKER_IDS}/{name}" for name in names]
         brokers = await self._read_all(paths, znodes.decode_broker)
-        return [broker.url for broker in brokers if broker is not None]
+        return [
+            ServiceAddress(ServiceIdentity("broker", one.id), one.url, one.internal_url)
+            for one in brokers
+            if one is not None
+        ]
 
     async def _read_all(
         self, paths: Sequence[str], decode: Callable[[bytes], _Node]

@@ -12,11 +12,11 @@ from leadline_common.api.computations import provide_computer
 from leadline_common.api.exports import TAGS as EXPORT_TAGS
 from leadline_common.computing import Computer
 from leadline_common.http.app import ServiceApp, create_app
-from leadline_common.http.docs import Service, link_services
+from leadline_common.http.docs import DOCUMENTATION, Service, link_services
 from leadline_common.http.forward import Forwarder, LocalPaths, StandbyGate
 from leadline_common.http.health import Problem
 from leadline_common.http.origins import AllowedNames
-from leadline_common.http.reloading import ClientTls
+from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.metrics import Metrics
 from leadline_coordinator.api import coordinator as about
 from leadline_coordinator.api.channel import channel_route
@@ -55,7 +55,7 @@ def build_app(
     metrics: Metrics,
     max_body_bytes: int,
     names: AllowedNames | None = None,
-    trust: ClientTls | None = None,
+    connections: PeerConnections | None = None,
 ) -> ServiceApp:
     """Return the application of one coordinator; this does no IO."""
     app = create_app(
@@ -69,7 +69,9 @@ def build_app(
         cluster_id=coordinator.cluster_id,
         names=names,
     )
-    app.forwarder = Forwarder("the active coordinator", CoordinatorNotAvailable, trust)
+    app.forwarder = Forwarder(
+        "the active coordinator", CoordinatorNotAvailable, connections or PeerConnections()
+    )
     app.include_router(about.coordinator_routes(coordinator))
     administration: groups.GroupAdministration = GroupEndpoints(coordinator)
     app.state.administration = administration
@@ -91,6 +93,7 @@ def build_app(
             timeout_s=_FORWARD_TIMEOUT_S,
         )
     )
+    app.route_index()  # a route without a stated right stops the service here
     return app
 
 
@@ -107,6 +110,11 @@ def _add_documents(app: ServiceApp, coordinator: CoordinatorService) -> None:
         url = await coordinator.broker_url()
         return f"{url}/docs/of/{service}" if url is not None else None
 
-    app.add_route(CHANNEL_DOCUMENT_PATH, channel_document_response, include_in_schema=False)
+    app.add_route(
+        CHANNEL_DOCUMENT_PATH,
+        channel_document_response,
+        include_in_schema=False,
+        name=DOCUMENTATION,
+    )
     app.page_links["AsyncAPI of the channel"] = CHANNEL_DOCUMENT_PATH
     link_services(app, app.page_links, find)

@@ -22,6 +22,9 @@ from leadline_client.channel import (
     encode,
 )
 from leadline_client.errors import InvalidRequest, LeadlineError
+from leadline_common.access.caller import refusal, require, require_matches
+from leadline_common.access.rights import Action
+from leadline_common.http.access import Authentication
 from leadline_coordinator.runtime.group_manager import Channel
 from leadline_coordinator.runtime.service import CoordinatorService
 
@@ -70,6 +73,9 @@ async def _serve(coordinator: CoordinatorService, socket: WebSocket) -> None:
     hello = await _first(coordinator, socket)
     if not isinstance(hello, Hello):
         raise InvalidRequest(f"type: the first frame must be hello, not {hello.type}")
+    require(Action.READ, "topic", hello.topics or ())
+    if hello.pattern is not None:
+        require_matches(Action.READ, "topic", hello.pattern)
     channel = coordinator.open_channel(socket.path_params["group"], hello, connection)
     reading = asyncio.create_task(_read(coordinator, socket, channel), name="channel-reader")
     writing = asyncio.create_task(_write(socket, channel), name="channel-writer")
@@ -101,7 +107,22 @@ async def _read(coordinator: CoordinatorService, socket: WebSocket, channel: Cha
         rate.on_frame(coordinator.monotonic_ms())
         if not isinstance(frame, Pong | Stopped | Started):
             raise InvalidRequest(f"type: a consumer must not send {frame.type}")
+        _require_still(socket)
         coordinator.on_answer(frame, channel)
+
+
+def _require_still(socket: WebSocket) -> None:
+    """Refuse a consumer whose token was revoked, or whose right to the group was taken.
+
+    Raises:
+        LeadlineError: it may not be a member any more.
+
+    """
+    authentication: Authentication = socket.app.authentication
+    caller = authentication.caller_of(socket.scope)
+    group = socket.path_params["group"]
+    if not caller.access.allows(Action.CONSUME, "group", group):
+        raise refusal(caller, Action.CONSUME, "group", group)
 
 
 async def _write(socket: WebSocket, channel: Channel) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from leadline_common.access.caller import require
+from leadline_common.access.rights import Action
 from leadline_common.api.groups import COMMIT
 from leadline_common.group_commits import (
     CommitAnswer,
@@ -19,6 +21,7 @@ def add_commit_route(app: ServiceApp, coordinator: CoordinatorService) -> None:
     """Add the route that commits offsets."""
 
     async def commit(request: CommitRequest, group: str) -> CommitAnswer:
+        require(Action.READ, "topic", {one.topic for one in request.offsets})
         outcomes = await coordinator.offsets().commit(group, request)
         return CommitAnswer(tuple(map(_row, request.offsets, outcomes)))
 

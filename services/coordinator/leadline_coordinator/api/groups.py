@@ -9,6 +9,7 @@ from starlette.responses import Response, StreamingResponse
 
 from leadline_client.channel import group_partitions
 from leadline_client.errors import CoordinatorNotAvailable
+from leadline_common.access.caller import visible
 from leadline_common.api import group_models as models
 from leadline_common.api.exports import TAG as EXPORT_TAG
 from leadline_common.export_tables import encode_rows
@@ -35,7 +36,11 @@ class GroupEndpoints(OffsetEndpoints):
 
     def list_groups(self) -> models.Groups:
         """Return all groups."""
-        return models.Groups(groups=[_summary(one) for one in self._coordinator.managers()])
+        known = {one.group.name: one for one in self._coordinator.managers()}
+        names = visible("group", None, known.keys)
+        return models.Groups(
+            groups=[_summary(known[name]) for name in (known if names is None else names)]
+        )
 
     def read_group(self, group: str) -> models.GroupBody:
         """Return one group."""

@@ -14,6 +14,7 @@ import structlog
 
 from leadline_client.errors import LeadlineError
 from leadline_client.wire import TopicPartition
+from leadline_common.access.caller import current_actor
 from leadline_common.cause import current_cause, new_cause
 from leadline_common.leader_election import TermEnded
 from leadline_common.refusals import RefusalKey
@@ -23,7 +24,6 @@ from leadline_coordinator.runtime.context import CoordinatorContext
 
 logger = structlog.get_logger(__name__)
 
-OPERATOR: Final = "operator"
 MAX_OFFSETS: Final = 400
 """Offsets that an entry lists: it is written in one transaction with them."""
 
@@ -33,14 +33,17 @@ def group_entry(
     kind: str,
     group: str,
     *,
-    actor: str = OPERATOR,
+    actor: str = "",
     member: str | None = None,
     **members: Any,
 ) -> AuditEntry:
-    """Return an audit entry about a group; `members` are members of `AuditEntry`."""
+    """Return an audit entry about a group; `members` are members of `AuditEntry`.
+
+    Without an `actor`, it is whoever sent the request.
+    """
     resource = {"group": group} | ({} if member is None else {"member": member})
     cause, now_ms = current_cause() or new_cause(), context.clock.wall_ms()
-    return AuditEntry(now_ms, cause, actor, kind, resource=resource, **members)
+    return AuditEntry(now_ms, cause, actor or current_actor(), kind, resource=resource, **members)
 
 
 def offsets_by_topic(offsets: Mapping[TopicPartition, int | None]) -> dict[str, Any]:
@@ -89,7 +92,7 @@ async def write_counted_refusals(context: CoordinatorContext) -> None:
         entry = AuditEntry(
             wall_ms,
             new_cause(),
-            OPERATOR,
+            current_actor(),
             kind,
             outcome,
             f"{number} more requests like this were not recorded one by one",

@@ -35,7 +35,6 @@ from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.membership import GroupMembership, restored
 from leadline_coordinator.domain.records import CommittedOffset, StoredGroup
 from leadline_coordinator.domain.subscriptions import TopicSubscriptionIndex, check_group_name
-from leadline_coordinator.runtime.audit import OPERATOR
 from leadline_coordinator.runtime.committer import OffsetCommitter, WriteOutcome
 from leadline_coordinator.runtime.context import CoordinatorContext, group_limits
 from leadline_coordinator.runtime.group_manager import Channel, GroupManager
@@ -219,7 +218,7 @@ class Coordinator:
                 del self.groups[name]
             raise
 
-    async def delete(self, name: str, *, actor: str = OPERATOR, reason: str = "") -> None:
+    async def delete(self, name: str, *, actor: str = "", reason: str = "") -> None:
         """Delete a group without members, with everything recorded about it.
 
         Until that is done nobody joins the group, and nothing is committed: the group that

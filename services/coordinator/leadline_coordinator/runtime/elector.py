@@ -41,7 +41,8 @@ _CLUSTER_ID_POLL_S: Final = 0.2
 class CoordinatorElector:
     """One coordinator process, as a candidate and as the active coordinator.
 
-    `coordinator` is set while this process is the active one.
+    `coordinator` is set while this process is the active one. Other services call it at
+    `internal_url`, clients at `url`.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class CoordinatorElector:
     ) -> None:
         self.settings = settings
         self.url = url
+        self.internal_url = ""
         self.metrics = metrics
         self.coordinator: Coordinator | None = None
         self.cluster_id = ""
@@ -105,8 +107,10 @@ class CoordinatorElector:
             release=current_release(),
             oldest_protocol=OLDEST_PROTOCOL,
             newest_protocol=NEWEST_PROTOCOL,
+            internal_url=self.internal_url,
         )
-        return Claim(me, self.url, consumer_znodes.encode(registration))
+        value = consumer_znodes.encode(registration)
+        return Claim(me, self.url, value, internal_url=self.internal_url)
 
     async def serve(self, store: CoordinatorStore, term: LeadershipTerm) -> None:
         """Run the active coordinator."""

@@ -101,10 +101,10 @@ class LogEnds:
 
     async def _answer(self, question: _Question) -> None:
         try:
-            urls = await self._context.store.broker_urls()
+            brokers = await self._context.store.brokers()
         except ZkError:
             return
-        ends = await self._context.brokers.log_ends(urls, question.topic_ids.keys())
+        ends = await self._context.brokers.log_ends(brokers, question.topic_ids.keys())
         for one, (offset, leader_epoch) in ends.items():
             reported = LogPoint(question.topic_ids[one], offset, leader_epoch)
             question.answers[one] = self._known[one] = later(self._known.get(one), reported)

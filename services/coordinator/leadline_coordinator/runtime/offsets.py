@@ -271,10 +271,10 @@ class GroupOffsets:
         if not topic_partitions:
             return {}
         try:
-            urls = await self._context.store.broker_urls()
+            brokers = await self._context.store.brokers()
         except ZkError:
             return {}
-        return await self._context.brokers.offsets(urls, topic_partitions, timestamp)
+        return await self._context.brokers.offsets(brokers, topic_partitions, timestamp)
 
     def _member(self, group: str, by: CommitRequest) -> GroupMember | None:
         """Return the member that commits; None if none is named and the group has none."""

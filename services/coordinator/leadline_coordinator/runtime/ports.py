@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from leadline_client.wire import TopicPartition
+from leadline_common.identity import ServiceAddress
 from leadline_common.leader_election import ElectionSession, LeadershipTerm
 from leadline_common.zk.client import Callback
 from leadline_common.znodes import AuditEntry
@@ -74,8 +75,8 @@ class CoordinatorStore(ElectionSession, Protocol):
     ) -> dict[str, TopicState]:
         """Read topics; call a topic's callback in `watches` once when it changes."""
 
-    async def broker_urls(self) -> list[str]:
-        """Return the URLs of the live brokers."""
+    async def brokers(self) -> list[ServiceAddress]:
+        """Return the live brokers."""
 
 
 class BrokerClient(Protocol):
@@ -83,21 +84,21 @@ class BrokerClient(Protocol):
 
     async def offsets(
         self,
-        brokers: Sequence[str],
+        brokers: Sequence[ServiceAddress],
         topic_partitions: Collection[TopicPartition],
         timestamp: int | None,
     ) -> Mapping[TopicPartition, Ends]:
         """Ask the leaders where partitions begin and end; leave out those that do not answer.
 
-        `brokers` are the URLs of live brokers. `timestamp`, in Unix ms, is looked up as well.
+        `brokers` are the live brokers. `timestamp`, in Unix ms, is looked up as well.
         """
 
     async def log_ends(
-        self, brokers: Sequence[str], topic_partitions: Collection[TopicPartition]
+        self, brokers: Sequence[ServiceAddress], topic_partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, tuple[int, int]]:
         """Ask the leaders for log end offset and leader epoch; leave out who does not answer.
 
-        `brokers` are the URLs of live brokers. It takes at most about two seconds.
+        `brokers` are the live brokers. It takes at most about two seconds.
         """
 
     async def close(self) -> None:

@@ -15,6 +15,7 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_client.wire import TopicPartition
+from leadline_common.identity import ServiceAddress, ServiceIdentity
 from leadline_common.leader_election import Leader
 from leadline_common.zk.errors import ZkError
 from leadline_coordinator.domain.channel_limits import ChannelCount, FrameRate
@@ -70,8 +71,8 @@ class CoordinatorService:
         """The active coordinator as far as this process knows."""
         return self._elector.election.leader
 
-    def active_url(self) -> str:
-        """Return the URL of the active coordinator if it is another process.
+    def active_address(self) -> ServiceAddress:
+        """Return the address of the active coordinator if it is another process.
 
         Raises:
             CoordinatorNotAvailable: none is known, or this process is being elected.
@@ -82,7 +83,8 @@ class CoordinatorService:
             raise CoordinatorNotAvailable("no coordinator is active at the moment")
         if active.id == self.id:
             raise CoordinatorNotAvailable(_LOADING)
-        return active.url
+        service = ServiceIdentity("coordinator", active.id)
+        return ServiceAddress(service, active.url, active.internal_url)
 
     async def broker_url(self) -> str | None:
         """Return the URL of a live broker, None if ZooKeeper has none or does not answer."""
@@ -90,7 +92,7 @@ class CoordinatorService:
         if store is None:
             return None
         with suppress(ZkError):
-            return next(iter(sorted(await store.broker_urls())), None)
+            return min((one.url for one in await store.brokers()), default=None)
         return None
 
     def problems(self) -> Iterator[str]:
@@ -132,7 +134,7 @@ class CoordinatorService:
 
         """
         if not self.is_active:
-            raise NotCoordinator(f"the coordinator is at {self.active_url()}")
+            raise NotCoordinator(f"the coordinator is at {self.active_address().url}")
         channel = Channel(group, connection)
         self._active().open_channel(channel, hello)
         return channel

@@ -13,7 +13,7 @@ from leadline_client.errors import (
     StaleIncarnation,
 )
 from leadline_common.directories import FIRST_DIRECTORY_EPOCH
-from leadline_common.identity import InternalAddress, ServiceIdentity
+from leadline_common.identity import InternalAddress, ServiceAddress, ServiceIdentity
 from leadline_common.rpc import BrokerRow
 from leadline_common.znodes import BrokerRegistration
 
@@ -99,6 +99,13 @@ class BrokerState:
         if row is None:
             return None
         return InternalAddress(ServiceIdentity("broker", row.id), row.internal_url), row.incarnation
+
+    def address_of(self, broker_id: int) -> ServiceAddress | None:
+        """Return where a broker serves clients and other services, None if it is unknown."""
+        row = self._addresses.get(broker_id)
+        if row is None:
+            return None
+        return ServiceAddress(ServiceIdentity("broker", row.id), row.url, row.internal_url)
 
     def leader_hint(self, leader: int, leader_epoch: int) -> LeaderHint:
         """Return a hint for a client; the URL is empty if it is unknown."""

@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from leadline_broker.runtime.ports import ClusterStore
-from leadline_client.wire import ControllerInfo
+from leadline_common.rpc import ControllerRow
 from leadline_common.zk.errors import ZkError
 
 logger = structlog.get_logger(__name__)
@@ -25,7 +25,7 @@ class CoordinatorFinder:
     """Watches `/consumers/coordinator`; `current` is None while there is no coordinator."""
 
     def __init__(self, store: ClusterStore) -> None:
-        self.current: ControllerInfo | None = None
+        self.current: ControllerRow | None = None
         self._store = store
         self._hinted = asyncio.Event()
 

@@ -138,6 +138,10 @@ class ClusterMetadataCache:
                         self._waiting.discard(waiting)
         return self.version > after
 
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics."""
+        return list(self._topics)
+
     def topic_id(self, topic: str) -> str | None:
         """Return the topic's id, or None if it is unknown."""
         known = self._topics.get(topic)

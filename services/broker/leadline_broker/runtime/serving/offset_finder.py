@@ -32,6 +32,7 @@ from leadline_common.bulk_offsets import (
     PartitionQuestion,
 )
 from leadline_common.clock import Clock
+from leadline_common.identity import ServiceAddress
 from leadline_common.rpc import NO_ERROR
 from leadline_common.waiting import counted_wait
 
@@ -98,17 +99,17 @@ class OffsetFinder:
         """Return the results of this broker, and those of the other leaders for the rest."""
         found = [await self._find_local(question) for question in asked]
         for _ in range(_ATTEMPTS if ask_leaders else 0):
-            by_url: dict[str, list[int]] = {}
+            by_leader: dict[ServiceAddress, list[int]] = {}
             for index, answer in enumerate(found):
-                url = self._leader_url(answer)
-                if url:
-                    by_url.setdefault(url, []).append(index)
-            if not by_url:
+                leader = self._leader_to_ask(answer)
+                if leader is not None:
+                    by_leader.setdefault(leader, []).append(index)
+            if not by_leader:
                 break
             answers = await asyncio.gather(
-                *(self._ask(url, [asked[i] for i in indexes]) for url, indexes in by_url.items())
+                *(self._ask(to, [asked[i] for i in indexes]) for to, indexes in by_leader.items())
             )
-            for indexes, rows in zip(by_url.values(), answers, strict=True):
+            for indexes, rows in zip(by_leader.values(), answers, strict=True):
                 for index, row in zip(indexes, rows, strict=True):
                     found[index] = row
         return found
@@ -125,19 +126,22 @@ class OffsetFinder:
         leader = LeaderRow(identity.broker_id, identity.url, ends.leader_epoch)
         return PartitionAnswer(topic, partition, leader=leader, offsets=ends)
 
-    def _leader_url(self, answer: PartitionAnswer) -> str:
-        """Return the URL of the leader to ask instead of this broker, "" if there is none."""
+    def _leader_to_ask(self, answer: PartitionAnswer) -> ServiceAddress | None:
+        """Return the leader to ask instead of this broker, None if there is none."""
         hint = answer.leader
         if answer.error_code != NotLeader.code or hint is None:
-            return ""
-        return hint.url if hint.id != self.broker_state.broker_id else ""
+            return None
+        is_other = hint.id != self.broker_state.broker_id
+        return self.broker_state.address_of(hint.id) if is_other else None
 
-    async def _ask(self, url: str, asked: Sequence[PartitionQuestion]) -> Sequence[PartitionAnswer]:
+    async def _ask(
+        self, leader: ServiceAddress, asked: Sequence[PartitionQuestion]
+    ) -> Sequence[PartitionAnswer]:
         question = BulkQuestion(partitions=list(asked), scope="local")
         lookups = sum(row.timestamp is not None for row in asked)
         timeout_ms = _REQUEST_TIMEOUT_MS + lookups * _LOOKUP_MS
         try:
-            rows = (await self.peers.offsets(url, question, timeout_ms)).partitions
+            rows = (await self.peers.offsets(leader, question, timeout_ms)).partitions
         except LeadlineError as error:
             return [_unavailable(row, error) for row in asked]
         if [row.topic_partition for row in rows] != [row.topic_partition for row in asked]:
@@ -154,18 +158,18 @@ class OffsetFinder:
         ask_leaders: bool,
     ) -> None:
         """Wait until a result may have changed, at most `left_ms`."""
-        by_url: dict[str, list[TopicPartition]] = {}
+        by_leader: dict[int, list[TopicPartition]] = {}
         watched = [answer for answer in found if answer.topic_partition in after]
         for answer in watched:
             if answer.leader is not None and answer.error_code == NO_ERROR:
-                by_url.setdefault(answer.leader.url, []).append(answer.topic_partition)
+                by_leader.setdefault(answer.leader.id, []).append(answer.topic_partition)
         if any(answer.error_code != NO_ERROR for answer in watched):
             left_ms = min(left_ms, _RETRY_MS)
         waits: list[Coroutine[Any, Any, object]] = [
             self._wait_local(topic_partitions, after)
-            if url == self.broker_state.url
-            else self._wait_at(url, topic_partitions, after, left_ms)
-            for url, topic_partitions in by_url.items()
+            if leader == self.broker_state.broker_id
+            else self._wait_at(leader, topic_partitions, after, left_ms)
+            for leader, topic_partitions in by_leader.items()
         ]
         waits.append(self._stopping.wait())
         if ask_leaders:
@@ -195,7 +199,7 @@ class OffsetFinder:
 
     async def _wait_at(
         self,
-        url: str,
+        leader: int,
         topic_partitions: Sequence[TopicPartition],
         after: Mapping[TopicPartition, int],
         left_ms: float,
@@ -208,8 +212,11 @@ class OffsetFinder:
             wait_ms=wait_ms,
             after=_nested({key: after[key] for key in topic_partitions}),
         )
+        address = self.broker_state.address_of(leader)
         try:
-            await self.peers.offsets(url, question, wait_ms + _WAIT_MARGIN_MS)
+            if address is None:
+                raise LeaderNotAvailable(f"the address of broker {leader} is unknown")
+            await self.peers.offsets(address, question, wait_ms + _WAIT_MARGIN_MS)
         except LeadlineError:
             await asyncio.sleep(_RETRY_MS / 1000)
 

@@ -21,6 +21,7 @@ import structlog
 
 from leadline_client.errors import LeadlineError
 from leadline_common.clock import Clock
+from leadline_common.identity import ServiceAddress, ServiceIdentity
 from leadline_common.settings import ControllerSettings
 from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry
@@ -61,6 +62,7 @@ class AuditReplicator:
     peers: PeerAuditClient
     clock: Clock
     metrics: ControllerMetrics
+    internal_url: str = ""
     stored: int = field(default=-1, init=False)
     oldest: int = field(default=-1, init=False)
     _outbox: Outbox | None = field(default=None, init=False)
@@ -183,7 +185,7 @@ class AuditReplicator:
             is_other = reader.reader != self.settings.controller_id
             if is_other and self.stored < min(reader.stored, until - 1):
                 try:
-                    first = min(first, await self._copy(reader.url, until))
+                    first = min(first, await self._copy(_address(reader), until))
                 except LeadlineError as problem:
                     unanswered = True
                     logger.warning(
@@ -196,9 +198,9 @@ class AuditReplicator:
         self._unanswered_since_ms = self._unanswered_since_ms or now_ms
         return None if now_ms - self._unanswered_since_ms < 1000 * PEER_TIMEOUT_S else first
 
-    async def _copy(self, url: str, until: int) -> int:
+    async def _copy(self, peer: ServiceAddress, until: int) -> int:
         """Store a controller's entries before `until`; return the first id after a gap in them."""
-        async for records in self.peers.export(url, self.stored + 1):
+        async for records in self.peers.export(peer, self.stored + 1):
             first = records[0]
             if first.id > self.stored + 1 and first.entry.kind != HISTORY_GAP:
                 return first.id  # It has deleted older entries; other controllers may have them.
@@ -220,7 +222,14 @@ class AuditReplicator:
         now_ms = self.clock.monotonic_ms()
         oldest = self.oldest if self.oldest >= 0 else self.stored + 1
         is_durable = self.history.is_durable
-        me = ReaderPosition(self.settings.controller_id, self.url, oldest, self.stored, is_durable)
+        me = ReaderPosition(
+            self.settings.controller_id,
+            self.url,
+            oldest,
+            self.stored,
+            is_durable,
+            self.internal_url,
+        )
         if me == self._published or now_ms - self._published_ms < 1000 * interval_s:
             return
         await outbox.note(me)
@@ -236,3 +245,8 @@ class AuditReplicator:
         if deleted:
             self.oldest, _ = await self.history.ids()
             logger.info("expired audit entries deleted", count=deleted)
+
+
+def _address(reader: ReaderPosition) -> ServiceAddress:
+    service = ServiceIdentity("controller", reader.reader)
+    return ServiceAddress(service, reader.url, reader.internal_url)

@@ -38,6 +38,10 @@ class MetadataView:
         """Return the identity of the document's content: controller epoch and version."""
         return f"{self.controller.epoch}-{self.version}"
 
+    def topic_names(self) -> Iterable[str]:
+        """Return the names of all topics."""
+        return self.image.topics.keys()
+
     def document(self, topics: Iterable[str] | None = None) -> bytes:
         """Return the document, of all topics or of some; unknown topics are absent."""
         known = self.image.topics

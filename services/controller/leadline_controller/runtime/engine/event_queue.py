@@ -13,6 +13,7 @@ from typing import Any
 
 from leadline_client.errors import LeadlineError
 from leadline_client.wire import TopicPartition
+from leadline_common.access.caller import EVERYBODY, current_caller
 from leadline_common.cause import new_cause
 from leadline_common.clock import Clock
 from leadline_controller.runtime.engine.events import (
@@ -65,7 +66,8 @@ class EventQueue:
         guard: Guard | None = None,
     ) -> None:
         at_ms = self._clock.monotonic_ms()
-        self._queue.put_nowait(QueuedEvent(event, cause, at_ms, reply, guard))
+        caller = EVERYBODY if reply is None else current_caller()
+        self._queue.put_nowait(QueuedEvent(event, cause, at_ms, reply, guard, caller))
 
     def trigger_later(self, delay_s: float, kind: type[Trigger]) -> None:
         """Post a trigger after a delay; one timer of each type runs at a time."""

@@ -19,6 +19,7 @@ from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from leadline_client.errors import LeadlineError
 from leadline_client.wire import TopicPartition
+from leadline_common.access.caller import EVERYBODY, Caller
 from leadline_common.tasks import TargetRow
 from leadline_controller.runtime.engine.guard import Guard
 
@@ -113,13 +114,14 @@ def handled_kind(method: object) -> type[AnyEvent] | None:
 
 @dataclass(frozen=True, slots=True)
 class QueuedEvent:
-    """An event in the queue. `at_ms` is the monotonic time of posting."""
+    """An event in the queue. `at_ms` is the monotonic time of posting, `caller` who caused it."""
 
     event: AnyEvent
     cause: str
     at_ms: int
     reply: Reply[Any] | None = None
     guard: Guard | None = None
+    caller: Caller = EVERYBODY
 
     def refuse(self, problem: LeadlineError) -> None:
         """Fail the request, if somebody waits for an answer."""

@@ -22,6 +22,7 @@ from leadline_client.errors import (
     Refused,
     StoreOutcomeUnknown,
 )
+from leadline_common.access.caller import caller_scope
 from leadline_common.cause import cause_scope
 from leadline_common.clock import Clock
 from leadline_common.leader_election import TermEnded
@@ -69,7 +70,7 @@ class EventExecutor:
         begun_ms = self.clock.monotonic_ms()
         name = type(queued.event).__name__
         self.metrics.queue_seconds.labels(name).observe((begun_ms - queued.at_ms) / 1000)
-        with cause_scope(queued.cause):
+        with cause_scope(queued.cause), caller_scope(queued.caller):
             await self._handle(queued)
             for fault in self.queue.run_after_event():
                 self._count(name, "what is due after an event failed", fault)

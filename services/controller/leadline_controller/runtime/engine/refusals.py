@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from leadline_common.access.caller import current_actor
 from leadline_common.clock import Clock
 from leadline_common.leader_election import TermEnded
 from leadline_common.plain_json import encodable_text
@@ -56,11 +57,13 @@ class RefusalAudit(EventHandler):
         reason = encodable_text(reason[:MAX_REASON])
         try:
             entry = self.audit.entry(
-                kind, request.resource, actor="operator", outcome=outcome, reason=reason
+                kind, request.resource, actor=current_actor(), outcome=outcome, reason=reason
             )
         except Exception:  # the resource is computed from the request
             logger.exception("refused request has no resource", kind=kind)
-            entry = self.audit.entry(kind, {}, actor="operator", outcome=outcome, reason=reason)
+            entry = self.audit.entry(
+                kind, {}, actor=current_actor(), outcome=outcome, reason=reason
+            )
         await self._write(entry)
 
     @RefusalsCounted.handler
@@ -80,7 +83,7 @@ class RefusalAudit(EventHandler):
         reason = f"{count} more requests like this were not recorded one by one"
         after = {"count": count, "error_code": code, "since": since}
         return self.audit.entry(
-            kind, {}, actor="operator", outcome=outcome, reason=reason, after=after
+            kind, {}, actor=current_actor(), outcome=outcome, reason=reason, after=after
         )
 
     async def _write(self, entry: AuditEntry) -> None:

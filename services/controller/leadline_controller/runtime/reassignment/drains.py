@@ -19,6 +19,7 @@ import structlog
 
 from leadline_client.errors import LeadlineError, NotFound, ReassignmentInProgress
 from leadline_client.wire import TopicPartition
+from leadline_common.access.caller import current_actor
 from leadline_common.cause import current_cause
 from leadline_common.tasks import TargetRow, TaskState
 from leadline_common.zk.errors import MultiFailed, RequestTooLarge
@@ -191,7 +192,7 @@ class DrainManager(EventHandler):
             plan_input.check()
         details = {"broker": event.broker_id, "leaders_only": event.leaders_only}
         task = await self.tasks.prepare(
-            submission_of_drain((), details, event.throttle_bytes_per_s, "operator")
+            submission_of_drain((), details, event.throttle_bytes_per_s, current_actor())
         )
         self._mark_brokers()
         self.queue.trigger(DrainDue, current_cause())

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
+from leadline_common.access.caller import current_actor
 from leadline_common.clock import Clock
 from leadline_common.failed_brokers import (
     DeadBroker,
@@ -119,11 +120,11 @@ class FailureRecords:
         dead = msgspec.structs.replace(self.dead[broker], healed_at=self.clock.wall_ms())
         await self._replace("broker_healed", broker, dead, None, dead)
 
-    async def forget(self, broker: int, actor: str) -> None:
-        """Record that a broker is not expected back."""
+    async def forget(self, broker: int) -> None:
+        """Record that a broker is not expected back, as the sender of the request says."""
         about = self.failed.get(broker) or self.dead[broker]
         dead = msgspec.structs.replace(self.dead.get(broker) or _dead(about), forgotten=True)
-        await self._replace("broker_forgotten", broker, about, None, dead, actor=actor)
+        await self._replace("broker_forgotten", broker, about, None, dead, actor=current_actor())
 
     async def _replace(
         self,

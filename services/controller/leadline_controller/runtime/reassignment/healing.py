@@ -231,7 +231,7 @@ class HealingManager(EventHandler):
         known = records.failed.get(broker) or records.dead.get(broker)
         if known is None or broker in records.forgotten:
             raise NotFound(f"broker {broker} is not known to be down")
-        await records.forget(broker, "operator")
+        await records.forget(broker)
         self.queue.trigger(HealingDue)
         reply.settle(known.failure_timestamp)
 

@@ -24,6 +24,7 @@ from leadline_client.errors import (
     StalePlan,
     UnknownTopic,
 )
+from leadline_common.access.caller import current_actor
 from leadline_common.cause import current_cause
 from leadline_common.clock import Clock
 from leadline_common.reassignments import ReassignmentAlgorithm
@@ -226,6 +227,7 @@ class PlanManager(EventHandler):
             wanted = Submission(
                 partitions=tuple(rows),
                 kind="plan",
+                actor=current_actor(),
                 reason=f"{known.plan.kind} {known.id}",
                 algorithm=event.algorithm,
                 throttle_bytes_per_s=event.throttle_bytes_per_s,

@@ -16,6 +16,7 @@ import structlog
 
 from leadline_client.errors import LeadlineError, PolicyViolation
 from leadline_client.wire import TopicPartition
+from leadline_common.access.caller import current_actor
 from leadline_common.cause import current_cause
 from leadline_common.clock import Clock
 from leadline_common.tasks import Intent, TargetRow, TaskNode, TaskOutcome, TaskState
@@ -180,7 +181,7 @@ class TaskManager(EventHandler):
     async def on_cancel(self, event: CancelTask, reply: Reply[None]) -> None:
         """Cancel what is left of a task."""
         task = self.store.find_open(event.task)
-        await self._begin_cancelling(task, "operator")
+        await self._begin_cancelling(task, current_actor())
         try:
             await self._advance_all()
         finally:
@@ -191,7 +192,7 @@ class TaskManager(EventHandler):
         """Change the throttle: brokers get it with the answer to their next heartbeat."""
         task = self.store.find_open(event.task)
         await self.store.change(
-            task, "task_throttled", actor="operator", throttle_bytes_per_s=event.bytes_per_s
+            task, "task_throttled", actor=current_actor(), throttle_bytes_per_s=event.bytes_per_s
         )
         reply.settle(None)
 

@@ -16,6 +16,7 @@ import structlog
 from leadline_client.errors import StaleVersion
 from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_common import znodes
+from leadline_common.access.caller import current_actor
 from leadline_common.settings import accept_node, alter_configs
 from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
 from leadline_common.zk.ops import CreateOp, Op, SetOp
@@ -173,7 +174,7 @@ class ConfigManager(EventHandler):
         return self.audit.entry(
             "configs_changed",
             audited,
-            actor="operator",
+            actor=current_actor(),
             before=altered.before,
             after=altered.after,
             zk={resource.path: altered.version + 1},

@@ -21,6 +21,7 @@ import structlog
 from leadline_client.errors import TopicDeletionPending
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
+from leadline_common.access.caller import current_actor
 from leadline_common.cause import current_cause
 from leadline_common.partition_intents import intents_path
 from leadline_common.zk.errors import MultiFailed, NodeExists
@@ -113,7 +114,9 @@ class DeletionManager(EventHandler):
         """
         topic = find_topic(self.image, event.topic)
         path = znodes.delete_topic_path(topic.name)
-        entry = self._entry(TOPIC_DELETION_ORDERED, topic.name, topic.topic_id, actor="operator")
+        entry = self._entry(
+            TOPIC_DELETION_ORDERED, topic.name, topic.topic_id, actor=current_actor()
+        )
         try:
             written = await self.writer.commit([CreateOp(path, topic.topic_id.encode())], entry)
         except MultiFailed as failure:

@@ -14,6 +14,7 @@ import structlog
 from leadline_client.errors import UnknownPartition
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
+from leadline_common.access.caller import current_actor
 from leadline_common.clock import Clock
 from leadline_common.partition_intents import PreferredElection, decode_preferred
 from leadline_common.zk.errors import MultiFailed
@@ -100,7 +101,7 @@ class ElectionManager(EventHandler):
             return
         reason = _possible_loss(decisions) if event.unclean else "preferred election"
         written = await self.publisher.write(
-            decisions, "election", reason, actor="operator", decide=decide
+            decisions, "election", reason, actor=current_actor(), decide=decide
         )
         reply.settle(written)
 

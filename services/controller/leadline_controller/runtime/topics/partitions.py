@@ -23,6 +23,7 @@ import structlog
 from leadline_client.errors import LeadlineError, PolicyViolation, StaleVersion
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
+from leadline_common.access.caller import current_actor
 from leadline_common.cause import current_cause
 from leadline_common.partition_intents import (
     RemoveIntent,
@@ -149,7 +150,7 @@ class PartitionManager(EventHandler):
         added = plan_additions(topic, self.image, event.total, event.replica_assignment, known)
         if not event.dry_run:
             try:
-                await self._add(topic, added, (), "operator")
+                await self._add(topic, added, (), current_actor())
             except MultiFailed as failure:
                 raise StaleVersion(f"topic {topic.name!r} has just changed: ask again") from failure
         reply.settle(added)
@@ -224,7 +225,7 @@ class PartitionManager(EventHandler):
         if not event.dry_run:
             value = znodes.encode_value(RemoveIntent(topic.topic_id))
             intents = await self._removals.creations(topic.name, numbers, value)
-            members = {"actor": "operator", "after": {"partitions": sorted(numbers)}}
+            members = {"actor": current_actor(), "after": {"partitions": sorted(numbers)}}
             entry = self._entry("partitions_removal_ordered", topic, **members)
             await self.writer.commit_all(intents, entry)
             self._begin_removal(topic, numbers)

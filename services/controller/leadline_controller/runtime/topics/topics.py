@@ -12,6 +12,7 @@ import structlog
 from leadline_client.errors import PolicyViolation
 from leadline_client.wire import NewTopic, TopicPartition
 from leadline_common import znodes
+from leadline_common.access.caller import current_actor
 from leadline_common.settings import check_configs
 from leadline_common.zk.errors import MultiFailed, NodeExists, RequestTooLarge
 from leadline_common.zk.ops import CreateOp, Op, SetOp, Stat
@@ -134,7 +135,7 @@ class TopicManager(EventHandler):
         if configs:
             ops.append(CreateOp(config_path, znodes.encode_configs(configs)))
         after = {ASSIGNMENT: assignment.partitions, "configs": configs}
-        entry = self._entry("topic_created", name, assignment.topic_id, "operator", after)
+        entry = self._entry("topic_created", name, assignment.topic_id, current_actor(), after)
         try:
             zxid = (await self.writer.commit(ops, entry)).zxid
         except RequestTooLarge as problem:

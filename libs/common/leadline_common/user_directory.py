@@ -1,0 +1,119 @@
+"""All users of the cluster as ZooKeeper has them: read at the start, and again when they change.
+
+It has a ZooKeeper session of its own, so that neither its reads nor its end touch the session on
+which a service's leadership or registration depends. While ZooKeeper cannot be reached, what was
+read last stays in use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import msgspec
+import structlog
+
+from leadline_common.access.users import USERS, User, Users, decode_user, user_path
+from leadline_common.http.access import Authentication
+from leadline_common.http.app import ServiceApp
+from leadline_common.http.health import Problem
+from leadline_common.keep_running import keep_running
+from leadline_common.settings import ServiceSettings
+from leadline_common.zk.credentials import ZkCredentials
+from leadline_common.zk.session import ZkSession
+
+logger = structlog.get_logger(__name__)
+
+LOOK_EVERY_S: Final = 5.0
+"""How often it looks whether users have changed: watches are hints (rule R8)."""
+
+
+@asynccontextmanager
+async def authentication_in(
+    app: ServiceApp, settings: ServiceSettings, credentials: ZkCredentials | None
+) -> AsyncIterator[None]:
+    """Let an application find its callers as the settings say, within the `with` statement.
+
+    Until it has read the users for the first time, the service is not ready.
+    """
+    if settings.authentication == "none":
+        yield
+        return
+    directory = UserDirectory(
+        settings.zookeeper_connect, settings.zookeeper_session_timeout_ms, credentials
+    )
+    app.authentication = Authentication(required=True, users=lambda: directory.users)
+    app.checks.append(directory.problems)
+    following = asyncio.create_task(directory.run(), name="user-directory")
+    try:
+        yield
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+class UserDirectory:
+    """The users of a cluster. `users` is None until they were read for the first time."""
+
+    def __init__(
+        self, hosts: str, session_timeout_ms: int, credentials: ZkCredentials | None
+    ) -> None:
+        self._hosts = hosts
+        self._session_timeout_ms = session_timeout_ms
+        self._credentials = credentials
+        self._changed = asyncio.Event()
+        self._version: int | None = None
+        self.users: Users | None = None
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield why nobody can be authenticated."""
+        if self.users is None:
+            yield Problem("the cluster's users were not read from ZooKeeper yet")
+
+    async def run(self) -> None:
+        """Keep `users` up to date until this is cancelled."""
+        await keep_running(self._follow, "user-directory")
+
+    async def _follow(self) -> None:
+        """Follow changes on one session, until it fails."""
+        session = ZkSession(on_reconnected=self._changed.set, credentials=self._credentials)
+        await session.start(self._hosts, self._session_timeout_ms)
+        self._version = None
+        try:
+            while True:
+                self._changed.clear()
+                await self._read(session)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_EVERY_S):
+                        await self._changed.wait()
+        finally:
+            await session.close()
+
+    async def _read(self, session: ZkSession) -> None:
+        """Read all users if one has changed since the last time.
+
+        The version is read first: what changes meanwhile fires the watch, and is read again.
+        """
+        stat = await session.exists(USERS, watch=self._changed.set)
+        version = stat.version if stat is not None else -1
+        if version == self._version:
+            return
+        names = sorted(await session.get_children(USERS)) if stat is not None else []
+        found = await session.get_many([user_path(name) for name in names])
+        users = {
+            name: user
+            for name, value in zip(names, found, strict=True)
+            if value is not None and (user := _decoded(name, value[0])) is not None
+        }
+        self.users, self._version = Users.of(users), version
+
+
+def _decoded(name: str, data: bytes) -> User | None:
+    """Return a user, None if its node has no valid value: it then has no rights."""
+    try:
+        return decode_user(data)
+    except msgspec.MsgspecError as problem:
+        logger.warning("a user's node cannot be read", user=name, reason=str(problem))
+        return None
