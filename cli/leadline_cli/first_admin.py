@@ -12,42 +12,55 @@ import msgspec
 
 from leadline_cli.credentials import Credentials
 from leadline_cli.secure_cluster import token_in_file
+from leadline_common import znodes
 from leadline_common.access.principals import check_user_name
-from leadline_common.access.rights import Grant, Role
+from leadline_common.access.rights import Action, Grant, Role
 from leadline_common.access.tokens import KeptToken, Token, hash_of
 from leadline_common.access.users import USERS, User, decode_user, encode_user, user_path
+from leadline_common.cause import new_cause
+from leadline_common.identity import UnusableCredentials
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, Op, SetOp
 from leadline_common.zk.session import ZkSession
+from leadline_common.znodes import AuditEntry
 
 ADMIN: Final = "admin"
 """The name of the administrator that `leadline up --secure` makes."""
 _SESSION_TIMEOUT_MS: Final = 10_000
 
 
-async def make_administrator(credentials: Credentials, zookeeper: str) -> None:
-    """Let the token in `admin.token` be that of an administrator; make it if it is not there.
+async def make_administrator(
+    credentials: Credentials, zookeeper: str, *, is_new_token: bool
+) -> None:
+    """Make the user of `admin.token`, unless there is one.
+
+    A token that was revoked stays so. Only a new one, because its file was missing, is given to the
+    user that exists.
 
     Raises:
-        UnusableCredentials: a file has something else than it should.
-        LeadlineError: the administrator has other tokens, or ZooKeeper cannot be used.
+        UnusableCredentials: a file has something else than it should, or a token that is not valid.
+        LeadlineError: ZooKeeper cannot be used.
         OSError: a file cannot be read or written.
 
     """
     token = token_in_file(credentials.admin_token)
-    await make_admin(zookeeper, credentials.zookeeper_administrator(), ADMIN, token)
+    login = credentials.zookeeper_administrator()
+    if not await make_admin(zookeeper, login, ADMIN, token, restore=is_new_token):
+        raise UnusableCredentials(
+            f"the token in {credentials.admin_token} is no valid one of user {ADMIN}: write a "
+            "valid one into it, or remove the file, so that a new one is made"
+        )
 
 
 async def make_admin(
-    hosts: str, credentials: ZkCredentials | None, name: str, token: Token
+    hosts: str, credentials: ZkCredentials | None, name: str, token: Token, *, restore: bool
 ) -> bool:
-    """Let a token be that of an administrator; return whether anything was changed.
+    """Make an administrator with a token; return whether the token is one of the user then.
 
-    A user of this name keeps its other tokens, and its grants if one is that of an administrator.
+    With `restore`, a user that exists gets the role and the token, and keeps one other token.
 
     Raises:
         InvalidRequest: the name has characters that names do not have.
-        PolicyViolation: the user has as many tokens as one may have.
         ZkError: ZooKeeper was lost, or `credentials` do not suffice.
 
     """
@@ -60,25 +73,37 @@ async def make_admin(
         (found,) = await session.get_many([user_path(name)])
         now_ms = time.time_ns() // 1_000_000
         before = User(created_ms=now_ms) if found is None else _decoded(found[0])
-        after = _with_token(before, token, now_ms)
-        if found is not None and after == before:
+        if any(kept.matches(token) and kept.is_alive(now_ms) for kept in before.tokens):
+            return True
+        if found is not None and not restore:
             return False
-        value = encode_user(after)
+        value = encode_user(_administrator(before, token, now_ms))
         write: Op = CreateOp(user_path(name), value)
         if found is not None:
             write = SetOp(user_path(name), value, found[1].version)
-        await session.multi([write, SetOp(USERS, b"", ANY_VERSION)])
+        audit = await _audit(session, name, now_ms)
+        await session.multi([write, SetOp(USERS, b"", ANY_VERSION), *audit])
         return True
     finally:
         await session.close()
 
 
-def _with_token(user: User, token: Token, now_ms: int) -> User:
-    if Role.ADMIN not in {grant.role for grant in user.grants if grant.is_unlimited}:
-        user = user.granted([*user.grants, Grant(Role.ADMIN)])
-    if any(kept.matches(token) and kept.is_alive(now_ms) for kept in user.tokens):
-        return user
+def _administrator(user: User, token: Token, now_ms: int) -> User:
+    """Return the user with the role and the token, and with the newest of its other tokens."""
+    if not user.access.allows(Action.ADMINISTER, "cluster"):
+        user = user.granted([*user.grants, Grant.of_all(Role.ADMIN)])
+    user = msgspec.structs.replace(user, tokens=user.tokens[-1:])
     return user.with_token(KeptToken(token.id, hash_of(token), now_ms), now_ms)
+
+
+async def _audit(session: ZkSession, name: str, now_ms: int) -> list[Op]:
+    """Return the audit entry, none in a ZooKeeper where no controller has been yet."""
+    if await session.exists(znodes.AUDIT) is None:
+        return []
+    entry = AuditEntry(
+        now_ms, new_cause(), "zookeeper operator", "administrator_made", resource={"user": name}
+    )
+    return [CreateOp(znodes.AUDIT_ENTRY_PREFIX, znodes.encode_audit(entry), sequence=True)]
 
 
 def _decoded(data: bytes) -> User:

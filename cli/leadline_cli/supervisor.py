@@ -67,6 +67,7 @@ class Supervisor:
         self.children: dict[str, Child] = {}
         self._layout: ClusterLayout | None = None
         self._http: httpx.AsyncClient | None = None
+        self._is_new_token = False
         self.cluster_id = ""
 
     @property
@@ -223,6 +224,7 @@ class Supervisor:
         credentials = credentials_in(self.layout.data_dir)
         try:
             credentials.create(self.layout.identities)
+            self._is_new_token = not credentials.admin_token.exists()
             if self.layout.secure:
                 secure_cluster.create_files(credentials, self.layout.identities)
             self._http_client()  # What it cannot use is an error before any process starts.
@@ -262,7 +264,9 @@ class Supervisor:
             return
         credentials = credentials_in(self.layout.data_dir)
         try:
-            await make_administrator(credentials, self.layout.zookeeper)
+            await make_administrator(
+                credentials, self.layout.zookeeper, is_new_token=self._is_new_token
+            )
         except (ZkError, LeadlineError, UnusableCredentials, OSError) as problem:
             raise ClusterProblem(f"cannot make the cluster's administrator: {problem}") from None
 

@@ -432,6 +432,15 @@ async def test_users_do_what_they_were_granted_and_nothing_else(world: World) ->
     for url in (broker, world.cluster.url("coordinator-1"), world.cluster.url("coordinator-2")):
         assert await status("POST", "/v1/groups/mine/offsets", commit, url) == 403
         assert await status("GET", "/v1/groups/other", url=url) == 403
+    reset = {"to": "latest", "topics": ["yours"], "dry_run": True}
+    assert await status("POST", "/v1/groups/mine/offsets/reset", reset) == 403
+    foreign = {"offsets": [{"topic": "yours", "partition": 0, "offset": 0}]}
+    path = f"{broker}/v1/groups/mine/offsets"
+    (await world.http.post(path, json=foreign)).raise_for_status()
+    for url in (path, f"{broker}/v1/groups/mine/lag"):
+        assert "yours" in (await world.http.get(url)).text
+        assert "yours" not in (await world.http.get(url, headers=shown)).text
+    (await world.http.delete(path)).raise_for_status()
     assert await hello(world, shown, "mine", {"topics": ["mine-1"]}) == "welcome"
     assert await hello(world, shown, "mine", {"topics": ["yours"]}) == "error 40350"
     assert await hello(world, shown, "mine", {"pattern": ".*"}) == "error 40350"
@@ -441,6 +450,25 @@ async def test_users_do_what_they_were_granted_and_nothing_else(world: World) ->
     entries = (await world.http.get(f"{controller}/v1/audit?kind=user_created")).json()
     assert "user:admin" in {one["actor"] for one in entries["entries"]}
     assert token not in json.dumps(entries)
+
+
+async def test_an_event_stream_ends_with_the_right_to_it(world: World) -> None:
+    broker = world.cluster.url("broker-1")
+    user = {"name": "watching", "grants": [{"role": "viewer"}]}
+    (await world.http.post(f"{broker}/v1/users", json=user)).raise_for_status()
+    made = await world.http.post(f"{broker}/v1/users/watching/tokens", json={})
+    token = made.json()["token"]
+    await wait_until(partial(knows, world, token, 200), "every service knows the user")
+    shown = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
+    async with world.http.stream("GET", f"{broker}/v1/events", headers=shown) as stream:
+        lines = stream.aiter_lines()
+        assert "following" in await anext(lines)
+        (await world.http.delete(f"{broker}/v1/users/watching")).raise_for_status()
+        await wait_until(partial(knows, world, token, 401), "no service knows the user")
+        new = {"name": "unseen", "replica_assignment": {"0": [1, 2]}}
+        (await world.http.post(f"{broker}/v1/topics", json=new)).raise_for_status()
+        async with asyncio.timeout(60):
+            assert not [line async for line in lines if "unseen" in line]
 
 
 async def hello(world: World, shown: dict[str, str], group: str, wanted: dict[str, Any]) -> str:

@@ -26,13 +26,19 @@ from leadline_common.access.users import User, Users
 from leadline_common.http.access import Authentication
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.internal import PEER_KEY
-from leadline_common.identity import Kind, ServiceIdentity
+from leadline_common.identity import KINDS, Kind, ServiceIdentity
 
 SERVICES: Final = {
     "broker": leadline_broker.main.openapi_app,
     "controller": leadline_controller.main.openapi_app,
     "coordinator": leadline_coordinator.main.openapi_app,
 }
+FORWARDERS: Final[dict[str, set[Kind]]] = {
+    "broker": set(),
+    "controller": {"broker", "controller"},
+    "coordinator": {"broker", "coordinator"},
+}
+"""Who forwards requests to whom."""
 ALLOWED: Final = {
     # By whom: viewer, producer, consumer, operator, Auditor (A), administrator (X).
     "vpcoAX": {
@@ -97,7 +103,7 @@ def known_users() -> Users:
     def user(token: Token, grant: Grant) -> User:
         return User((grant,), (KeptToken(token.id, hash_of(token), 0),))
 
-    whole = {f"{role}": user(token, Grant(role)) for role, token in WHOLE.items()}
+    whole = {f"{role}": user(token, Grant.of_all(role)) for role, token in WHOLE.items()}
     part = {
         f"{role}-own": user(token, Grant(role, ("own*",), ("own*",)))
         for role, token in PART.items()
@@ -107,7 +113,9 @@ def known_users() -> Users:
 
 def app_of(service: str) -> ServiceApp:
     app = SERVICES[service]()
-    app.authentication = Authentication(required=True, users=known_users)
+    app.authentication = Authentication(
+        required=True, users=known_users, forwarders=frozenset(FORWARDERS[service])
+    )
     return app
 
 
@@ -234,8 +242,13 @@ async def test_nobody_but_a_service_names_a_principal(service: str) -> None:
     admin = [(b"host", b"127.0.0.1"), (b"x-leadline-principal", b"user:admin")]
     path = "/v1/coordinator" if service == "coordinator" else "/metrics"
     assert await status_of(app, "GET", path, None, headers=admin) == 401
+    for kind in KINDS:
+        other = {PEER_KEY: ServiceIdentity(kind, 3)}
+        status = await status_of(app, "GET", path, None, headers=admin, **other)
+        assert (status not in (401, 403)) is (kind in FORWARDERS[service]), kind
+    if service == "broker":
+        return
     peer = {PEER_KEY: ServiceIdentity("broker", 3)}
-    assert await status_of(app, "GET", path, None, headers=admin, **peer) not in (401, 403)
     unknown = [(b"host", b"127.0.0.1"), (b"x-leadline-principal", b"user:nobody")]
     assert await status_of(app, "GET", path, None, headers=unknown, **peer) == 403
     for text in (b"", b"broker:1", b"user:", b"root"):

@@ -169,7 +169,7 @@ def create_admin(
     try:
         user = login.read_credentials(credentials)
         shown_token = secure_cluster.token_in_file(file)
-        asyncio.run(first_admin.make_admin(zookeeper, user, name, shown_token))
+        asyncio.run(first_admin.make_admin(zookeeper, user, name, shown_token, restore=True))
     except (ValueError, OSError) as problem:  # unusable files
         print_problem(str(problem))
         raise typer.Exit(EXIT_USAGE) from None
@@ -180,7 +180,7 @@ def create_admin(
 
 
 def _grant(role: Role, topics: list[str] | None, groups: list[str] | None) -> dict[str, Any]:
-    return {"role": role.value, "topics": topics or [_ALL], "groups": groups or [_ALL]}
+    return {"role": role.value, "topics": topics, "groups": groups}
 
 
 def _print_users(found: dict[str, Any]) -> None:
@@ -196,7 +196,7 @@ def _print_users(found: dict[str, Any]) -> None:
 
 
 def _text_of(one: dict[str, Any]) -> str:
-    limits = [
-        f"{kind} {', '.join(one[kind])}" for kind in ("topics", "groups") if one[kind] != [_ALL]
-    ]
-    return f"{one['role']} ({'; '.join(limits)})" if limits else str(one["role"])
+    if one["topics"] == one["groups"] == [_ALL]:
+        return str(one["role"])
+    limits = [f"{kind} {', '.join(one[kind])}" for kind in ("topics", "groups") if one[kind]]
+    return f"{one['role']} ({'; '.join(limits)})"

@@ -8,7 +8,7 @@ read last stays in use.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
@@ -19,6 +19,7 @@ from leadline_common.access.users import USERS, User, Users, decode_user, user_p
 from leadline_common.http.access import Authentication
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.health import Problem
+from leadline_common.identity import Kind
 from leadline_common.keep_running import keep_running
 from leadline_common.settings import ServiceSettings
 from leadline_common.zk.credentials import ZkCredentials
@@ -32,11 +33,15 @@ LOOK_EVERY_S: Final = 5.0
 
 @asynccontextmanager
 async def authentication_in(
-    app: ServiceApp, settings: ServiceSettings, credentials: ZkCredentials | None
+    app: ServiceApp,
+    settings: ServiceSettings,
+    credentials: ZkCredentials | None,
+    forwarders: Iterable[Kind] = (),
 ) -> AsyncIterator[None]:
     """Let an application find its callers as the settings say, within the `with` statement.
 
-    Until it has read the users for the first time, the service is not ready.
+    `forwarders` are the kinds of services that forward requests to this one. Until it has
+    read the users for the first time, the service is not ready.
     """
     if settings.authentication == "none":
         yield
@@ -44,7 +49,9 @@ async def authentication_in(
     directory = UserDirectory(
         settings.zookeeper_connect, settings.zookeeper_session_timeout_ms, credentials
     )
-    app.authentication = Authentication(required=True, users=lambda: directory.users)
+    app.authentication = Authentication(
+        required=True, users=lambda: directory.users, forwarders=frozenset(forwarders)
+    )
     app.checks.append(directory.problems)
     following = asyncio.create_task(directory.run(), name="user-directory")
     try:
@@ -64,7 +71,7 @@ class UserDirectory:
         self._session_timeout_ms = session_timeout_ms
         self._credentials = credentials
         self._changed = asyncio.Event()
-        self._version: int | None = None
+        self._seen: tuple[int, int] | None = None
         self.users: Users | None = None
 
     def problems(self) -> Iterator[Problem]:
@@ -80,7 +87,7 @@ class UserDirectory:
         """Follow changes on one session, until it fails."""
         session = ZkSession(on_reconnected=self._changed.set, credentials=self._credentials)
         await session.start(self._hosts, self._session_timeout_ms)
-        self._version = None
+        self._seen = None
         try:
             while True:
                 self._changed.clear()
@@ -97,8 +104,8 @@ class UserDirectory:
         The version is read first: what changes meanwhile fires the watch, and is read again.
         """
         stat = await session.exists(USERS, watch=self._changed.set)
-        version = stat.version if stat is not None else -1
-        if version == self._version:
+        seen = (stat.mzxid, stat.version) if stat is not None else (-1, -1)
+        if seen == self._seen:
             return
         names = sorted(await session.get_children(USERS)) if stat is not None else []
         found = await session.get_many([user_path(name) for name in names])
@@ -107,7 +114,7 @@ class UserDirectory:
             for name, value in zip(names, found, strict=True)
             if value is not None and (user := _decoded(name, value[0])) is not None
         }
-        self.users, self._version = Users.of(users), version
+        self.users, self._seen = Users.of(users), seen
 
 
 def _decoded(name: str, data: bytes) -> User | None:

@@ -75,7 +75,7 @@ async def _main(settings: ControllerSettings) -> None:
     bounds = ConnectionBounds(settings, leadership.metrics)
     election = asyncio.create_task(leadership.run(), name="leader-election")
     try:
-        async with authentication_in(app, settings, login):
+        async with authentication_in(app, settings, login, ("broker", "controller")):
             await serve(
                 app,
                 listener,

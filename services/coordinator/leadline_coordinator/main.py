@@ -71,7 +71,7 @@ async def _main(settings: CoordinatorSettings) -> None:
         election.cancel()
 
     try:
-        async with authentication_in(app, settings, login):
+        async with authentication_in(app, settings, login, ("broker", "coordinator")):
             await serve(
                 app,
                 listener,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 
+import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -29,8 +30,8 @@ from leadline_common.access.rights import (
     Access,
     Action,
     Grant,
+    Names,
     Role,
-    covers,
     prefix_of_pattern,
 )
 from leadline_common.access.tokens import (
@@ -141,6 +142,26 @@ def test_a_user_has_two_tokens_and_then_none_too_many() -> None:
         later.without_token(TWO.id)
 
 
+def test_the_grants_of_a_user_are_bounded() -> None:
+    some = Grant(Role.VIEWER, tuple(f"t{number}" for number in range(150)), ())
+    others = Grant(Role.CONSUMER, tuple(f"t{number}" for number in range(51)), ())
+    assert User().granted([some]).grants == (some,)
+    with pytest.raises(InvalidRequest, match="at most 200"):
+        User().granted([some, others])
+    with pytest.raises(InvalidRequest, match="topics, groups or both"):
+        User().granted([Grant(Role.VIEWER, (), ())])
+
+
+def test_a_grant_that_does_not_say_for_what_is_none() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        decode_user(b'{"grants":[{"role":"admin"}]}')
+
+
+def test_a_damaged_hash_is_nobodys() -> None:
+    damaged = KeptToken(ONE.id, "\N{LATIN SMALL LETTER E WITH ACUTE}" * 64, NOW)
+    assert Users.of({"a": User(tokens=(damaged,))}).owner_of(ONE, NOW) is None
+
+
 def test_a_user_is_kept_as_json_without_secrets() -> None:
     user = User((Grant(Role.CONSUMER, ("a*",), ("g",)),), (kept(ONE),), NOW)
     data = encode_user(user)
@@ -158,17 +179,26 @@ def test_malformed_patterns_are_refused(pattern: str) -> None:
 
 
 def test_a_pattern_covers_a_name_or_a_prefix() -> None:
-    assert covers(["orders.*"], "orders.eu")
-    assert not covers(["orders.*"], "orders")
-    assert covers(["orders"], "orders")
-    assert not covers(["orders"], "orders.eu")
-    assert covers(["*"], "anything")
-    assert not covers([], "anything")
+    assert Names.of(["orders.*"]).has("orders.eu")
+    assert not Names.of(["orders.*"]).has("orders")
+    assert Names.of(["orders"]).has("orders")
+    assert not Names.of(["orders"]).has("orders.eu")
+    assert Names.of(["*"]).has("anything")
+    assert not Names().has("anything")
+
+
+@given(st.lists(TOPICS, max_size=4), st.lists(TOPICS, max_size=4), TOPICS)
+def test_names_are_found_by_their_prefixes(
+    names: list[str], prefixes: list[str], name: str
+) -> None:
+    found = Names.of([*names, *(f"{one}*" for one in prefixes)])
+    assert found.has(name) is (name in names or name.startswith(tuple(prefixes)))
+    assert found.has_all_with(name) is name.startswith(tuple(prefixes))
 
 
 @given(TOPICS, TOPICS)
 def test_a_grant_for_some_topics_allows_these_alone(own: str, other: str) -> None:
-    access = Access((Grant(Role.PRODUCER, (own,)),))
+    access = Access((Grant(Role.PRODUCER, (own,), ()),))
     assert access.allows(Action.WRITE, "topic", own)
     assert access.allows(Action.WRITE, "topic", other) is (own == other)
     assert not access.allows(Action.READ, "topic", own)
@@ -178,7 +208,7 @@ def test_a_grant_for_some_topics_allows_these_alone(own: str, other: str) -> Non
 
 def test_only_a_grant_for_everything_counts_for_the_cluster() -> None:
     for role in Role:
-        whole, part = Access((Grant(role),)), Access((Grant(role, ("a*",)),))
+        whole, part = Access((Grant.of_all(role),)), Access((Grant(role, ("a*",), ()),))
         other = Access((Grant(role, ("*",), ("g",)),))
         for action in Action:
             named = ("cluster", action) in RIGHTS_OF_ROLES[role]
@@ -220,6 +250,8 @@ def test_whatever_a_pattern_matches_begins_with_its_prefix(parts: list[str], nam
         ("a|b", ""),
         (".*", ""),
         (r"a\pL", "a"),
+        ("a(?i){0}.*", ""),
+        (r"orders\.(eu)", ""),
         ("(?i)orders", ""),
         ("ab{0}", "a"),
     ],

@@ -7,10 +7,10 @@ cluster. Only a grant for all topics and groups counts for the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 Kind = Literal["cluster", "topic", "group"]
 ALL: Final = "*"
@@ -88,29 +88,51 @@ class Grant:
     """A role for the topics and the groups whose names one of the patterns covers."""
 
     role: Role
-    topics: tuple[str, ...] = (ALL,)
-    groups: tuple[str, ...] = (ALL,)
+    topics: tuple[str, ...]
+    groups: tuple[str, ...]
+
+    @classmethod
+    def of_all(cls, role: Role) -> Self:
+        """Return a grant for all topics and groups."""
+        return cls(role, (ALL,), (ALL,))
 
     @property
     def is_unlimited(self) -> bool:
         """Whether the grant is for all topics and groups."""
         return ALL in self.topics and ALL in self.groups
 
-    def allows(self, action: Action, kind: Kind, name: str) -> bool:
-        """Tell whether the grant allows an action on a resource."""
-        if (kind, action) not in RIGHTS_OF_ROLES[self.role]:
-            return False
-        if kind == "cluster":
-            return self.is_unlimited or action is Action.CONNECT
-        return covers(self.topics if kind == "topic" else self.groups, name)
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A set of names: some, and all with one of some prefixes.
+
+    A question takes as long as there are prefixes of different lengths, however many there are:
+    lists of thousands of topics are filtered on the event loop.
+    """
+
+    names: frozenset[str] = frozenset()
+    prefixes: frozenset[str] = frozenset()
+    lengths: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, patterns: Iterable[str]) -> Self:
+        """Return the names that patterns, `name` or `prefix*`, cover."""
+        found = frozenset(patterns)
+        prefixes = frozenset(one[:-1] for one in found if one.endswith(ALL))
+        names = frozenset(one for one in found if not one.endswith(ALL))
+        return cls(names, prefixes, tuple(sorted({len(one) for one in prefixes})))
+
+    def has(self, name: str) -> bool:
+        """Tell whether a name is one of these."""
+        return name in self.names or self.has_all_with(name)
+
+    def has_all_with(self, prefix: str) -> bool:
+        """Tell whether every name with a prefix is one of these."""
+        size = len(prefix)
+        return any(length <= size and prefix[:length] in self.prefixes for length in self.lengths)
 
 
-def covers(patterns: Iterable[str], name: str) -> bool:
-    """Tell whether one of the patterns, `name` or `prefix*`, covers a name."""
-    return any(
-        name.startswith(pattern[:-1]) if pattern.endswith(ALL) else name == pattern
-        for pattern in patterns
-    )
+_NONE: Final = Names()
 
 
 _SPECIAL: Final = frozenset("[](){}.*+?^$|\\")
@@ -121,7 +143,8 @@ def prefix_of_pattern(pattern: str) -> str:
 
     It may be shorter than the longest such prefix.
     """
-    if "|" in pattern:
+    # A group may change what comes before it: `x(?i){0}` matches "".
+    if "|" in pattern or "(" in pattern:
         return ""
     prefix, rest = "", pattern
     while rest:
@@ -147,31 +170,38 @@ class Access:
 
     grants: tuple[Grant, ...] = ()
     unlimited: bool = False
+    _names: Mapping[_Right, Names] = field(init=False, compare=False, repr=False)
+    _cluster: frozenset[Action] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        patterns: dict[_Right, set[str]] = {}
+        cluster = set()
+        for grant in self.grants:
+            for kind, action in RIGHTS_OF_ROLES[grant.role]:
+                if kind != "cluster":
+                    named = grant.topics if kind == "topic" else grant.groups
+                    patterns.setdefault((kind, action), set()).update(named)
+                elif grant.is_unlimited or action is Action.CONNECT:
+                    cluster.add(action)
+        names = {right: Names.of(found) for right, found in patterns.items()}
+        object.__setattr__(self, "_names", names)
+        object.__setattr__(self, "_cluster", frozenset(cluster))
 
     def allows(self, action: Action, kind: Kind, name: str = "") -> bool:
         """Tell whether an action on a resource is allowed."""
         if self.unlimited:
             return True
-        return any(grant.allows(action, kind, name) for grant in self.grants)
+        if kind == "cluster":
+            return action in self._cluster
+        return self._names.get((kind, action), _NONE).has(name)
 
     def allows_somewhere(self, action: Action, kind: Kind) -> bool:
         """Tell whether the action is allowed on any resource of a kind."""
-        if self.unlimited:
-            return True
-        return any((kind, action) in RIGHTS_OF_ROLES[grant.role] for grant in self.grants)
+        return self.unlimited or self._names.get((kind, action), _NONE) != _NONE
 
     def allows_prefix(self, action: Action, kind: Kind, prefix: str) -> bool:
         """Tell whether the action is allowed on every resource whose name has a prefix."""
-        if self.unlimited:
-            return True
-        return any(
-            (kind, action) in RIGHTS_OF_ROLES[grant.role]
-            and any(
-                one.endswith(ALL) and prefix.startswith(one[:-1])
-                for one in (grant.topics if kind == "topic" else grant.groups)
-            )
-            for grant in self.grants
-        )
+        return self.unlimited or self._names.get((kind, action), _NONE).has_all_with(prefix)
 
     def allows_all(self, action: Action, kind: Kind) -> bool:
         """Tell whether the action is allowed on every resource of a kind."""
@@ -179,15 +209,18 @@ class Access:
 
     def visible(self, kind: Kind, names: Iterable[str]) -> list[str]:
         """Return the topics or groups of `names` that may be described."""
-        return [name for name in names if self.allows(Action.DESCRIBE, kind, name)]
+        if self.unlimited:
+            return list(names)
+        seen = self._names.get((kind, Action.DESCRIBE), _NONE)
+        return [name for name in names if seen.has(name)]
 
 
 NO_ACCESS: Final = Access()
 UNLIMITED: Final = Access(unlimited=True)
 
 ACCESS_OF_SERVICES: Final[dict[str, Access]] = {
-    "broker": Access((Grant(Role.VIEWER),)),
-    "controller": Access((Grant(Role.AUDITOR),)),
-    "coordinator": Access((Grant(Role.VIEWER),)),
+    "broker": Access((Grant.of_all(Role.VIEWER),)),
+    "controller": Access((Grant.of_all(Role.AUDITOR),)),
+    "coordinator": Access((Grant.of_all(Role.VIEWER),)),
 }
 """What services may ask of each other's routes for clients: metadata, offsets, audit exports."""

@@ -49,7 +49,7 @@ class KeptToken(msgspec.Struct, frozen=True):
 
     def matches(self, token: Token) -> bool:
         """Tell whether this is kept of `token`, in a time that does not depend on the secret."""
-        return hmac.compare_digest(self.sha256, hash_of(token))
+        return hmac.compare_digest(self.sha256.encode(), hash_of(token).encode())
 
 
 def new_token(random: bytes) -> Token:

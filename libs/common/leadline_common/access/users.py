@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import msgspec
 
 from leadline_client.errors import InvalidRequest, NotFound, PolicyViolation
 from leadline_common.access.principals import Principal
-from leadline_common.access.rights import ALL, Access, Grant, Role
+from leadline_common.access.rights import ALL, NO_ACCESS, Access, Grant
 from leadline_common.access.tokens import KeptToken, Token
 from leadline_common.znode_json import VALUE_VERSION, decode_json
 
 USERS: Final = "/security/users"
 MAX_USERS: Final = 1_000
 MAX_GRANTS: Final = 50
-MAX_PATTERNS: Final = 100
+MAX_PATTERNS: Final = 200
+"""Topics and groups that all grants of a user name together."""
 MAX_TOKENS: Final = 2
 """Tokens of a user that are alive at a time: the old one, and the one that replaces it."""
 _MAX_NAME: Final = 255
@@ -56,8 +57,12 @@ class User(msgspec.Struct, frozen=True):
         if len(found) > MAX_GRANTS:
             raise InvalidRequest(f"a user has at most {MAX_GRANTS} grants")
         for grant in found:
+            if not (grant.topics or grant.groups):
+                raise InvalidRequest("a grant names topics, groups or both")
             check_patterns("topics", grant.topics)
             check_patterns("groups", grant.groups)
+        if sum(len(grant.topics) + len(grant.groups) for grant in found) > MAX_PATTERNS:
+            raise InvalidRequest(f"the grants of a user name at most {MAX_PATTERNS} patterns")
         return msgspec.structs.replace(self, grants=found)
 
     def with_token(self, token: KeptToken, now_ms: int) -> User:
@@ -92,13 +97,10 @@ def check_patterns(name: str, patterns: Iterable[str]) -> None:
     """Check the patterns of a grant: names, or prefixes that end with `*`.
 
     Raises:
-        InvalidRequest: there are none or too many, or one is malformed.
+        InvalidRequest: one is malformed.
 
     """
-    found = tuple(patterns)
-    if not 1 <= len(found) <= MAX_PATTERNS:
-        raise InvalidRequest(f"a grant has 1 to {MAX_PATTERNS} {name}")
-    for pattern in found:
+    for pattern in patterns:
         if not pattern or len(pattern) > _MAX_NAME or ALL in pattern[:-1]:
             raise InvalidRequest(
                 f"{name}: {pattern[:_MAX_NAME]!r} is no name, and no prefix with `*` at its end"
@@ -123,16 +125,17 @@ def decode_user(data: bytes) -> User:
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """All users of a cluster, as they were at one time."""
+    """All users of a cluster, as they were at one time, with the access of each."""
 
     by_name: Mapping[str, User] = field(default_factory=dict)
     _tokens: Mapping[str, tuple[str, KeptToken]] = field(default_factory=dict, repr=False)
+    _access: Mapping[str, Access] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, by_name: Mapping[str, User]) -> Self:
         """Return the users with an index of their tokens."""
         tokens = {one.id: (name, one) for name, user in by_name.items() for one in user.tokens}
-        return cls(dict(by_name), tokens)
+        return cls(dict(by_name), tokens, {name: user.access for name, user in by_name.items()})
 
     def owner_of(self, token: Token, now_ms: int) -> Principal | None:
         """Return the user whose token this is, None if it is nobody's or has expired."""
@@ -142,23 +145,10 @@ class Users:
 
     def access_of(self, principal: Principal) -> Access:
         """Return what a principal may do: nothing, if it is unknown."""
-        user = self.by_name.get(principal.name) if principal.kind == "user" else None
-        return user.access if user is not None else Access()
+        if principal.kind != "user":
+            return NO_ACCESS
+        return self._access.get(principal.name, NO_ACCESS)
 
 
 _NOBODY: Final = KeptToken(id="", sha256="0" * 64, created_ms=0)
 """Compared where there is no such token, so that this takes no less time."""
-
-
-def grant_of(document: Mapping[str, Any]) -> Grant:
-    """Return a grant from its JSON document.
-
-    Raises:
-        InvalidRequest: the role is unknown.
-
-    """
-    try:
-        role = Role(str(document["role"]))
-    except (KeyError, ValueError):
-        raise InvalidRequest(f"role must be one of {', '.join(Role)}") from None
-    return Grant(role, tuple(document.get("topics", (ALL,))), tuple(document.get("groups", (ALL,))))

@@ -12,9 +12,12 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from leadline_client.errors import LeadlineError
+from leadline_common.access.rights import Action
 from leadline_common.api.metadata import DURATION, MetadataBroker, MetadataRow, milliseconds
 from leadline_common.api.models import example
 from leadline_common.api.routes import get_administration, read_errors
+from leadline_common.http.access import Authentication
 from leadline_common.http.errors import Responses
 from leadline_common.http.forward import EVENT_STREAM
 
@@ -127,16 +130,23 @@ def add_routes(router: APIRouter) -> None:
         reader = controller.follow(int(last_event_id) if last_event_id else after)
         if EVENT_STREAM in request.headers.get("accept", ""):
             headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-            return StreamingResponse(_stream(reader), media_type=EVENT_STREAM, headers=headers)
+            return StreamingResponse(
+                _stream(reader, request), media_type=EVENT_STREAM, headers=headers
+            )
         found = await reader.read(milliseconds(wait)) or []
         body = EventsBody(version=reader.version, events=found)
         return JSONResponse(body.model_dump())
 
 
-async def _stream(reader: Reader) -> AsyncIterator[bytes]:
-    """Yield events, after the reader's version, with keep-alive comments in between."""
+async def _stream(reader: Reader, request: Request) -> AsyncIterator[bytes]:
+    """Yield events, after the reader's version, with keep-alive comments in between.
+
+    The stream ends when its reader may not follow it any more.
+    """
     yield format_sse_event(id=str(reader.version), comment="following")
     while (found := await reader.read(PING_MS)) is not None:
+        if not _may_follow(request):
+            return
         last = len(found) - 1
         for index, event in enumerate(found):
             # Only the last event has an id: a reader that breaks off earlier gets the batch again.
@@ -145,3 +155,13 @@ async def _stream(reader: Reader) -> AsyncIterator[bytes]:
             yield format_sse_event(data_str=data, event=event.type, id=version)
         if not found:
             yield KEEPALIVE_COMMENT
+
+
+def _may_follow(request: Request) -> bool:
+    """Tell whether the sender of a request still has the right that its stream takes."""
+    authentication: Authentication = request.app.authentication
+    try:
+        caller = authentication.caller_of(request.scope)
+    except LeadlineError:
+        return False
+    return caller.access.allows(Action.MONITOR, "cluster")

@@ -8,7 +8,7 @@ from fastapi import Path
 from pydantic import BaseModel, Field
 
 from leadline_client.errors import InvalidRequest, NotFound, PolicyViolation
-from leadline_common.access.rights import ALL, Role
+from leadline_common.access.rights import Role
 from leadline_common.api.models import example
 from leadline_common.api.routes import route
 
@@ -31,13 +31,16 @@ _USER = {
 
 
 class GrantBody(BaseModel):
-    """A role for some topics and groups. Only one for all of them counts for the cluster."""
+    """A role for some topics and groups. Only one for all of them counts for the cluster.
+
+    Without `topics` and `groups` it is for all. With one of them, it is for none of the other.
+    """
 
     model_config = example(_GRANT)
 
     role: Role
-    topics: list[str] = Field(default=[ALL], description=f"Topics: {_PATTERNS}")
-    groups: list[str] = Field(default=[ALL], description=f"Consumer groups: {_PATTERNS}")
+    topics: list[str] | None = Field(default=None, description=f"Topics: {_PATTERNS}")
+    groups: list[str] | None = Field(default=None, description=f"Consumer groups: {_PATTERNS}")
 
 
 class TokenBody(BaseModel):

@@ -29,7 +29,7 @@ from leadline_common.http.errors import error_response
 from leadline_common.http.internal import PEER_KEY
 from leadline_common.http.public_tls import CLIENT_CERTIFICATE_KEY
 from leadline_common.http.route_index import WEBSOCKET, IndexedRoute, RouteIndex
-from leadline_common.identity import ServiceIdentity
+from leadline_common.identity import Kind, ServiceIdentity
 from leadline_common.metrics import Metrics
 from leadline_common.refusals import INTERVAL_MS, RefusalKey, RefusalSampler
 
@@ -54,11 +54,13 @@ class Authentication:
     """Finds the caller of a request.
 
     `users()` returns the cluster's users, None while they were never read. Unless `required`,
-    everybody may do everything, and what requests show is not looked at.
+    everybody may do everything, and what requests show is not looked at. `forwarders` are the
+    kinds of services that forward requests to this one: no other may name a principal.
     """
 
     required: bool = False
     users: Callable[[], Users | None] = Users
+    forwarders: frozenset[Kind] = frozenset()
     now_ms: Callable[[], int] = field(default=lambda: time.time_ns() // 1_000_000)
 
     def caller_of(self, scope: Scope) -> Caller:
@@ -74,9 +76,13 @@ class Authentication:
             return EVERYBODY
         headers = dict(scope["headers"])
         if peer is None:
+            if sum(name == _AUTHORIZATION for name, _ in scope["headers"]) > 1:
+                raise Unauthorized("the request has more than one `Authorization` header")
             return self._client(headers, scope)
         if _PRINCIPAL not in headers:
             return Caller(Principal.service(peer), ACCESS_OF_SERVICES[peer.kind])
+        if peer.kind not in self.forwarders:
+            raise Unauthorized(f"{peer} forwards no requests to this service")
         principal = Principal.parse(headers[_PRINCIPAL].decode("latin-1"))
         if principal is None:
             raise Unauthorized(f"{PRINCIPAL_HEADER}: no principal has this form")

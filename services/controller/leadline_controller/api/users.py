@@ -69,7 +69,12 @@ class UserEndpoints:
 
 
 def _grants(wanted: list[models.GrantBody]) -> tuple[Grant, ...]:
-    return tuple(Grant(one.role, tuple(one.topics), tuple(one.groups)) for one in wanted)
+    return tuple(
+        Grant.of_all(one.role)
+        if one.topics is None and one.groups is None
+        else Grant(one.role, tuple(one.topics or ()), tuple(one.groups or ()))
+        for one in wanted
+    )
 
 
 def _user(name: str, user: User) -> models.UserBody:

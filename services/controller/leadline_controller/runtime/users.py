@@ -174,6 +174,7 @@ class UserManager(EventHandler):
 
         Raises:
             NotFound: there is no such user.
+            PolicyViolation: its node cannot be read.
             LeadlineError: `change` refused it.
             StaleVersion: others keep writing the same user.
 
@@ -185,6 +186,10 @@ class UserManager(EventHandler):
             if node is None:
                 raise NotFound(f"there is no user {event.name!r}")
             before = _decoded(node)
+            if change is not None and before == User():
+                raise PolicyViolation(
+                    f"user {event.name!r} cannot be read: delete it, and create it again"
+                )
             after = None if change is None else change(before)
             op: Op = DeleteOp(path, node.version)
             if after is not None:

@@ -22,7 +22,7 @@ from leadline_client.channel import (
     encode,
 )
 from leadline_client.errors import InvalidRequest, LeadlineError
-from leadline_common.access.caller import refusal, require, require_matches
+from leadline_common.access.caller import caller_scope, require, require_matches
 from leadline_common.access.rights import Action
 from leadline_common.http.access import Authentication
 from leadline_coordinator.runtime.group_manager import Channel
@@ -73,11 +73,9 @@ async def _serve(coordinator: CoordinatorService, socket: WebSocket) -> None:
     hello = await _first(coordinator, socket)
     if not isinstance(hello, Hello):
         raise InvalidRequest(f"type: the first frame must be hello, not {hello.type}")
-    require(Action.READ, "topic", hello.topics or ())
-    if hello.pattern is not None:
-        require_matches(Action.READ, "topic", hello.pattern)
+    _require_topics(hello)
     channel = coordinator.open_channel(socket.path_params["group"], hello, connection)
-    reading = asyncio.create_task(_read(coordinator, socket, channel), name="channel-reader")
+    reading = asyncio.create_task(_read(coordinator, socket, channel, hello), name="channel-reader")
     writing = asyncio.create_task(_write(socket, channel), name="channel-writer")
     try:
         # The writer ends first if it is told to close, or if the consumer does not read.
@@ -92,7 +90,9 @@ async def _serve(coordinator: CoordinatorService, socket: WebSocket) -> None:
         await asyncio.gather(reading, writing, return_exceptions=True)
 
 
-async def _read(coordinator: CoordinatorService, socket: WebSocket, channel: Channel) -> None:
+async def _read(
+    coordinator: CoordinatorService, socket: WebSocket, channel: Channel, hello: Hello
+) -> None:
     """Apply answers until the connection ends.
 
     Raises:
@@ -107,12 +107,24 @@ async def _read(coordinator: CoordinatorService, socket: WebSocket, channel: Cha
         rate.on_frame(coordinator.monotonic_ms())
         if not isinstance(frame, Pong | Stopped | Started):
             raise InvalidRequest(f"type: a consumer must not send {frame.type}")
-        _require_still(socket)
+        _require_still(socket, hello)
         coordinator.on_answer(frame, channel)
 
 
-def _require_still(socket: WebSocket) -> None:
-    """Refuse a consumer whose token was revoked, or whose right to the group was taken.
+def _require_topics(hello: Hello) -> None:
+    """Refuse a consumer that asks for topics which it may not read.
+
+    Raises:
+        Forbidden: there is one.
+
+    """
+    require(Action.READ, "topic", hello.topics or ())
+    if hello.pattern is not None:
+        require_matches(Action.READ, "topic", hello.pattern)
+
+
+def _require_still(socket: WebSocket, hello: Hello) -> None:
+    """Refuse a consumer whose token was revoked, or a right that it joined with.
 
     Raises:
         LeadlineError: it may not be a member any more.
@@ -120,9 +132,9 @@ def _require_still(socket: WebSocket) -> None:
     """
     authentication: Authentication = socket.app.authentication
     caller = authentication.caller_of(socket.scope)
-    group = socket.path_params["group"]
-    if not caller.access.allows(Action.CONSUME, "group", group):
-        raise refusal(caller, Action.CONSUME, "group", group)
+    with caller_scope(caller):
+        require(Action.CONSUME, "group", [socket.path_params["group"]])
+        _require_topics(hello)
 
 
 async def _write(socket: WebSocket, channel: Channel) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from leadline_client.wire import TopicPartition
+from leadline_common.access.caller import require, visible
+from leadline_common.access.rights import Action
 from leadline_common.api import group_models as models
 from leadline_coordinator.runtime.service import CoordinatorService
 
@@ -15,6 +17,7 @@ class OffsetEndpoints:
     def read_offsets(self, group: str) -> models.OffsetsBody:
         """Return the committed offsets of a group."""
         offsets = self._coordinator.manager(group).committer.offsets
+        topics = _shown({one.topic for one in offsets})
         return models.OffsetsBody(
             offsets=[
                 models.OffsetBody(
@@ -26,12 +29,15 @@ class OffsetEndpoints:
                     time=committed.time_ms,
                 )
                 for (topic, number), committed in sorted(offsets.items())
+                if topic in topics
             ]
         )
 
     async def read_lag(self, group: str) -> models.LagBody:
         """Return the lag of each partition, and the sum."""
-        rows = await self._coordinator.offsets().lag(group)
+        found = await self._coordinator.offsets().lag(group)
+        topics = _shown({row.topic for row in found})
+        rows = [row for row in found if row.topic in topics]
         return models.LagBody(
             partitions=[models.LagRow.model_validate(row, from_attributes=True) for row in rows],
             total=sum(row.lag or 0 for row in rows),
@@ -40,6 +46,8 @@ class OffsetEndpoints:
     async def reset_offsets(self, group: str, body: models.ResetBody) -> models.ResetDone:
         """Set the offsets of a group without members."""
         named = {TopicPartition(one.topic, one.partition) for one in body.partitions}
+        asked = {*body.topics, *(one.topic for one in (*body.partitions, *(body.offsets or ())))}
+        require(Action.DESCRIBE, "topic", asked or self._topics_of(group))
         changes = await self._coordinator.offsets().reset(
             group,
             body.to,
@@ -57,5 +65,21 @@ class OffsetEndpoints:
 
     async def delete_offsets(self, group: str, topic: str | None) -> models.OffsetsGone:
         """Delete the offsets of a group without members."""
+        require(Action.DESCRIBE, "topic", self._topics_of(group) if topic is None else [topic])
         deleted = await self._coordinator.offsets().delete(group, topic)
         return models.OffsetsGone(deleted=deleted)
+
+    def _topics_of(self, group: str) -> set[str]:
+        """Return the topics of a group's committed offsets.
+
+        Raises:
+            UnknownGroup: there is no such group.
+
+        """
+        return {one.topic for one in self._coordinator.manager(group).committer.offsets}
+
+
+def _shown(topics: set[str]) -> set[str]:
+    """Return the topics that the sender of the request may see."""
+    seen = visible("topic", topics, set)
+    return topics if seen is None else set(seen)
