@@ -46,6 +46,9 @@ def url(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str]:
         end_tasks(client, cluster.url(request.param))
         deleted = client.delete(f"{topics}/{TOPIC}", params={"wait_ms": 60_000})
         assert deleted.status_code == 200, deleted.text
+        users = cluster.url("broker-1") + "/v1/users"
+        for user in client.get(users).raise_for_status().json()["users"]:
+            client.delete(f"{users}/{user['name']}").raise_for_status()
 
 
 def test_no_request_causes_an_internal_error_or_an_undocumented_response(

@@ -23,6 +23,13 @@ TOPIC = "orders"
 """The topic that all examples are about."""
 
 
+MADE = {
+    "make_plan": "plan_id",
+    "reassign": "task_id",
+    "drain": "task_id",
+    "create_token": "token_id",
+}
+"""The parameters that name what an operation has made."""
 FLEETING = (
     "add_partitions",
     "apply_plan",
@@ -108,8 +115,7 @@ class Described:
     @property
     def names(self) -> str | None:
         """The parameter that names what a request made, for those that answer with an id."""
-        made = {"make_plan": "plan_id", "reassign": "task_id", "drain": "task_id"}
-        return made.get(self.id)
+        return MADE.get(self.id)
 
     def send(self, client: httpx.Client, url: str, call: Call) -> httpx.Response:
         """Send a request to a service."""
@@ -178,20 +184,21 @@ def internal_operations(service: str) -> list[Described]:
 def as_a_story(operations: Iterable[Described]) -> list[Described]:
     """Return operations in an order in which each example can work.
 
-    The topic of the examples is created first and deleted last, and records are appended
-    before they are read. What may move leaders comes after all that asks a leader, and
+    The topic and the user of the examples are created first and deleted last, and records are
+    appended before they are read. What may move leaders comes after all that asks a leader, and
     what has an id of its own is made before it is named.
     """
-    beginning, moving = ("create_topic", "produce"), ("make_plan", "reassign", "elect")
+    beginning = ("create_topic", "produce", "create_user")
+    moving, ending = ("make_plan", "reassign", "elect"), ("delete_user", "delete_topic")
 
     def place(one: Described) -> tuple[int, int]:
         if one.id in beginning:
             return 0, beginning.index(one.id)
         if one.id in moving:
             return 2, moving.index(one.id)
-        if one.id == "delete_topic":
-            return 4, 0
-        is_later = one.may_be_refused or "{plan_id}" in one.path or "{task_id}" in one.path
+        if one.id in ending:
+            return 4, ending.index(one.id)
+        is_later = one.may_be_refused or any(f"{{{made}}}" in one.path for made in MADE.values())
         return (3, 0) if is_later else (1, 0)
 
     return sorted(operations, key=place)

@@ -17,7 +17,9 @@ TAGS = ({"name": TAG, "description": "Who may do what: users, their grants and t
 TOKENS_PATH = "/users/{user}/tokens"
 
 UserName = Annotated[str, Path(description="The user's name", examples=["alice"])]
-TokenId = Annotated[str, Path(description="The part of a token before the dot")]
+TokenId = Annotated[
+    str, Path(description="The part of a token before the dot", examples=["Xk3mP0aQ"])
+]
 _PATTERNS = "names, and prefixes that end with `*`; `*` alone stands for all"
 
 _GRANT = {"role": "producer", "topics": ["orders.*"], "groups": ["*"]}
