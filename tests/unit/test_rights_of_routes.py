@@ -26,6 +26,7 @@ from leadline_common.access.users import User, Users
 from leadline_common.http.access import Authentication
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.internal import PEER_KEY
+from leadline_common.http.public_tls import CLIENT_CERTIFICATE_KEY
 from leadline_common.identity import KINDS, Kind, ServiceIdentity
 
 SERVICES: Final = {
@@ -256,6 +257,24 @@ async def test_nobody_but_a_service_names_a_principal(service: str) -> None:
         assert await status_of(app, "GET", path, None, headers=malformed, **peer) == 401
     nobody = [(b"host", b"127.0.0.1"), (b"x-leadline-principal", b"anonymous")]
     assert await status_of(app, "GET", path, None, headers=nobody, **peer) == 401
+
+
+@pytest.mark.parametrize(
+    ("name", "status"), [("admin", 200), ("viewer", 200), ("nobody", 403), ("no name", 401)]
+)
+async def test_a_client_certificate_names_a_user(name: str, status: int) -> None:
+    app = app_of("broker")
+    shown = {CLIENT_CERTIFICATE_KEY: name}
+    assert await status_of(app, "GET", "/metrics", None, **shown) == status
+    # A token goes first: what it says is not mixed with the certificate.
+    assert await status_of(app, "GET", "/metrics", token_of(99), **shown) == 401
+    assert await status_of(app, "GET", "/metrics", WHOLE[Role.PRODUCER], **shown) == 403
+
+
+async def test_a_request_with_two_tokens_is_refused() -> None:
+    shown = [(b"authorization", f"Bearer {one}".encode()) for one in WHOLE.values()]
+    headers = [(b"host", b"127.0.0.1"), *shown]
+    assert await status_of(app_of("broker"), "GET", "/metrics", None, headers=headers) == 401
 
 
 async def test_a_service_may_ask_what_its_work_takes_and_no_more() -> None:

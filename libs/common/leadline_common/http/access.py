@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from leadline_client.errors import LeadlineError, Unauthorized, UsersNotRead
 from leadline_common.access.caller import EVERYBODY, NOBODY, Caller, caller_scope, refusal
 from leadline_common.access.operations import INTERNAL_OPERATIONS, PUBLIC, Need, need_of
-from leadline_common.access.principals import ANONYMOUS, Principal
+from leadline_common.access.principals import ANONYMOUS, Principal, is_user_name
 from leadline_common.access.rights import ACCESS_OF_SERVICES, UNLIMITED, Action
 from leadline_common.access.tokens import token_in
 from leadline_common.access.users import Users
@@ -98,7 +98,11 @@ class Authentication:
                 raise Unauthorized("the token is malformed, unknown, revoked or has expired")
             return self._caller(owner)
         name: str | None = scope.get(CLIENT_CERTIFICATE_KEY)
-        return self._caller(ANONYMOUS if name is None else Principal.user(name))
+        if name is None:
+            return NOBODY
+        if not is_user_name(name):
+            raise Unauthorized("the client certificate names no user")
+        return self._caller(Principal("user", name))
 
     def _caller(self, principal: Principal) -> Caller:
         if not self.required:
