@@ -20,7 +20,8 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from leadline_client.errors import InvalidRequest, LeadlineError
-from leadline_common.access.caller import current_actor
+from leadline_common.access.caller import current_caller
+from leadline_common.access.principals import ANONYMOUS
 from leadline_common.api.guards import (
     IDEMPOTENCY_KEY,
     IF_MATCH,
@@ -98,7 +99,8 @@ async def _once(
     if not _KEY.fullmatch(key):
         raise _invalid(IDEMPOTENCY_KEY, "must be 1 to 255 printable ASCII characters")
     # Nobody gets the response to somebody else's request, or learns that there was one.
-    key = f"{current_actor()} {key}"
+    principal = current_caller().principal
+    key = key if principal == ANONYMOUS else f"{principal} {key}"
     what = f"{request.method} {request.url.path}"
     taken = await controller.ask(TakeKey(key=key, request=await _digest(request), what=what))
     if isinstance(taken, StoredResponse):
