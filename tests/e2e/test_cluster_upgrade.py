@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 import pytest
 
+from leadline_cli.node_restriction import restrict_nodes
 from leadline_cli.processes import Child
 from leadline_cli.restart_requests import answers_ready
 from leadline_cli.rolling import RollingRestart, Target, roll_order, targets_of
@@ -26,6 +27,7 @@ from leadline_client.security import Authenticator, Security
 from leadline_client.wire import NewTopic
 from leadline_common import znodes
 from leadline_common.versions import current_release
+from leadline_common.zk.credentials import read_credentials
 from tests.support.faults.scenario import TOPIC, loaded, running_cluster
 from tests.support.services.cluster import Cluster
 
@@ -91,6 +93,15 @@ async def releases(cluster: Cluster) -> set[str | None]:
         return {msgspec.json.decode((await zk.get(path))[0]).get("release") for path in paths}
 
 
+async def restrict(cluster: Cluster, *more: str) -> None:
+    """Give all nodes the ACLs for the cluster's users, and for more."""
+    operator = cluster.credentials.zookeeper_operator
+    wider = operator.with_name("wider")
+    wider.write_text("\n".join([*operator.read_text().split(), *more]))
+    done = await restrict_nodes(cluster.supervisor.layout.zookeeper, read_credentials(wider))
+    assert not done.refused
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 async def test_releases_are_exchanged_without_a_failed_produce(tmp_path: Path) -> None:
@@ -102,10 +113,12 @@ async def test_releases_are_exchanged_without_a_failed_produce(tmp_path: Path) -
     ):
         await running.full_isr()
         assert await releases(cluster) == {current_release()}
+        await restrict(cluster, "world:anyone")  # the previous release knows no users by kind
         await roll_to(cluster, installed)
         assert await releases(cluster) == {None}
         await running.load.progress()
         await roll_to(cluster, None)
+        await restrict(cluster)
         assert await releases(cluster) == {current_release()}
         await running.load.progress()
         assert running.load.errors == {}
