@@ -16,7 +16,7 @@ from leadline_common import znodes
 from leadline_common.access.principals import check_user_name
 from leadline_common.access.rights import Action, Grant, Role
 from leadline_common.access.tokens import KeptToken, Token, hash_of
-from leadline_common.access.users import USERS, User, decode_user, encode_user, user_path
+from leadline_common.access.users import USERS, User, decode_user_or_empty, encode_user, user_path
 from leadline_common.cause import new_cause
 from leadline_common.identity import UnusableCredentials
 from leadline_common.zk.credentials import ZkCredentials
@@ -72,7 +72,7 @@ async def make_admin(
             await session.ensure_path(path)
         (found,) = await session.get_many([user_path(name)])
         now_ms = time.time_ns() // 1_000_000
-        before = User(created_ms=now_ms) if found is None else _decoded(found[0])
+        before = User(created_ms=now_ms) if found is None else decode_user_or_empty(found[0])
         if any(kept.matches(token) and kept.is_alive(now_ms) for kept in before.tokens):
             return True
         if found is not None and not restore:
@@ -104,10 +104,3 @@ async def _audit(session: ZkSession, name: str, now_ms: int) -> list[Op]:
         now_ms, new_cause(), "zookeeper operator", "administrator_made", resource={"user": name}
     )
     return [CreateOp(znodes.AUDIT_ENTRY_PREFIX, znodes.encode_audit(entry), sequence=True)]
-
-
-def _decoded(data: bytes) -> User:
-    try:
-        return decode_user(data)
-    except msgspec.MsgspecError:
-        return User()

@@ -9,16 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from leadline_cli.cluster_file import ClusterFile
 from leadline_client.errors import LeadlineError
 from leadline_client.wire import Metadata
+from leadline_common.identity import Kind
 
 if TYPE_CHECKING:
     from leadline_client.client import Client
-
-Kind = Literal["coordinator", "broker", "controller"]
 
 _ORDER: Final[tuple[Kind, ...]] = ("coordinator", "broker", "controller")
 _POLL_S: Final = 0.2

@@ -15,7 +15,6 @@ from leadline_cli.admin import AdminContext, DryRun, admin_command, command_grou
 from leadline_cli.output import EXIT_REFUSED, EXIT_UNKNOWN, print_note, print_problem
 from leadline_cli.restart_requests import answers_ready, restart_service
 from leadline_cli.rolling import (
-    Kind,
     RollingRestart,
     RollStopped,
     Target,
@@ -24,6 +23,7 @@ from leadline_cli.rolling import (
 )
 from leadline_client.security import Authenticator
 from leadline_client.wire import BrokerInfo
+from leadline_common.identity import Kind
 
 app = command_group("Restart all services of a cluster, one after another.")
 

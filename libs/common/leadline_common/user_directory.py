@@ -27,8 +27,8 @@ from leadline_common.zk.session import ZkSession
 
 logger = structlog.get_logger(__name__)
 
-LOOK_EVERY_S: Final = 5.0
-"""How often it looks whether users have changed: watches are hints (rule R8)."""
+CHECK_INTERVAL_S: Final = 5.0
+"""How often it checks whether users have changed: watches are hints (rule R8)."""
 
 
 @asynccontextmanager
@@ -93,7 +93,7 @@ class UserDirectory:
                 self._changed.clear()
                 await self._read(session)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_EVERY_S):
+                    async with asyncio.timeout(CHECK_INTERVAL_S):
                         await self._changed.wait()
         finally:
             await session.close()

@@ -123,6 +123,14 @@ def decode_user(data: bytes) -> User:
     return found
 
 
+def decode_user_or_empty(data: bytes) -> User:
+    """Decode the value of a user's node; a damaged one is a user without grants and tokens."""
+    try:
+        return decode_user(data)
+    except msgspec.MsgspecError:
+        return User()
+
+
 @dataclass(frozen=True, slots=True)
 class Users:
     """All users of a cluster, as they were at one time, with the access of each."""

@@ -21,14 +21,13 @@ from leadline_common.access.users import (
     MAX_USERS,
     USERS,
     User,
-    decode_user,
+    decode_user_or_empty,
     encode_user,
     user_path,
 )
 from leadline_common.clock import Clock
 from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp
-from leadline_controller.domain.state import ReadNode
 from leadline_controller.runtime.engine.event_queue import EventHandler
 from leadline_controller.runtime.engine.events import ControllerRequest, Reply
 from leadline_controller.runtime.engine.publishing import AuditLog
@@ -107,7 +106,7 @@ class UserManager(EventHandler):
         nodes = await self.store.read_nodes([user_path(name) for name in names])
         reply.settle(
             {
-                name: _decoded(node)
+                name: decode_user_or_empty(node.data)
                 for name, node in zip(names, nodes, strict=True)
                 if node is not None
             }
@@ -185,7 +184,7 @@ class UserManager(EventHandler):
             (node,) = await self.store.read_nodes([path])
             if node is None:
                 raise NotFound(f"there is no user {event.name!r}")
-            before = _decoded(node)
+            before = decode_user_or_empty(node.data)
             if change is not None and before == User():
                 raise PolicyViolation(
                     f"user {event.name!r} cannot be read: delete it, and create it again"
@@ -216,13 +215,6 @@ class UserManager(EventHandler):
             after=_audited(after),
         )
         await self.writer.commit([op, SetOp(USERS, b"", ANY_VERSION)], entry)
-
-
-def _decoded(node: ReadNode) -> User:
-    try:
-        return decode_user(node.data)
-    except msgspec.MsgspecError:
-        return User()
 
 
 def _audited(user: User | None) -> Any:
