@@ -28,7 +28,7 @@ from leadline_common.access.users import Users
 from leadline_common.http.errors import error_response
 from leadline_common.http.internal import PEER_KEY
 from leadline_common.http.public_tls import CLIENT_CERTIFICATE_KEY
-from leadline_common.http.route_index import WEBSOCKET, IndexedRoute, RouteIndex
+from leadline_common.http.route_index import ROUTE_KEY, WEBSOCKET, IndexedRoute, RouteIndex
 from leadline_common.identity import Kind, ServiceIdentity
 from leadline_common.metrics import Metrics
 from leadline_common.refusals import INTERVAL_MS, RefusalKey, RefusalSampler
@@ -120,7 +120,10 @@ class Authentication:
 
 @dataclass(slots=True)
 class AccessLayer:
-    """Refuses requests and handshakes that `need_of` does not allow; the rest gets its caller."""
+    """Refuses requests and handshakes that `need_of` does not allow; the rest gets its caller.
+
+    The scope then has the route, which the layers further in need, too.
+    """
 
     app: ASGIApp
     authentication: Callable[[], Authentication]
@@ -144,7 +147,7 @@ class AccessLayer:
             await self.app(scope, receive, send)
             return
         path = _path(scope)
-        route = self.index().find(path, scope.get("method", WEBSOCKET))
+        route = scope[ROUTE_KEY] = self.index().find(path, scope.get("method", WEBSOCKET))
         try:
             caller = self._admit(scope, path, route)
         except LeadlineError as error:

@@ -15,21 +15,24 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from leadline_client.errors import MethodNotAllowed
 from leadline_common.http.errors import error_response, no_route
-from leadline_common.http.route_index import RouteIndex
+from leadline_common.http.route_index import ROUTE_KEY, RouteIndex
 
 _ORDER: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
 @dataclass(frozen=True, slots=True)
 class RouteGate:
-    """The ASGI layer that answers 404 and 405, and OPTIONS. `index()` has the routes."""
+    """The ASGI layer that answers 404 and 405, and OPTIONS. `index()` has the routes.
+
+    An outer layer has found the route (`ROUTE_KEY`).
+    """
 
     app: ASGIApp
     index: Callable[[], RouteIndex]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
-        if scope["type"] != "http" or self.index().find(_path(scope), scope["method"]):
+        if scope["type"] != "http" or scope[ROUTE_KEY] is not None:
             await self.app(scope, receive, send)
             return
         await self._refusal(scope)(scope, receive, send)

@@ -16,6 +16,8 @@ from starlette.routing import BaseRoute, Mount, WebSocketRoute
 
 WEBSOCKET: Final = "WEBSOCKET"
 """Stands for a method in the handshake of a WebSocket."""
+ROUTE_KEY: Final = "leadline.route"
+"""The key of the ASGI scope with the route (`IndexedRoute`) of the request, None if it has none."""
 _ANY_DEPTH: Final = -1
 
 
