@@ -16,6 +16,7 @@ from leadline_client.errors import InvalidRequest, NotFound, PolicyViolation
 from leadline_common.access.principals import Principal
 from leadline_common.access.rights import ALL, NO_ACCESS, Access, Grant
 from leadline_common.access.tokens import KeptToken, Token
+from leadline_common.quotas.limits import DEFAULTS, Limits
 from leadline_common.znode_json import VALUE_VERSION, decode_json
 
 USERS: Final = "/security/users"
@@ -34,12 +35,13 @@ def user_path(name: str) -> str:
 
 
 class User(msgspec.Struct, frozen=True):
-    """One user: what it may do, and its tokens. Times are Unix ms."""
+    """One user: what it may do and how much of it, and its tokens. Times are Unix ms."""
 
     grants: tuple[Grant, ...] = ()
     tokens: tuple[KeptToken, ...] = ()
     created_ms: int = 0
     version: int = VALUE_VERSION
+    quotas: Limits = DEFAULTS
 
     @property
     def access(self) -> Access:
@@ -64,6 +66,15 @@ class User(msgspec.Struct, frozen=True):
         if sum(len(grant.topics) + len(grant.groups) for grant in found) > MAX_PATTERNS:
             raise InvalidRequest(f"the grants of a user name at most {MAX_PATTERNS} patterns")
         return msgspec.structs.replace(self, grants=found)
+
+    def limited(self, quotas: Limits) -> User:
+        """Return the user with these quotas instead of the former ones.
+
+        Raises:
+            InvalidRequest: one is out of range.
+
+        """
+        return msgspec.structs.replace(self, quotas=quotas.checked())
 
     def with_token(self, token: KeptToken, now_ms: int) -> User:
         """Return the user with one more token, and without those that have expired.
@@ -133,7 +144,7 @@ def decode_user_or_empty(data: bytes) -> User:
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """All users of a cluster, as they were at one time, with the access of each."""
+    """All users of a cluster, as they were at one time, with the access and quotas of each."""
 
     by_name: Mapping[str, User] = field(default_factory=dict)
     _tokens: Mapping[str, tuple[str, KeptToken]] = field(default_factory=dict, repr=False)
@@ -150,6 +161,11 @@ class Users:
         name, kept = self._tokens.get(token.id, ("", _NOBODY))
         is_right = kept.matches(token)
         return Principal("user", name) if is_right and name and kept.is_alive(now_ms) else None
+
+    def limits_of(self, name: str) -> Limits:
+        """Return the quotas of a user: those by default, if it is unknown or has none."""
+        user = self.by_name.get(name)
+        return DEFAULTS if user is None else user.quotas
 
     def access_of(self, principal: Principal) -> Access:
         """Return what a principal may do: nothing, if it is unknown."""

@@ -112,6 +112,22 @@ class BrokerSettings(ServiceSettings):
         scope="cluster-wide",
         ge=KIB,
     )
+    quota_produce_bytes_per_s: int = setting(
+        0,
+        "Bytes that one user may produce on a broker per second on average, and ten times as many "
+        "at once; 0 is no quota. A user's own quota counts instead. Without authentication it is "
+        "the quota of each client's address.",
+        scope="cluster-wide",
+        aliases=("quota.producer.default",),
+        ge=0,
+    )
+    quota_fetch_bytes_per_s: int = setting(
+        0,
+        "As `quota.produce.bytes.per.s`, for the bytes that are read.",
+        scope="cluster-wide",
+        aliases=("quota.consumer.default",),
+        ge=0,
+    )
     metrics_partitions_max: int = setting(
         1_000,
         "Most partitions of a broker with metrics of their own. Further ones count in the metrics "

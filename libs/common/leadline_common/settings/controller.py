@@ -177,6 +177,14 @@ class ControllerSettings(ServiceSettings):
         scope="cluster-wide",
         ge=-1,
     )
+    quota_partition_changes_per_s: int = setting(
+        0,
+        "Partitions that one user may create or delete per second on average, and ten times as "
+        "many at once; 0 is no quota. A user's own quota counts instead. It needs "
+        "`authentication=required`.",
+        scope="cluster-wide",
+        ge=0,
+    )
     tasks_kept: int = setting(
         100,
         "How many finished tasks to show, the latest ones; the audit history has all of them.",

@@ -200,6 +200,15 @@ class ServiceSettings(BaseModel):
         scope="cluster-wide",
         ge=1,
     )
+    quota_requests_per_s: int = setting(
+        0,
+        "Requests of one user that a service accepts per second on average, and ten times as many "
+        "at once; 0 is no quota. A user's own quota counts instead. It needs "
+        "`authentication=required`. Coordinators and standby controllers use the value that they "
+        "were started with.",
+        scope="cluster-wide",
+        ge=0,
+    )
     request_max_bytes: int = setting(
         16 * MIB,
         "Largest accepted request body; a larger one gets status 413.",

@@ -31,6 +31,7 @@ _UNITS: Final = {
     "_ms": "ms",
     "_bytes": "bytes",
     "_bytes_per_s": "bytes/s",
+    "_per_s": "1/s",
     "_percent": "%",
     "_percentage": "%",
 }

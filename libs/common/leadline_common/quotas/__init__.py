@@ -1,0 +1,1 @@
+"""Quotas: how many requests, bytes and changes of partitions a user may have in a second."""
