@@ -38,7 +38,7 @@ async def authentication_in(
     credentials: ZkCredentials | None,
     forwarders: Iterable[Kind] = (),
 ) -> AsyncIterator[None]:
-    """Let an application find its callers as the settings say, within the `with` statement.
+    """Let an application find its callers, and their quotas, within the `with` statement.
 
     `forwarders` are the kinds of services that forward requests to this one. Until it has
     read the users for the first time, the service is not ready.
@@ -52,6 +52,7 @@ async def authentication_in(
     app.authentication = Authentication(
         required=True, users=lambda: directory.users, forwarders=frozenset(forwarders)
     )
+    app.quotas.users = lambda: directory.users
     app.checks.append(directory.problems)
     following = asyncio.create_task(directory.run(), name="user-directory")
     try:

@@ -18,6 +18,7 @@ from leadline_common.http.listeners import bind_public
 from leadline_common.http.origins import AllowedNames
 from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.public_tls import PublicTrust
+from leadline_common.http.quotas import current_payer
 from leadline_common.http.server import run as run_loop
 from leadline_common.http.server import serve
 from leadline_common.http.tls_files import TlsFiles
@@ -26,6 +27,8 @@ from leadline_common.logs import configure_logging
 from leadline_common.metrics import Rows, ScrapedMetrics
 from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
+from leadline_common.quotas.gate import QuotaGate
+from leadline_common.quotas.limits import Quota
 from leadline_common.settings import ControllerSettings
 from leadline_common.user_directory import authentication_in
 from leadline_common.zk.credentials import ZkCredentials
@@ -66,10 +69,11 @@ async def _main(settings: ControllerSettings) -> None:
     gateway = BrokerRpcClient(connections)
     history = SqlHistory(_history_url(settings))
     url, login = settings.advertised_url or listener.url, login_of(settings)
-    leadership, service = _build(settings, url, gateway, history, login, connections)
+    leadership, service, quotas = _build(settings, url, gateway, history, login, connections)
     leadership.set_internal_url(settings.internal_advertised_url or internal.url)
     names = AllowedNames.of(settings)
-    app = build_app(service, leadership.metrics, settings.request_max_bytes, names, connections)
+    limit = settings.request_max_bytes
+    app = build_app(service, leadership.metrics, limit, names, connections, quotas)
     files = TlsFiles(listener, internal, trust)
     files.report_to(app)
     bounds = ConnectionBounds(settings, leadership.metrics)
@@ -104,24 +108,29 @@ def _build(
     history: AuditHistory,
     credentials: ZkCredentials | None = None,
     connections: PeerConnections | None = None,
-) -> tuple[ControllerLeadership, ControllerService]:
+) -> tuple[ControllerLeadership, ControllerService, QuotaGate]:
     async def open_store() -> ControllerStore:
         store = ControllerZkStore(credentials)
         await store.start(settings.zookeeper_connect, settings.zookeeper_session_timeout_ms)
         return store
 
+    metrics, peers = ControllerMetrics(), HttpPeerAuditClient(connections)
+    quotas = QuotaGate(metrics)
     dependencies = ControllerDependencies(
         open_store=open_store,
         gateway=gateway,
         clock=SystemClock(),
         new_id=lambda: uuid.uuid4().hex,
         random_index=secrets.randbelow,
+        charge_partitions=lambda count: quotas.admit(
+            Quota.PARTITION_CHANGES, current_payer(), count
+        ),
     )
-    metrics, peers = ControllerMetrics(), HttpPeerAuditClient(connections)
     replicator = AuditReplicator(settings, url, history, peers, dependencies.clock, metrics)
     leadership = ControllerLeadership(settings, url, dependencies, metrics, replicator)
+    quotas.settings = lambda: leadership.settings_in_force
     _add_gauges(leadership)
-    return leadership, ControllerService(leadership)
+    return leadership, ControllerService(leadership), quotas
 
 
 def _reading(
@@ -241,5 +250,7 @@ class _NoBrokers:
 def openapi_app() -> ServiceApp:
     """Return the application for its OpenAPI document, without IO."""
     settings = ControllerSettings(controller_id=1)
-    leadership, service = _build(settings, "http://127.0.0.1:8081", _NoBrokers(), SqlHistory(""))
-    return build_app(service, leadership.metrics, settings.request_max_bytes)
+    leadership, service, quotas = _build(
+        settings, "http://127.0.0.1:8081", _NoBrokers(), SqlHistory("")
+    )
+    return build_app(service, leadership.metrics, settings.request_max_bytes, quotas=quotas)

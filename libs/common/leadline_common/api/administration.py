@@ -16,6 +16,7 @@ from leadline_client.errors import (
     HistoryUnavailable,
     NotFound,
     PolicyViolation,
+    QuotaExceeded,
     RequestTimedOut,
     TopicDeletionPending,
     UnknownPartition,
@@ -143,6 +144,7 @@ class TopicAdministration(Protocol):
         "Create a topic",
         PolicyViolation,
         TopicDeletionPending,
+        QuotaExceeded,
         RequestTimedOut,
         status_code=201,
         response_description="The topic exists, and every live broker has its metadata",
@@ -160,6 +162,7 @@ class TopicAdministration(Protocol):
         "Delete a topic",
         UnknownTopic,
         TopicDeletionPending,
+        QuotaExceeded,
         response_description="The topic is deleted",
         other=OtherSuccess(
             202,

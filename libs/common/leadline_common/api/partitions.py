@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from leadline_client.errors import (
     PartitionRemovalPending,
     PolicyViolation,
+    QuotaExceeded,
     RequestTimedOut,
     StaleVersion,
     UnknownPartition,
@@ -106,6 +107,7 @@ class PartitionAdministration(Protocol):
         PolicyViolation,
         PartitionRemovalPending,
         StaleVersion,
+        QuotaExceeded,
         RequestTimedOut,
         status_code=201,
         response_description="The partitions exist, and every live broker has their metadata",
@@ -126,6 +128,7 @@ class PartitionAdministration(Protocol):
         UnknownPartition,
         PolicyViolation,
         PartitionRemovalPending,
+        QuotaExceeded,
         response_description="The partitions are removed, or were only checked (`dry_run`)",
         other=OtherSuccess(
             202,

@@ -38,9 +38,11 @@ from leadline_common.http.middleware import RequestMiddleware
 from leadline_common.http.operation import INTERNAL, Operation, add_operation
 from leadline_common.http.origins import AllowedNames
 from leadline_common.http.peer_connections import PeerConnections
+from leadline_common.http.quotas import QuotaLayer
 from leadline_common.http.route_gate import RouteGate
 from leadline_common.http.route_index import RouteIndex, index_of
 from leadline_common.metrics import Metrics
+from leadline_common.quotas.gate import QuotaGate
 
 DEFAULT_MAX_BODY_BYTES = 1024 * 1024
 _UNMATCHED = "unmatched"
@@ -54,7 +56,7 @@ class ServiceApp(FastAPI):
     `metrics` are the service's own; `forwarder` forwards requests to another service.
     `page_links` are the links at the top of the documentation pages: paths by name.
     `internal_paths` are the paths of the routes between services. `authentication` finds the
-    callers of requests; it may be set until the first request.
+    callers of requests; it may be set until the first request. `quotas` limit what they use.
     """
 
     metrics: Metrics
@@ -63,6 +65,7 @@ class ServiceApp(FastAPI):
     checks: list[Check]
     authentication: Authentication
     need_of: NeedOf
+    quotas: QuotaGate
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -196,6 +199,7 @@ def create_app(
     names: AllowedNames | None = None,
     connections: PeerConnections | None = None,
     need_of: NeedOf = need_of,
+    quotas: QuotaGate | None = None,
 ) -> ServiceApp:
     """Return an application with health, metrics and documentation routes; does no IO.
 
@@ -205,7 +209,8 @@ def create_app(
     `cluster_id` returns the id of the service's cluster, "" while it is not known: requests that
     name another one are refused. `names` are the host names and the origins to accept; None,
     for use within a process, accepts any. `connections` reach the services to which
-    requests are forwarded. `need_of` returns the right that an operation needs.
+    requests are forwarded. `need_of` returns the right that an operation needs. `quotas` limit
+    what users may use; None limits nothing until it is told users and settings.
     """
     app = ServiceApp(
         title=title,
@@ -221,6 +226,7 @@ def create_app(
     )
     app.metrics = metrics or Metrics()
     app.need_of = need_of
+    app.quotas = quotas or QuotaGate(app.metrics)
     app.forwarder = Forwarder(connections=connections or PeerConnections())
     app.page_links = dict(PAGES)
     _add_layers(app)
@@ -246,6 +252,7 @@ def _add_layers(app: ServiceApp) -> None:
         internal_paths=lambda: app.internal_paths,
         serves_all=lambda: app.authentication.required,
     )
+    app.add_middleware(QuotaLayer, gate=lambda: app.quotas)
     app.add_middleware(
         AccessLayer,
         authentication=lambda: app.authentication,

@@ -155,8 +155,9 @@ def _shared_response(document: dict[str, Any], response: dict[str, Any]) -> dict
 def _other_error() -> dict[str, Any]:
     description = (
         "Any other error; see the table of error codes. Every route may refuse a request because "
-        "of who sends it (401, 403), for its Host or its origin (403), its length (413, 414, "
-        "431), its slowness (408), or because of too many connections or bodies (503)."
+        "of who sends it (401, 403), because a quota is used up (429), for its Host or its origin "
+        "(403), its length (413, 414, 431), its slowness (408), or because of too many "
+        "connections or bodies (503)."
     )
     return {"description": description, "content": {_JSON: {"schema": ERROR_SCHEMA}}}
 

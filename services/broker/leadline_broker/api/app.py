@@ -78,6 +78,7 @@ def build_app(
         connections=connections,
         lifespan=lifespan,
     )
+    app.quotas.settings = lambda: broker.settings
     _add_records(app, broker, clock or SystemClock(), request_max_bytes)
     load_endpoint = cluster.LoadEndpoint(lambda: broker.engine.load)
     app.add_asgi_route(cluster.LOAD_OPERATION, load_endpoint)
@@ -108,10 +109,11 @@ def _add_records(app: ServiceApp, broker: Broker, clock: Clock, max_body_bytes: 
     def staged() -> Staging:
         return broker.engine.staging
 
-    app.add_asgi_route(produce.OPERATION, produce.ProduceEndpoint(serving, clock, max_body_bytes))
-    app.add_asgi_route(fetch.OPERATION, fetch.FetchEndpoint(serving))
+    bodies = produce.RecordBodies(clock, max_body_bytes, app.quotas)
+    app.add_asgi_route(produce.OPERATION, produce.ProduceEndpoint(serving, bodies))
+    app.add_asgi_route(fetch.OPERATION, fetch.FetchEndpoint(serving, app.quotas))
     app.include_router(offsets.offsets_routes(serving))
     offsets.add_bulk_offsets(app, lambda: broker.engine.offset_finder)
-    app.add_asgi_route(staging.STAGE, staging.StageEndpoint(staged, clock, max_body_bytes))
+    app.add_asgi_route(staging.STAGE, staging.StageEndpoint(staged, bodies))
     app.add_asgi_route(staging.DROP, staging.DropEndpoint(staged))
     staging.add_publish(app, lambda: broker.engine.publishing)

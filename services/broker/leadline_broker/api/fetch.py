@@ -28,6 +28,7 @@ from leadline_client.errors import (
     NotLeader,
     OffsetNotAvailable,
     OffsetOutOfRange,
+    QuotaExceeded,
     UnknownLeaderEpoch,
     UnknownPartition,
     UnknownTopic,
@@ -36,6 +37,9 @@ from leadline_client.errors import (
 from leadline_client.wire import RecordFormat
 from leadline_common.http.bulk import send_body
 from leadline_common.http.operation import OCTETS, Body, Operation, Parameter
+from leadline_common.http.quotas import payer_of
+from leadline_common.quotas.gate import QuotaGate
+from leadline_common.quotas.limits import Quota
 from leadline_common.rpc import JSON
 
 HIGH_WATERMARK_HEADER = "X-Leadline-High-Watermark"
@@ -208,6 +212,7 @@ OPERATION = Operation(
         UnknownLeaderEpoch,
         OffsetOutOfRange,
         LogTruncated,
+        QuotaExceeded,
         NotLeader,
         BrokerFenced,
         OffsetNotAvailable,
@@ -219,8 +224,9 @@ OPERATION = Operation(
 class FetchEndpoint:
     """The ASGI endpoint of `OPERATION`; `serving()` raises BrokerFenced while the broker starts."""
 
-    def __init__(self, serving: Callable[[], Serving]) -> None:
+    def __init__(self, serving: Callable[[], Serving], quotas: QuotaGate) -> None:
         self._serving = serving
+        self._quotas = quotas
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read records and return them in the accepted format."""
@@ -231,6 +237,8 @@ class FetchEndpoint:
         form = query.choice("format", "string", FORMATS)
         max_records = query.integer("max_records", 1000, least=1, most=_MAX_RECORDS)
         max_bytes = query.integer("max_bytes", _MIB, least=1, most=_MAX_FETCH_BYTES)
+        payer = payer_of(scope)
+        self._quotas.admit(Quota.FETCH, payer)
         data = await self._serving().fetch(
             topic,
             partition,
@@ -243,6 +251,7 @@ class FetchEndpoint:
             any_replica=query.choice("replica", "leader", ("leader", "any")) == "any",
         )
         if OCTETS in Headers(scope=scope).get("accept", ""):
+            self._quotas.charge(Quota.FETCH, payer, len(data.records))
             await send_body(send, data.records, OCTETS.encode(), _offset_headers(data))
             return
         shape = JsonShape(cast("RecordFormat", form), max_records, max_bytes)
@@ -250,6 +259,7 @@ class FetchEndpoint:
             body = await self._json(data, offset, shape)
         except UnreadableBatch as error:
             raise error.within(topic, partition) from error
+        self._quotas.charge(Quota.FETCH, payer, len(body))
         await send_body(send, body, JSON.encode())
 
     async def _json(self, data: FetchedData, offset: int, shape: JsonShape) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
@@ -29,6 +30,7 @@ from leadline_client.errors import (
     NotLeader,
     OutOfOrderSequence,
     ProducerFenced,
+    QuotaExceeded,
     RequestTimedOut,
     StorageFailed,
     TooManyProducers,
@@ -42,6 +44,9 @@ from leadline_common.clock import Clock
 from leadline_common.http.bulk import read_body, send_body
 from leadline_common.http.middleware import limit_body
 from leadline_common.http.operation import OCTETS, Body, Operation, Parameter
+from leadline_common.http.quotas import payer_of
+from leadline_common.quotas.gate import QuotaGate
+from leadline_common.quotas.limits import Quota
 from leadline_common.rpc import JSON
 
 TAG = "records"
@@ -144,6 +149,7 @@ OPERATION = Operation(
         TooManyProducers,
         BodyTooLarge,
         UnsupportedFormat,
+        QuotaExceeded,
         NotLeader,
         NotEnoughReplicas,
         BrokerFenced,
@@ -155,23 +161,45 @@ OPERATION = Operation(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class RecordBodies:
+    """Reads the records that requests bring, as far as the quotas of their senders allow."""
+
+    clock: Clock
+    max_bytes: int
+    quotas: QuotaGate
+
+    async def read(self, scope: Scope, receive: Receive) -> bytearray:
+        """Return the record batches of a request.
+
+        Raises:
+            QuotaExceeded: the sender has produced too much; the request counts for nothing.
+            UnsupportedFormat, InvalidRequest: the body is none of records; its bytes count.
+
+        """
+        limit_body(scope, self.max_bytes)
+        payer = payer_of(scope)
+        self.quotas.admit(Quota.PRODUCE, payer)  # before the body takes time and memory
+        body = await read_body(receive)
+        self.quotas.admit(Quota.PRODUCE, payer, len(body))
+        return await batches_of(scope, body, self.clock)
+
+
 class ProduceEndpoint:
     """The ASGI endpoint of `OPERATION`; `serving()` raises BrokerFenced while the broker starts."""
 
-    def __init__(self, serving: Callable[[], Serving], clock: Clock, max_body_bytes: int) -> None:
+    def __init__(self, serving: Callable[[], Serving], bodies: RecordBodies) -> None:
         self._serving = serving
-        self._clock = clock
-        self._max_body_bytes = max_body_bytes
+        self._bodies = bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Append the records of the body and return their offsets."""
-        limit_body(scope, self._max_body_bytes)
         topic, partition = topic_partition(scope)
         query = Query(scope, _QUERY)
         acks = query.choice("acks", "all", ("all", "1", "0"))
         timeout_ms = query.integer("timeout_ms", _DEFAULT_TIMEOUT_MS, least=1, most=_MAX_TIMEOUT_MS)
         leader_epoch = query.optional_integer("leader_epoch")
-        data = await batches_of(scope, await read_body(receive), self._clock)
+        data = await self._bodies.read(scope, receive)
         result = await self._serving().produce(
             topic,
             partition,

@@ -15,7 +15,7 @@ from leadline_broker.api.produce import (
     RECORDS_BODIES,
     RECORDS_PATH,
     TAG,
-    batches_of,
+    RecordBodies,
 )
 from leadline_broker.domain.publishes import LAST_BATCH
 from leadline_broker.runtime.staging.publishing import PublishedBatch, Publishing
@@ -32,6 +32,7 @@ from leadline_client.errors import (
     NotLeader,
     PublishMismatch,
     PublishOutOfOrder,
+    QuotaExceeded,
     RequestTimedOut,
     StagingFull,
     StorageFailed,
@@ -42,10 +43,8 @@ from leadline_client.errors import (
     UnknownTopic,
     UnsupportedFormat,
 )
-from leadline_common.clock import Clock
 from leadline_common.http.app import ServiceApp
-from leadline_common.http.bulk import bulk_route, read_body, send_body
-from leadline_common.http.middleware import limit_body
+from leadline_common.http.bulk import bulk_route, send_body
 from leadline_common.http.operation import Body, Operation, Parameter
 from leadline_common.rpc import JSON
 
@@ -97,6 +96,7 @@ STAGE = Operation(
         CorruptBatch,
         BodyTooLarge,
         UnsupportedFormat,
+        QuotaExceeded,
         NotEnoughReplicas,
         StagingFull,
         StorageFailed,
@@ -129,17 +129,15 @@ DROP = Operation(
 class StageEndpoint:
     """The ASGI endpoint of `STAGE`; `staging()` raises BrokerFenced while the broker starts."""
 
-    def __init__(self, staging: Callable[[], Staging], clock: Clock, max_body_bytes: int) -> None:
+    def __init__(self, staging: Callable[[], Staging], bodies: RecordBodies) -> None:
         self._staging = staging
-        self._clock = clock
-        self._max_body_bytes = max_body_bytes
+        self._bodies = bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stage the batches of the body and return their id."""
-        limit_body(scope, self._max_body_bytes)
         topic, partition = topic_partition(scope)
         leader_epoch = Query(scope, ("leader_epoch",)).optional_integer("leader_epoch")
-        data = await batches_of(scope, await read_body(receive), self._clock)
+        data = await self._bodies.read(scope, receive)
         upload = await self._staging().stage(topic, partition, data, leader_epoch)
         await send_body(send, msgspec.json.encode(upload), JSON.encode(), status=STAGE.status)
 

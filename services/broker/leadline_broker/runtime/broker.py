@@ -104,6 +104,11 @@ class Broker:
         return self._registrar.cluster_id
 
     @property
+    def settings(self) -> BrokerSettings:
+        """The settings in force."""
+        return self._configuration.current
+
+    @property
     def engine(self) -> Engine:
         """The parts that need the logs.
 

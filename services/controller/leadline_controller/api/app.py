@@ -35,6 +35,7 @@ from leadline_common.http.origins import AllowedNames
 from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.identity import ServiceIdentity
 from leadline_common.metrics import Metrics
+from leadline_common.quotas.gate import QuotaGate
 from leadline_common.rpc import (
     CONTROLLED_SHUTDOWN_PATH,
     HEARTBEAT_PATH,
@@ -70,6 +71,7 @@ def build_app(
     max_body_bytes: int,
     names: AllowedNames | None = None,
     connections: PeerConnections | None = None,
+    quotas: QuotaGate | None = None,
 ) -> ServiceApp:
     """Return the application of one controller; this does no IO."""
 
@@ -93,6 +95,7 @@ def build_app(
         cluster_id=controller.cluster_id,
         names=names,
         connections=connections,
+        quotas=quotas,
     )
     computer = Computer()
     provide_computer(app, computer)

@@ -179,6 +179,7 @@ class ActiveController:
             external,
             context.new_id,
             context.random_index,
+            context.charge_partitions,
         )
         self._config_manager = ConfigManager(
             store, image, queue, configs, writer, publisher, dispatcher, audit, external
@@ -186,10 +187,22 @@ class ActiveController:
         return (
             self._brokers,
             self._topics,
-            DeletionManager(store, image, queue, writer, dispatcher, audit, external),
+            DeletionManager(
+                store, image, queue, writer, dispatcher, audit, external, context.charge_partitions
+            ),
             self._config_manager,
             IdempotencyManager(store, configs, writer, clock, context.term.epoch),
-            PartitionManager(store, image, queue, writer, publisher, dispatcher, audit, self.agent),
+            PartitionManager(
+                store,
+                image,
+                queue,
+                writer,
+                publisher,
+                dispatcher,
+                audit,
+                self.agent,
+                context.charge_partitions,
+            ),
             ElectionManager(store, image, queue, configs, writer, publisher, audit, clock),
             ControlledShutdownManager(image, queue, publisher, dispatcher),
             UserManager(store, writer, audit, clock),

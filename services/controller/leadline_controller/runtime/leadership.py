@@ -36,7 +36,8 @@ from leadline_controller.runtime.ports import CommandGateway, ControllerStore
 class ControllerDependencies:
     """What a controller process is given: ZooKeeper, brokers, clock, ids and randomness.
 
-    `random_index(n)` returns a number in [0, n).
+    `random_index(n)` returns a number in [0, n). `charge_partitions(n)` raises QuotaExceeded if
+    the sender of a request may not create or delete partitions now.
     """
 
     open_store: Callable[[], Awaitable[ControllerStore]]
@@ -44,6 +45,7 @@ class ControllerDependencies:
     clock: Clock
     new_id: Callable[[], str]
     random_index: Callable[[int], int]
+    charge_partitions: Callable[[int], None] = lambda _: None
 
 
 @dataclass(eq=False)
@@ -71,6 +73,12 @@ class ControllerLeadership:
     def store(self) -> ControllerStore | None:
         """The open ZooKeeper session, None without one."""
         return self._election.session
+
+    @property
+    def settings_in_force(self) -> ControllerSettings:
+        """The settings as they were changed at run time, if this process is active."""
+        active = self.active_controller
+        return self.settings if active is None else active.configs.current()
 
     @property
     def active(self) -> ControllerRow | None:
@@ -158,6 +166,7 @@ class ControllerLeadership:
             metrics=self.metrics,
             new_id=self.dependencies.new_id,
             random_index=self.dependencies.random_index,
+            charge_partitions=self.dependencies.charge_partitions,
         )
         self.active_controller = ActiveController(
             context, image, self.dependencies.gateway, self.audit_replicator

@@ -19,6 +19,8 @@ class ControllerContext:
     """The ZooKeeper session that was elected, its epoch, and the controller's dependencies.
 
     `random_index(n)` returns a number in [0, n). `new_id()` returns a unique topic or plan id.
+    `charge_partitions(n)` raises QuotaExceeded if the sender of the request that is being handled
+    may not create or delete partitions now.
     """
 
     store: ControllerStore
@@ -30,6 +32,7 @@ class ControllerContext:
     metrics: ControllerMetrics
     new_id: Callable[[], str]
     random_index: Callable[[int], int]
+    charge_partitions: Callable[[int], None]
 
     @property
     def actor(self) -> str:

@@ -11,7 +11,7 @@ A topic whose node vanishes without a tombstone is forgotten, and nothing of it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,6 +97,7 @@ class DeletionManager(EventHandler):
     dispatcher: BrokerDispatcher
     audit: AuditLog
     external: ExternalChanges
+    charge_partitions: Callable[[int], None]
     _stopping: set[str] = field(default_factory=set, init=False)
 
     async def on_elected(self) -> None:
@@ -113,6 +114,7 @@ class DeletionManager(EventHandler):
 
         """
         topic = find_topic(self.image, event.topic)
+        self.charge_partitions(len(topic.partitions))
         path = znodes.delete_topic_path(topic.name)
         entry = self._entry(
             TOPIC_DELETION_ORDERED, topic.name, topic.topic_id, actor=current_actor()

@@ -14,7 +14,7 @@ or that the partition of this number begins with a later leader epoch than its o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +83,7 @@ class PartitionManager(EventHandler):
     dispatcher: BrokerDispatcher
     audit: AuditLog
     agent: ReassignmentAgent
+    charge_partitions: Callable[[int], None]
     _stopping: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
@@ -149,6 +150,7 @@ class PartitionManager(EventHandler):
         known = await self.store.brokers_ever() if explicit else self.image.live
         added = plan_additions(topic, self.image, event.total, event.replica_assignment, known)
         if not event.dry_run:
+            self.charge_partitions(len(added))
             try:
                 await self._add(topic, added, (), current_actor())
             except MultiFailed as failure:
@@ -223,6 +225,7 @@ class PartitionManager(EventHandler):
         topic = find_topic(self.image, event.topic)
         numbers = check_removal(topic, event.partitions)
         if not event.dry_run:
+            self.charge_partitions(len(numbers))
             value = znodes.encode_value(RemoveIntent(topic.topic_id))
             intents = await self._removals.creations(topic.name, numbers, value)
             members = {"actor": current_actor(), "after": {"partitions": sorted(numbers)}}

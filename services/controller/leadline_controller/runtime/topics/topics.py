@@ -83,6 +83,7 @@ class TopicManager(EventHandler):
     external: ExternalChanges
     new_id: Callable[[], str]
     random_index: Callable[[int], int]
+    charge_partitions: Callable[[int], None]
 
     # -- creation --------------------------------------------------------------
 
@@ -100,6 +101,7 @@ class TopicManager(EventHandler):
         configs = check_configs("topic", new.configs)
         assignment = await self._plan(new)
         if not event.dry_run:
+            self.charge_partitions(len(assignment))
             await self._create(new.name, assignment, configs)
         reply.settle(assignment)
 
