@@ -70,7 +70,7 @@ ALLOWED: Final = {
     },
     "X": {
         "create_token", "create_user", "delete_user", "list_users", "read_user", "revoke_token",
-        "set_grants",
+        "set_grants", "set_quotas",
     },
 }  # fmt: skip
 EVERYBODY: Final = {"healthz", "readyz"}

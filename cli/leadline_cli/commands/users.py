@@ -34,7 +34,12 @@ Groups = Annotated[
     typer.Option("--group", metavar="NAME|PREFIX*", help="For these groups only; repeatable."),
 ]
 
+Rate = Annotated[
+    str | None, typer.Option(metavar="NUMBER|default", help="Per second; 0 is no quota.")
+]
+
 _USERS: Final = "/v1/users"
+_DEFAULT: Final = "default"
 _ALL: Final = "*"
 _DAY_MS: Final = 86_400_000
 
@@ -91,6 +96,39 @@ def revoke(admin: AdminContext, name: Name, *, role: RoleOption) -> None:
         left = [one for one in grants if one["role"] != role]
         changed = client.administer("PUT", f"{path}/grants", {"grants": left}, repeatable=True)
     admin.show(changed, f"user {name} is no {role} any more; services know it within seconds")
+
+
+@app.command()
+@admin_command
+def quotas(
+    admin: AdminContext,
+    name: Name,
+    *,
+    produce_bytes: Rate = None,
+    fetch_bytes: Rate = None,
+    requests: Rate = None,
+    partition_changes: Rate = None,
+) -> None:
+    """Show the quotas of a user, or change some: per second, and ten times as much at once.
+
+    A quota is a number, 0 for no limit, or `default` for that of the cluster's settings
+    (`leadline configs set quota.produce.bytes.per.s=…`). Those of bytes hold on each broker, and
+    that of requests on each service.
+    """
+    given = {
+        "produce_bytes_per_s": produce_bytes,
+        "fetch_bytes_per_s": fetch_bytes,
+        "requests_per_s": requests,
+        "partition_changes_per_s": partition_changes,
+    }
+    path = f"{_USERS}/{name}"
+    wanted = {one: _rate(text) for one, text in given.items() if text is not None}
+    with admin.connect() as client:
+        found = client.administer("GET", path)
+        if wanted:
+            body = found["quotas"] | wanted
+            found = client.administer("PUT", f"{path}/quotas", body, repeatable=True)
+    admin.show(found, _print_quotas)
 
 
 @app.command()
@@ -181,6 +219,18 @@ def create_admin(
 
 def _grant(role: Role, topics: list[str] | None, groups: list[str] | None) -> dict[str, Any]:
     return {"role": role.value, "topics": topics, "groups": groups}
+
+
+def _rate(text: str) -> int | None:
+    if text != _DEFAULT and not text.isdecimal():
+        raise typer.BadParameter(f"a quota is a number or `{_DEFAULT}`, not {text!r}")
+    return None if text == _DEFAULT else int(text)
+
+
+def _print_quotas(found: dict[str, Any]) -> None:
+    shown = {None: _DEFAULT, 0: "none"}
+    rows = [(name, str(shown.get(value, value))) for name, value in found["quotas"].items()]
+    print_table(f"Quotas of {found['name']}", ("quota", "per second"), rows)
 
 
 def _print_users(found: dict[str, Any]) -> None:

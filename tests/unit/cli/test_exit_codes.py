@@ -67,6 +67,7 @@ ARGUMENTS = {
     "users delete": ["u", "--yes"],
     "users grant": ["u", "--role", "viewer"],
     "users list": [],
+    "users quotas": ["u", "--requests", "5"],
     "users revoke": ["u", "--role", "viewer"],
     "users revoke-token": ["u", "i"],
     "users token": ["u"],

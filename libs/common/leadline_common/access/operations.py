@@ -164,6 +164,7 @@ NEEDS: Final[dict[str, Need]] = {
     "read_user": ADMINISTER,
     "revoke_token": ADMINISTER,
     "set_grants": ADMINISTER,
+    "set_quotas": ADMINISTER,
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 from fastapi import Path
 from pydantic import BaseModel, Field
@@ -13,7 +13,7 @@ from leadline_common.api.models import example
 from leadline_common.api.routes import route
 
 TAG = "users"
-TAGS = ({"name": TAG, "description": "Who may do what: users, their grants and their tokens."},)
+TAGS = ({"name": TAG, "description": "Who may do what: users, their grants, tokens and quotas."},)
 TOKENS_PATH = "/users/{user}/tokens"
 
 UserName = Annotated[str, Path(description="The user's name", examples=["alice"])]
@@ -24,10 +24,17 @@ _PATTERNS = "names, and prefixes that end with `*`; `*` alone stands for all"
 
 _GRANT = {"role": "producer", "topics": ["orders.*"], "groups": ["*"]}
 _TOKEN = {"id": "Xk3mP0aQ", "created_at": 1_764_000_000_000, "expires_at": None}
+_QUOTAS = {
+    "produce_bytes_per_s": 10_000_000,
+    "fetch_bytes_per_s": None,
+    "requests_per_s": 100,
+    "partition_changes_per_s": 5,
+}
 _USER = {
     "name": "alice",
     "grants": [_GRANT],
     "tokens": [_TOKEN],
+    "quotas": _QUOTAS,
     "created_at": 1_764_000_000_000,
 }
 
@@ -55,14 +62,33 @@ class TokenBody(BaseModel):
     expires_at: int | None = Field(description="Unix ms; null: never")
 
 
+def _quota(meaning: str) -> Any:
+    return Field(default=None, ge=0, description=f"{meaning}; 0: no quota, null: the default")
+
+
+class QuotasBody(BaseModel):
+    """All quotas of a user, per second on average; ten times as many are admitted at once.
+
+    The default is that of the setting: `quota.produce.bytes.per.s` and so on.
+    """
+
+    model_config = example(_QUOTAS)
+
+    produce_bytes_per_s: int | None = _quota("Bytes that it may produce on each broker")
+    fetch_bytes_per_s: int | None = _quota("Bytes that it may read from each broker")
+    requests_per_s: int | None = _quota("Requests that it may send to each service")
+    partition_changes_per_s: int | None = _quota("Partitions that it may create and delete")
+
+
 class UserBody(BaseModel):
-    """A user with its grants and its tokens."""
+    """A user with its grants, its tokens and its quotas."""
 
     model_config = example(_USER)
 
     name: str
     grants: list[GrantBody]
     tokens: list[TokenBody] = Field(description="Those that have not expired")
+    quotas: QuotasBody
     created_at: int = Field(description="Unix ms")
 
 
@@ -137,7 +163,7 @@ class UserAdministration(Protocol):
 
     @route("GET /users/{user}", "Get a user", NotFound, name="read_user")
     async def user(self, user: UserName) -> UserBody:
-        """Return the grants of a user and its tokens, but no secrets."""
+        """Return the grants, the tokens and the quotas of a user, but no secrets."""
 
     @route("DELETE /users/{user}", "Delete a user", NotFound)
     async def delete_user(self, user: UserName) -> UserBody:
@@ -146,6 +172,13 @@ class UserAdministration(Protocol):
     @route("PUT /users/{user}/grants", "Set the grants of a user", InvalidRequest, NotFound)
     async def set_grants(self, user: UserName, wanted: GrantsBody) -> UserBody:
         """Replace all grants of a user; they are in force on all services within seconds."""
+
+    @route("PUT /users/{user}/quotas", "Set the quotas of a user", InvalidRequest, NotFound)
+    async def set_quotas(self, user: UserName, wanted: QuotasBody) -> UserBody:
+        """Replace all quotas of a user; they are in force on all services within seconds.
+
+        A request beyond a quota gets 429 (42950) with `Retry-After`, and changes nothing.
+        """
 
     @route(
         f"POST {TOKENS_PATH}",

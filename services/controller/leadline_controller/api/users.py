@@ -5,12 +5,15 @@ from __future__ import annotations
 import secrets
 import time
 
+import msgspec
+
 from leadline_client.errors import NotFound
 from leadline_common.access.principals import is_user_name
 from leadline_common.access.rights import Grant
 from leadline_common.access.tokens import RANDOM_BYTES, KeptToken, hash_of, new_token
 from leadline_common.access.users import User
 from leadline_common.api import users as models
+from leadline_common.quotas.limits import Limits
 from leadline_controller.runtime.service import ControllerService
 from leadline_controller.runtime.users import (
     AddToken,
@@ -19,6 +22,7 @@ from leadline_controller.runtime.users import (
     ListUsers,
     RevokeToken,
     SetGrants,
+    SetQuotas,
 )
 
 
@@ -53,6 +57,12 @@ class UserEndpoints:
         """Replace the grants of a user."""
         changed = await self._controller.ask(SetGrants(user, _grants(wanted.grants)))
         return _user(user, changed)
+
+    async def set_quotas(self, user: str, wanted: models.QuotasBody) -> models.UserBody:
+        """Replace the quotas of a user."""
+        return _user(
+            user, await self._controller.ask(SetQuotas(user, Limits(**wanted.model_dump())))
+        )
 
     async def create_token(self, user: str, wanted: models.NewTokenBody) -> models.SecretBody:
         """Make a token; its secret leaves this process in the response alone."""
@@ -90,6 +100,7 @@ def _user(name: str, user: User) -> models.UserBody:
             for one in user.tokens
             if one.is_alive(now_ms)
         ],
+        quotas=models.QuotasBody(**msgspec.structs.asdict(user.quotas)),
         created_at=user.created_ms,
     )
 

@@ -26,6 +26,7 @@ from leadline_common.access.users import (
     user_path,
 )
 from leadline_common.clock import Clock
+from leadline_common.quotas.limits import Limits
 from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp
 from leadline_controller.runtime.engine.event_queue import EventHandler
@@ -66,6 +67,13 @@ class SetGrants(ChangeUser):
     """Replace the grants of a user."""
 
     grants: tuple[Grant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetQuotas(ChangeUser):
+    """Replace the quotas of a user."""
+
+    quotas: Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +147,11 @@ class UserManager(EventHandler):
     async def on_grants(self, event: SetGrants, reply: Reply[User]) -> None:
         """Replace the grants of a user."""
         await self._change(event, reply, "grants_changed", lambda user: user.granted(event.grants))
+
+    @SetQuotas.handler
+    async def on_quotas(self, event: SetQuotas, reply: Reply[User]) -> None:
+        """Replace the quotas of a user."""
+        await self._change(event, reply, "quotas_changed", lambda user: user.limited(event.quotas))
 
     @AddToken.handler
     async def on_token(self, event: AddToken, reply: Reply[User]) -> None:
@@ -224,4 +237,5 @@ def _audited(user: User | None) -> Any:
     return {
         "grants": [msgspec.to_builtins(grant) for grant in user.grants],
         "tokens": [one.id for one in user.tokens],
+        "quotas": msgspec.to_builtins(user.quotas),
     }
