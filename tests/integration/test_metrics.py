@@ -38,7 +38,7 @@ STRICT = {"min.insync.replicas": "3"}
 """With three replicas, one that is missing is one too many."""
 KILLED = "broker-3"
 WITH_TLS = {"leadline_public_certificate_not_after_timestamp_seconds"}
-"""Documented for every service, served by those with TLS for clients: `test_tls.py`."""
+"""Documented for every service, served by those with TLS for clients (`secure/`)."""
 AFTER_A_KILL = {
     "LeadlineServiceDown",
     "LeadlineUnderReplicatedPartitions",

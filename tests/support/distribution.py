@@ -13,7 +13,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-SHARE_A_CLUSTER = ("contract", "spark")
+SHARE_A_CLUSTER = ("contract", "secure", "spark")
 """Directories of tests whose fixtures are for all of them."""
 
 

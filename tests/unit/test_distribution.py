@@ -30,6 +30,7 @@ def test_one(number):
     [
         ("tests/spark/test_write.py::test_a[x::y]", "spark"),
         ("tests/contract/test_reader.py::test_a", "contract"),
+        ("tests/integration/secure/test_users.py::test_a", "secure"),
         ("tests/e2e/test_drain.py::test_a[1]", "tests/e2e/test_drain.py"),
         (
             "tests/browser/test_swagger.py::test_a[broker]",

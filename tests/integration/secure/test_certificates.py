@@ -1,4 +1,4 @@
-"""A cluster that clients see over TLS only, whose certificates change while it works."""
+"""Clients see TLS only, and certificates change while the cluster works."""
 
 from __future__ import annotations
 
@@ -8,22 +8,18 @@ import os
 import shutil
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
 
 import aiohttp
 import httpx
 import pytest
-import pytest_asyncio
 from typer.testing import CliRunner
 from websockets.asyncio.client import connect as connect_websocket
-from websockets.exceptions import InvalidStatus
 
-from leadline_cli.certificates import INTERNAL, PUBLIC, Authority
+from leadline_cli.certificates import INTERNAL, Authority
 from leadline_cli.credentials import LOOPBACK_HOSTS, Credentials
 from leadline_cli.main import app
 from leadline_client import (
@@ -37,108 +33,16 @@ from leadline_client import (
     Security,
 )
 from leadline_client.channel import CHANNEL_PATH
-from leadline_client.errors import ConnectionLost, LeadlineError, Unauthorized
-from leadline_client.wire import Metadata
+from leadline_client.errors import ConnectionLost, LeadlineError
 from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.service_calls import ServiceCalls
 from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.rpc import HEARTBEAT_PATH, JSON
-from tests.support.services.cluster import CALM, Cluster, wait_until
+from tests.integration.secure.world import RECORDS, World, in_sync, produce
+from tests.support.services.cluster import wait_until
 from tests.support.services.identities import load_tls
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-RECORDS = "/v1/topics/t/partitions/0/records"
-
-
-def bearer(credentials: Credentials) -> dict[str, str]:
-    """Return the header by which the administrator shows who it is."""
-    return {"Authorization": f"Bearer {credentials.admin_token.read_text().strip()}"}
-
-
-@dataclass
-class World:
-    """A running cluster, and a client that trusts its authority of today and that of tomorrow."""
-
-    cluster: Cluster
-    http: httpx.AsyncClient
-    successor: Authority
-    trusted: ssl.SSLContext
-
-    @property
-    def shown(self) -> dict[str, str]:
-        """The header by which the administrator shows who it is."""
-        return bearer(self.credentials)
-
-    @property
-    def credentials(self) -> Credentials:
-        return self.cluster.credentials
-
-    @property
-    def services(self) -> list[ServiceIdentity]:
-        return list(self.cluster.supervisor.layout.identities)
-
-    def url(self, service: ServiceIdentity) -> str:
-        return self.cluster.url(f"{service.kind}-{service.id}")
-
-    async def metric(self, service: ServiceIdentity, line: str) -> float:
-        text = (await self.http.get(f"{self.url(service)}/metrics")).text
-        return next(
-            (float(row.split()[1]) for row in text.splitlines() if row.startswith(line)), 0.0
-        )
-
-    async def replace(self, files: str, change: Callable[[], Any]) -> None:
-        """Change files, and wait until every service that has such files uses them."""
-        line = f'leadline_tls_files_loads{{files="{files}"}}'
-        before = {one: await self.metric(one, line) for one in self.services}
-        change()
-
-        async def loaded() -> bool:
-            return all([await self.metric(one, line) > before[one] for one in self.services])
-
-        await wait_until(loaded, f"the {files} files are loaded again")
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
-    directory = tmp_path_factory.mktemp("secure")
-    settings = {**CALM, "min.insync.replicas": "2"}
-    async with Cluster(
-        directory, brokers=2, controllers=2, coordinators=2, settings=settings, secure=True
-    ) as cluster:
-        successor = Authority.new(name_text=PUBLIC)
-        trusted = ssl.create_default_context(cafile=str(cluster.credentials.public_authority))
-        trusted.load_verify_locations(cadata=successor.certificate_pem.decode())
-        shown = bearer(cluster.credentials)
-        async with httpx.AsyncClient(
-            verify=trusted, trust_env=False, timeout=30, headers=shown
-        ) as http:
-            made = World(cluster, http, successor, trusted)
-            url = cluster.url("broker-1")
-            topic = {"name": "t", "replica_assignment": {"0": [1, 2], "1": [2, 1]}}
-            (await http.post(f"{url}/v1/topics", json=topic)).raise_for_status()
-            await wait_until(lambda: in_sync(made), "both brokers are in sync")
-            yield made
-
-
-async def in_sync(world: World) -> bool:
-    url = world.cluster.url("controller-1")
-    metadata = Metadata.from_json((await world.http.get(f"{url}/v1/metadata")).json())
-    rows = metadata.topics["t"].partitions if "t" in metadata.topics else ()
-    return bool(rows) and all(row.leader >= 0 and len(row.isr) == 2 for row in rows)
-
-
-async def produce(world: World, http: httpx.AsyncClient) -> int:
-    """Produce one record to the leader, with all acknowledgements; return its offset."""
-    body = {"records": [{"value": "v"}], "format": "string"}
-    params = {"acks": "all", "timeout_ms": "20000"}
-    url = world.cluster.url("broker-1")
-    answer = await http.post(url + RECORDS, params=params, json=body)
-    if answer.status_code == 421:  # another broker leads after a restart
-        url = answer.json()["leader"]["url"]
-        answer = await http.post(url + RECORDS, params=params, json=body)
-    assert answer.status_code == 200, answer.text
-    return int(answer.json()["base_offset"])
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
 async def test_every_address_is_of_https(world: World) -> None:
@@ -282,105 +186,6 @@ def send_and_consume(url: str, security: Security) -> None:
     assert values == [b"one", b"two"]
 
 
-async def test_a_token_is_replaced_under_a_producer_and_a_group(
-    world: World, tmp_path: Path
-) -> None:
-    users = f"{world.cluster.url('controller-1')}/v1/users"
-    grants = [{"role": role} for role in ("operator", "producer", "consumer")]
-    made = await world.http.post(users, json={"name": "rotating", "grants": grants})
-    assert made.status_code == 201, made.text
-    first, second = [
-        (await world.http.post(f"{users}/rotating/tokens", json={})).json() for _ in range(2)
-    ]
-    file = tmp_path / "token"
-    file.write_text(first["token"])
-    for token in (first, second):
-        await wait_until(partial(knows, world, token["token"], 200), "it is known")
-    url = world.cluster.url("broker-1")
-    ca_file = str(world.credentials.public_authority)
-    async with AsyncClient(url, security=Security(ca_file, token_file=str(file))) as client:
-        await client.create_topic(NewTopic("rotated", partitions=1))
-        async with RotationLoad(client) as load:
-            await load.until_carries_on()
-            # The file goes first: whoever is refused reads it again.
-            file.write_text(second["token"])
-            await world.http.delete(f"{users}/rotating/tokens/{first['id']}")
-            await wait_until(lambda: knows(world, first["token"], 401), "it is revoked")
-            await load.until_carries_on()
-            await load.end()
-        await world.http.delete(f"{users}/rotating/tokens/{second['id']}")
-        await wait_until(lambda: knows(world, second["token"], 401), "it is revoked, too")
-        with pytest.raises(Unauthorized):
-            await client.list_topics()
-
-
-async def knows(world: World, token: str, status: int) -> bool:
-    """Tell whether every service answers `status` to requests with a token."""
-    shown = {"Authorization": f"Bearer {token}"}
-    for service in world.services:
-        path = "/v1/groups" if service.kind == "coordinator" else "/v1/brokers"
-        answer = await world.http.get(world.url(service) + path, headers=shown)
-        if answer.status_code != status:
-            return False
-    return True
-
-
-class RotationLoad:
-    """Produces record after record, and reads them in a group; any error of either is raised."""
-
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
-        self._acknowledged: list[bytes] = []
-        self._read: list[bytes | None] = []
-        self._ending = self._all_sent = False
-
-    async def __aenter__(self) -> Self:
-        """Start."""
-        self._tasks = [asyncio.create_task(one) for one in (self._produce(), self._consume())]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """End what still runs after a failure."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def until_carries_on(self) -> None:
-        """Wait until five more records were acknowledged and read."""
-        known = len(self._acknowledged)
-
-        async def carries_on() -> bool:
-            for task in self._tasks:
-                if task.done():
-                    task.result()
-            return min(len(self._acknowledged), len(self._read)) >= known + 5
-
-        await wait_until(carries_on, "records go in and out")
-
-    async def end(self) -> None:
-        """Stop producing; all that was acknowledged has been read then, once and in order."""
-        producing, consuming = self._tasks
-        self._ending = True
-        await producing
-        self._all_sent = True
-        await consuming
-        assert self._read == self._acknowledged
-
-    async def _produce(self) -> None:
-        async with AsyncProducer(self._client) as producer:
-            while not self._ending:
-                value = b"%d" % len(self._acknowledged)
-                await (await producer.send("rotated", value))
-                self._acknowledged.append(value)
-
-    async def _consume(self) -> None:
-        consumer = AsyncConsumer(self._client, "rotated")
-        await consumer.subscribe(["rotated"])
-        while not self._all_sent or len(self._read) < len(self._acknowledged):
-            self._read += [one.record.value for one in await consumer.poll(timeout_s=0.2)]
-        await consumer.aclose()
-
-
 async def leads(world: World, topic: str) -> str:
     """Return the URL of the leader of a topic's first partition, "" if it has none."""
     metadata = (await world.http.get(f"{world.cluster.url('controller-1')}/v1/metadata")).json()
@@ -395,95 +200,6 @@ async def test_the_channel_of_consumers_is_of_wss(world: World) -> None:
     async with connect_websocket(url, ssl=world.trusted, additional_headers=world.shown) as channel:
         await channel.send('{"type": "hello", "topics": ["t"]}')
         assert json.loads(await channel.recv())["type"] == "welcome"
-
-
-async def test_users_do_what_they_were_granted_and_nothing_else(world: World) -> None:
-    controller, broker = world.cluster.url("controller-1"), world.cluster.url("broker-1")
-    for topic in ("mine-1", "yours"):
-        new = {"name": topic, "replica_assignment": {"0": [1, 2]}}
-        (await world.http.post(f"{controller}/v1/topics", json=new)).raise_for_status()
-    limits = {"topics": ["mine-*"], "groups": ["mine"]}
-    grants = [{"role": role, **limits} for role in ("producer", "consumer")]
-    user = {"name": "limited", "grants": grants}
-    (await world.http.post(f"{broker}/v1/users", json=user)).raise_for_status()
-    made = await world.http.post(f"{broker}/v1/users/limited/tokens", json={})
-    token = made.json()["token"]
-    await wait_until(partial(knows, world, token, 200), "every service knows the user")
-    shown = {"Authorization": f"Bearer {token}", "X-Leadline-Principal": "user:admin"}
-
-    async def status(method: str, path: str, body: object = None, url: str = broker) -> int:
-        answer = await world.http.request(method, url + path, json=body, headers=shown)
-        return answer.status_code
-
-    records = {"records": [{"value": "v"}], "format": "string"}
-    assert await status("POST", "/v1/topics/mine-1/partitions/0/records?acks=all", records) == 200
-    assert await status("POST", "/v1/topics/yours/partitions/0/records", records) == 403
-    assert await status("GET", "/v1/topics/yours/partitions/0/records?offset=0") == 403
-    for url in (broker, controller, world.cluster.url("controller-2")):
-        assert await status("GET", "/v1/topics/mine-1", url=url) == 200
-        assert await status("GET", "/v1/topics/yours", url=url) == 403
-        assert await status("POST", "/v1/topics", {"name": "mine-2"}, url) == 403
-        assert await status("GET", "/v1/users", url=url) == 403
-        seen = (await world.http.get(f"{url}/v1/metadata", headers=shown)).json()["topics"]
-        assert list(seen) == ["mine-1"]
-    question = {"partitions": [{"topic": "yours", "partition": 0}]}
-    assert await status("POST", "/v1/offsets", question) == 403
-    commit = {"offsets": [{"topic": "yours", "partition": 0, "offset": 0}]}
-    for url in (broker, world.cluster.url("coordinator-1"), world.cluster.url("coordinator-2")):
-        assert await status("POST", "/v1/groups/mine/offsets", commit, url) == 403
-        assert await status("GET", "/v1/groups/other", url=url) == 403
-    reset = {"to": "latest", "topics": ["yours"], "dry_run": True}
-    assert await status("POST", "/v1/groups/mine/offsets/reset", reset) == 403
-    foreign = {"offsets": [{"topic": "yours", "partition": 0, "offset": 0}]}
-    path = f"{broker}/v1/groups/mine/offsets"
-    (await world.http.post(path, json=foreign)).raise_for_status()
-    for url in (path, f"{broker}/v1/groups/mine/lag"):
-        assert "yours" in (await world.http.get(url)).text
-        assert "yours" not in (await world.http.get(url, headers=shown)).text
-    (await world.http.delete(path)).raise_for_status()
-    assert await hello(world, shown, "mine", {"topics": ["mine-1"]}) == "welcome"
-    assert await hello(world, shown, "mine", {"topics": ["yours"]}) == "error 40350"
-    assert await hello(world, shown, "mine", {"pattern": ".*"}) == "error 40350"
-    assert await hello(world, shown, "mine", {"pattern": "mine-.*"}) == "welcome"
-    assert await hello(world, shown, "other", {"topics": ["mine-1"]}) == "status 403"
-    assert await hello(world, {}, "mine", {"topics": ["mine-1"]}) == "status 401"
-    entries = (await world.http.get(f"{controller}/v1/audit?kind=user_created")).json()
-    assert "user:admin" in {one["actor"] for one in entries["entries"]}
-    assert token not in json.dumps(entries)
-
-
-async def test_an_event_stream_ends_with_the_right_to_it(world: World) -> None:
-    broker = world.cluster.url("broker-1")
-    user = {"name": "watching", "grants": [{"role": "viewer"}]}
-    (await world.http.post(f"{broker}/v1/users", json=user)).raise_for_status()
-    made = await world.http.post(f"{broker}/v1/users/watching/tokens", json={})
-    token = made.json()["token"]
-    await wait_until(partial(knows, world, token, 200), "every service knows the user")
-    shown = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
-    async with world.http.stream("GET", f"{broker}/v1/events", headers=shown) as stream:
-        lines = stream.aiter_lines()
-        assert "following" in await anext(lines)
-        (await world.http.delete(f"{broker}/v1/users/watching")).raise_for_status()
-        await wait_until(partial(knows, world, token, 401), "no service knows the user")
-        new = {"name": "unseen", "replica_assignment": {"0": [1, 2]}}
-        (await world.http.post(f"{broker}/v1/topics", json=new)).raise_for_status()
-        async with asyncio.timeout(60):
-            assert not [line async for line in lines if "unseen" in line]
-
-
-async def hello(world: World, shown: dict[str, str], group: str, wanted: dict[str, Any]) -> str:
-    """Return what a consumer's first frame, or its handshake, is answered with."""
-    broker = world.cluster.url("broker-1")
-    coordinator = (await world.http.post(f"{broker}/v1/consult")).json()["coordinator"]["url"]
-    url = "wss" + coordinator.removeprefix("https") + CHANNEL_PATH.format(group=group)
-    try:
-        async with connect_websocket(url, ssl=world.trusted, additional_headers=shown) as channel:
-            await channel.send(json.dumps({"type": "hello", **wanted}))
-            answer = json.loads(await channel.recv())
-    except InvalidStatus as refused:
-        return f"status {refused.response.status_code}"
-    kind = answer["type"]
-    return f"error {answer['error_code']}" if kind == "error" else str(kind)
 
 
 async def test_who_does_not_speak_tls_is_told_so_or_ended(world: World) -> None:
