@@ -6,6 +6,7 @@ import json
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import httpx
@@ -99,6 +100,29 @@ async def knows(world: World, token: str, status: int) -> bool:
         if answer.status_code != status:
             return False
     return True
+
+
+async def new_user(world: World, name: str, *roles: str, **quotas: int) -> dict[str, str]:
+    """Make a user with these roles for everything; return the header by which it shows its token.
+
+    All services know the user and its quotas then.
+    """
+    users = f"{world.cluster.url('controller-1')}/v1/users"
+    new = {"name": name, "grants": [{"role": role} for role in roles]}
+    (await world.http.post(users, json=new)).raise_for_status()
+    await set_quotas(world, name, **quotas)
+    made = await world.http.post(f"{users}/{name}/tokens", json={})
+    made.raise_for_status()
+    token = made.json()["token"]
+    await wait_until(partial(knows, world, token, 200), "every service knows the user")
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def set_quotas(world: World, name: str, **quotas: int) -> None:
+    """Replace the quotas of a user; services know them within seconds."""
+    url = f"{world.cluster.url('broker-1')}/v1/users/{name}/quotas"
+    changed = await world.http.put(url, json=quotas)
+    assert changed.status_code == 200, changed.text
 
 
 async def hello(world: World, shown: dict[str, str], group: str, wanted: dict[str, Any]) -> str:
