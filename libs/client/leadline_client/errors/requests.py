@@ -115,7 +115,7 @@ class BodyTooLarge(Refused):
 class QuotaExceeded(Refused):
     """The user has used up a quota: repeat the request after `retry_after_s` seconds.
 
-    The header `Retry-After` has the same number.
+    The header `Retry-After` has the same number, rounded up.
     """
 
     code = 42950
