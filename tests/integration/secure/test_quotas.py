@@ -192,3 +192,23 @@ async def test_changes_of_partitions_are_limited_and_refused_as_a_whole(world: W
     planned = await ask("POST", body={"name": "one-more", "partitions": 1, "dry_run": True})
     assert planned.status_code == 200, planned.text
     assert (await world.http.delete(f"{topics}/{made}")).is_success, "an administrator has no quota"
+
+
+async def test_users_without_a_quota_have_the_default_of_the_settings(world: World) -> None:
+    shown = await new_user(world, "plain", "operator")
+    broker = world.cluster.url("broker-1")
+    name = "quota.partition.changes.per.s"
+
+    async def create(topic: str) -> int:
+        new = {"name": topic, "partitions": 11}
+        return (await world.http.post(f"{broker}/v1/topics", json=new, headers=shown)).status_code
+
+    for topic, change, status in (
+        ("plain-1", {"set": {}}, 201),
+        ("plain-2", {"set": {name: 1}}, 201),
+        ("plain-3", {"set": {}}, 429),
+        ("plain-4", {"remove": [name]}, 201),
+    ):
+        changed = await world.http.patch(f"{broker}/v1/configs", json=change)
+        assert changed.status_code == 200, changed.text
+        assert await create(topic) == status, topic

@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_client.errors import InvalidRequest, QuotaExceeded
+from leadline_common.access.caller import Caller, caller_scope
+from leadline_common.access.principals import Principal
+from leadline_common.access.rights import UNLIMITED
 from leadline_common.access.users import User, Users, decode_user, encode_user
+from leadline_common.http.internal import PEER_KEY
+from leadline_common.http.quotas import current_payer, payer_of
+from leadline_common.identity import ServiceIdentity
 from leadline_common.metrics import Metrics
 from leadline_common.quotas.bucket import BURST_S, TokenBucket
 from leadline_common.quotas.gate import QuotaGate
@@ -239,6 +245,18 @@ def test_services_pay_nothing_and_addresses_for_bytes_only() -> None:
     for quota in (Quota.REQUESTS, Quota.PARTITION_CHANGES):
         world.gate.admit(quota, address)
     assert "leadline_quota_used_total{" not in world.metrics.render().decode()
+
+
+def test_users_and_addresses_pay_for_what_comes_in_and_services_for_nothing() -> None:
+    outside = {"client": ("10.0.0.1", 5)}
+    inside = {**outside, PEER_KEY: ServiceIdentity("broker", 1)}
+    assert payer_of(outside) == Payer(address="10.0.0.1")
+    assert payer_of({}) is None
+    assert payer_of(inside) is None
+    with caller_scope(Caller(Principal("user", "alice"), UNLIMITED)):
+        assert payer_of(outside) == ALICE
+        assert payer_of(inside) is None, "a forwarded request was paid for where it came in"
+        assert current_payer() == ALICE, "but its partitions are the user's"
 
 
 def test_every_quota_has_a_default_among_the_settings_which_is_none() -> None:
