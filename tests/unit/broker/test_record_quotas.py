@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,6 +106,24 @@ async def test_a_producer_over_its_quota_is_refused_and_nothing_is_appended(
     assert (await world.fetch()).status_code == 200, "and reading is another quota"
     world.now += 10_000
     assert (await world.produce(path=path)).is_success
+
+
+async def test_many_requests_at_once_do_not_pass_together(world: World) -> None:
+    world.limits["ada"] = Limits(produce_bytes_per_s=UNIT)
+    begun: list[int] = []
+    go = asyncio.Event()
+
+    async def slow_body() -> AsyncIterator[bytes]:
+        begun.append(1)
+        await go.wait()
+        yield BATCH
+
+    sending = asyncio.gather(*(world.ask("POST", RECORDS, content=slow_body()) for _ in range(20)))
+    await until(lambda: len(begun) == 20, "all wait for their bodies")
+    go.set()
+    sent = await sending
+    assert sorted(one.status_code for one in sent) == [200] * 2 + [429] * 18
+    assert await world.end() == 2
 
 
 async def test_a_body_of_a_producer_in_debt_is_not_read(world: World) -> None:
