@@ -61,7 +61,6 @@ async def _main(settings: CoordinatorSettings) -> None:
         elector.internal_url = settings.internal_advertised_url or internal.url
     names = AllowedNames.of(settings)
     app = build_app(service, elector.metrics, settings.request_max_bytes, names, connections)
-    app.quotas.settings = lambda: settings
     files = TlsFiles(listener, internal, trust)
     files.report_to(app)
     bounds = ConnectionBounds(settings, elector.metrics)

@@ -69,6 +69,7 @@ def build_app(
         cluster_id=coordinator.cluster_id,
         names=names,
     )
+    app.quotas.settings = lambda: coordinator.settings
     app.forwarder = Forwarder(
         "the active coordinator", CoordinatorNotAvailable, connections or PeerConnections()
     )

@@ -17,6 +17,7 @@ from leadline_client.errors import (
 from leadline_client.wire import TopicPartition
 from leadline_common.identity import ServiceAddress, ServiceIdentity
 from leadline_common.leader_election import Leader
+from leadline_common.settings import CoordinatorSettings
 from leadline_common.zk.errors import ZkError
 from leadline_coordinator.domain.channel_limits import ChannelCount, FrameRate
 from leadline_coordinator.runtime.audit import group_entry, refusals_audited, write_audit
@@ -50,6 +51,11 @@ class CoordinatorService:
     def id(self) -> int:
         """The id of this coordinator."""
         return self._elector.settings.coordinator_id
+
+    @property
+    def settings(self) -> CoordinatorSettings:
+        """What this coordinator was started with."""
+        return self._elector.settings
 
     @property
     def url(self) -> str:
