@@ -19,6 +19,7 @@ from leadline_common.access.users import USERS, User, Users, decode_user, user_p
 from leadline_common.http.access import Authentication
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.health import Problem
+from leadline_common.http.issuer import issuer_of, reading_keys
 from leadline_common.identity import Kind
 from leadline_common.keep_running import keep_running
 from leadline_common.settings import ServiceSettings
@@ -42,7 +43,12 @@ async def authentication_in(
 
     `forwarders` are the kinds of services that forward requests to this one. Until it has
     read the users for the first time, the service is not ready.
+
+    Raises:
+        UnusableCredentials: what the settings say of an issuer of tokens cannot be used.
+
     """
+    issuer = issuer_of(settings)
     if settings.authentication == "none":
         yield
         return
@@ -50,13 +56,17 @@ async def authentication_in(
         settings.zookeeper_connect, settings.zookeeper_session_timeout_ms, credentials
     )
     app.authentication = Authentication(
-        required=True, users=lambda: directory.users, forwarders=frozenset(forwarders)
+        required=True,
+        users=lambda: directory.users,
+        forwarders=frozenset(forwarders),
+        issued_to=issuer.user_of if issuer is not None else None,
     )
     app.quotas.users = lambda: directory.users
     app.checks.append(directory.problems)
     following = asyncio.create_task(directory.run(), name="user-directory")
     try:
-        yield
+        async with reading_keys(issuer):
+            yield
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

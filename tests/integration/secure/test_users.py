@@ -56,6 +56,28 @@ async def test_a_token_is_replaced_under_a_producer_and_a_group(
             await client.list_topics()
 
 
+async def test_a_token_of_the_issuer_is_accepted_by_every_service_with_its_users_rights(
+    world: World,
+) -> None:
+    users = f"{world.cluster.url('controller-1')}/v1/users"
+    token = world.issuer.token("issued", "first")
+    await wait_until(partial(knows, world, token, 403), "nobody has granted it anything")
+    made = await world.http.post(users, json={"name": "issued", "grants": [{"role": "viewer"}]})
+    assert made.status_code == 201, made.text
+    await wait_until(partial(knows, world, token, 200), "it has its user's rights")
+    world.issuer.add_ec("second")
+    rotated = world.issuer.token("issued", "second", algorithm="ES256")
+    await wait_until(partial(knows, world, rotated, 200), "the new key is read")
+    topics = f"{world.cluster.url('broker-1')}/v1/topics"
+    shown = {"Authorization": f"Bearer {rotated}"}
+    refused = await world.http.post(topics, json={"name": "none"}, headers=shown)
+    assert (refused.status_code, refused.json()["error_code"]) == (403, 40350)
+    for bad in (world.issuer.token("issued", "first", aud="other"), f"{token}x"):
+        assert await knows(world, bad, 401)
+    assert (await world.http.delete(f"{users}/issued")).status_code == 200
+    await wait_until(partial(knows, world, rotated, 403), "its user is gone")
+
+
 class RotationLoad:
     """Produces record after record, and reads them in a group; any error of either is raised."""
 

@@ -18,6 +18,7 @@ from leadline_cli.credentials import Credentials
 from leadline_client.channel import CHANNEL_PATH
 from leadline_client.wire import Metadata
 from leadline_common.identity import ServiceIdentity
+from tests.support.issuer import TestIssuer
 from tests.support.services.cluster import Cluster, wait_until
 
 RECORDS = "/v1/topics/t/partitions/0/records"
@@ -36,6 +37,7 @@ class World:
     http: httpx.AsyncClient
     successor: Authority
     trusted: ssl.SSLContext
+    issuer: TestIssuer
 
     @property
     def shown(self) -> dict[str, str]:

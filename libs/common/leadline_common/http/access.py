@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from leadline_client.errors import LeadlineError, Unauthorized, UsersNotRead
 from leadline_common.access.caller import EVERYBODY, NOBODY, Caller, caller_scope, refusal
+from leadline_common.access.issued_tokens import issued_token_in
 from leadline_common.access.operations import INTERNAL_OPERATIONS, PUBLIC, Need, need_of
 from leadline_common.access.principals import ANONYMOUS, Principal, is_user_name
 from leadline_common.access.rights import ACCESS_OF_SERVICES, UNLIMITED, Action
@@ -56,11 +57,14 @@ class Authentication:
     `users()` returns the cluster's users, None while they were never read. Unless `required`,
     everybody may do everything, and what requests show is not looked at. `forwarders` are the
     kinds of services that forward requests to this one: no other may name a principal.
+    `issued_to` returns the user whom a token that an issuer signed names, and raises Unauthorized
+    or UsersNotRead; without it there is no issuer.
     """
 
     required: bool = False
     users: Callable[[], Users | None] = Users
     forwarders: frozenset[Kind] = frozenset()
+    issued_to: Callable[[str], Principal] | None = None
     now_ms: Callable[[], int] = field(default=lambda: time.time_ns() // 1_000_000)
 
     def caller_of(self, scope: Scope) -> Caller:
@@ -92,17 +96,24 @@ class Authentication:
         """Return the client that a request of the public listener shows to come from."""
         shown = headers.get(_AUTHORIZATION)
         if shown is not None:
-            token = token_in(shown.decode("latin-1"))
-            owner = self._users().owner_of(token, self.now_ms()) if token else None
-            if owner is None:
-                raise Unauthorized("the token is malformed, unknown, revoked or has expired")
-            return self._caller(owner)
+            return self._caller(self._owner_of(shown.decode("latin-1")))
         name: str | None = scope.get(CLIENT_CERTIFICATE_KEY)
         if name is None:
             return NOBODY
         if not is_user_name(name):
             raise Unauthorized("the client certificate names no user")
         return self._caller(Principal("user", name))
+
+    def _owner_of(self, authorization: str) -> Principal:
+        """Return the user whose token is in a header."""
+        issued = issued_token_in(authorization) if self.issued_to is not None else None
+        if issued is not None and self.issued_to is not None:
+            return self.issued_to(issued)
+        token = token_in(authorization)
+        owner = self._users().owner_of(token, self.now_ms()) if token else None
+        if owner is None:
+            raise Unauthorized("the token is malformed, unknown, revoked or has expired")
+        return owner
 
     def _caller(self, principal: Principal) -> Caller:
         if not self.required:

@@ -73,7 +73,7 @@ def _require_safe(settings: ServiceSettings, *, encrypted: bool) -> None:
         UnsafeListener: they are not.
 
     """
-    if _is_loopback(settings.listen_host):
+    if is_loopback(settings.listen_host):
         return
     begin = f"listen.host is {settings.listen_host}, which is not a loopback address: "
     if settings.authentication != "required":
@@ -88,7 +88,8 @@ def _require_safe(settings: ServiceSettings, *, encrypted: bool) -> None:
         )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine by its name or address."""
     if host == "localhost":
         return True
     try:

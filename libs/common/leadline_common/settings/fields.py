@@ -82,6 +82,30 @@ class ServiceSettings(BaseModel):
         "was granted; or everybody who reaches a service may do everything (`none`). All services "
         "of a cluster have the same value.",
     )
+    oidc_issuer: str = setting(
+        "",
+        "URL of the OpenID Connect issuer whose signed tokens (JWT) are accepted, too, exactly as "
+        "they name it. Empty: none. Needs `authentication=required` and `oidc.audience`.",
+    )
+    oidc_audience: str = setting(
+        "", "The audience (`aud`) that a token of the issuer must have: the name of this cluster."
+    )
+    oidc_jwks_url: str = setting(
+        "", "URL of the issuer's keys. Empty: where its OpenID Connect description says."
+    )
+    oidc_ca_file: str = setting(
+        "",
+        "PEM file with the authorities of the issuer's certificate. Empty: those of this machine.",
+    )
+    oidc_user_claim: str = setting(
+        "sub",
+        "The claim that names the user. Nobody else may be able to choose it at the issuer.",
+    )
+    oidc_user_prefix: str = setting(
+        "",
+        "What comes before that claim in the user's name, so that the issuer cannot name users "
+        "that are not its own.",
+    )
     listen_port: int = setting(0, "Port to listen on; 0 selects a free one.", ge=0, le=65_535)
     listen_tls_certificate_file: str = setting(
         "",

@@ -1,0 +1,192 @@
+"""The keys of the OpenID Connect issuer: read at the start, and again when they change.
+
+They are read every few minutes, and at once, but not too often, when a token names a key that is
+not there: issuers announce a new key before or when they begin to use it. While the issuer cannot
+be reached, the keys that were read last stay in use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+import structlog
+
+from leadline_client.errors import Unauthorized, UsersNotRead
+from leadline_common.access.issued_tokens import Issuer, IssuerKeys, UnknownKey, user_of
+from leadline_common.access.principals import Principal
+from leadline_common.http.listeners import is_loopback
+from leadline_common.identity import UnusableCredentials
+from leadline_common.settings import ServiceSettings
+
+REFRESH_S: Final = 300.0
+"""How often the keys are read again."""
+RETRY_S: Final = 5.0
+"""The least time between two reads, however many tokens name keys that are not there."""
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=10)
+_LARGEST: Final = 1 << 20
+_DISCOVERY: Final = "/.well-known/openid-configuration"
+
+logger = structlog.get_logger(__name__)
+
+
+@dataclass(eq=False, slots=True)
+class IssuerClient:
+    """Knows the keys of an issuer, and thereby the users whom its tokens name."""
+
+    issuer: Issuer
+    keys_url: str = ""
+    tls: ssl.SSLContext | bool = True
+    clock: Callable[[], float] = time.monotonic
+    keys: IssuerKeys | None = field(default=None, init=False)
+    _wanted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _read_at: float = field(default=float("-inf"), init=False)
+
+    def user_of(self, token: str) -> Principal:
+        """Return the user whom a token names.
+
+        Raises:
+            Unauthorized: the token is not valid, or nobody knows its key.
+            UsersNotRead: its key may be among those that are to be read within seconds.
+
+        """
+        if self.keys is None:
+            raise UsersNotRead("this service has not read the keys of the issuer of tokens yet")
+        try:
+            return user_of(token, self.keys, self.issuer)
+        except UnknownKey:
+            if self.clock() - self._read_at < RETRY_S:
+                raise Unauthorized("the issuer has no key with which the token is signed") from None
+            self._wanted.set()
+            raise UsersNotRead("the token's key is new: the issuer's keys are read again") from None
+
+    async def run(self) -> None:
+        """Keep `keys` up to date until this is cancelled."""
+        connector = aiohttp.TCPConnector(ssl=self.tls)
+        async with aiohttp.ClientSession(connector=connector, timeout=_TIMEOUT) as session:
+            while True:
+                self._wanted.clear()
+                await self._read(session)
+                try:
+                    async with asyncio.timeout(REFRESH_S if self.keys else RETRY_S):
+                        await self._wanted.wait()
+                except TimeoutError:
+                    continue
+
+    async def _read(self, session: aiohttp.ClientSession) -> None:
+        """Read the keys; what cannot be read changes nothing."""
+        try:
+            found = await _json(session, await self._url(session))
+            self.keys = IssuerKeys.of(found)
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as problem:
+            logger.warning(
+                "the issuer's keys were not read", issuer=self.issuer.url, reason=str(problem)
+            )
+        self._read_at = self.clock()
+
+    async def _url(self, session: aiohttp.ClientSession) -> str:
+        """Return where the keys are: as the settings say, or else as the issuer says.
+
+        Raises:
+            ValueError: the issuer's description is of another issuer, or names no safe place.
+
+        """
+        if self.keys_url:
+            return self.keys_url
+        found = await _json(session, self.issuer.url.rstrip("/") + _DISCOVERY)
+        if not isinstance(found, dict) or found.get("issuer") != self.issuer.url:
+            raise ValueError("its description is not that of `oidc.issuer`")
+        url = str(found.get("jwks_uri"))
+        check_safe_url("jwks_uri", url)
+        return url
+
+
+def check_safe_url(name: str, url: str) -> None:
+    """Check that nobody on the way can exchange what a URL returns.
+
+    Raises:
+        ValueError: it is neither https, nor http to this machine.
+
+    """
+    try:
+        parts = urlsplit(url)
+        is_safe = bool(parts.hostname) and (
+            parts.scheme == "https"
+            or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+        )
+    except ValueError:
+        is_safe = False
+    if not is_safe:
+        raise ValueError(f"{name} must be an https URL, or an http one of this machine")
+
+
+async def _json(session: aiohttp.ClientSession, url: str) -> Any:
+    """Return the JSON value at a URL; a redirect is an error, as nobody has checked where to.
+
+    Raises:
+        aiohttp.ClientError, OSError, TimeoutError, ValueError: there is none.
+
+    """
+    async with session.get(url, allow_redirects=False) as response:
+        if response.status != 200:
+            raise ValueError(f"{url} has status {response.status}")
+        body = bytearray()
+        async for part in response.content.iter_any():
+            body += part
+            if len(body) > _LARGEST:
+                raise ValueError(f"{url} has more than {_LARGEST} bytes")
+        return msgspec.json.decode(body)
+
+
+def issuer_of(settings: ServiceSettings) -> IssuerClient | None:
+    """Return the issuer that a service's settings name, None if they name none.
+
+    Raises:
+        UnusableCredentials: the settings do not fit together, or a file cannot be read.
+
+    """
+    if not settings.oidc_issuer:
+        return None
+    if settings.authentication != "required":
+        raise UnusableCredentials("oidc.issuer needs authentication=required")
+    if not settings.oidc_audience:
+        raise UnusableCredentials(
+            "oidc.issuer needs oidc.audience: without it, a token that somebody made for another "
+            "service would be valid here"
+        )
+    try:
+        check_safe_url("oidc.issuer", settings.oidc_issuer)
+        if settings.oidc_jwks_url:
+            check_safe_url("oidc.jwks.url", settings.oidc_jwks_url)
+        tls = ssl.create_default_context(cafile=settings.oidc_ca_file or None)
+    except (OSError, ValueError) as problem:
+        raise UnusableCredentials(f"oidc: {problem}") from problem
+    issuer = Issuer(
+        settings.oidc_issuer,
+        settings.oidc_audience,
+        settings.oidc_user_claim,
+        settings.oidc_user_prefix,
+    )
+    return IssuerClient(issuer, settings.oidc_jwks_url, tls)
+
+
+@asynccontextmanager
+async def reading_keys(issuer: IssuerClient | None) -> AsyncIterator[None]:
+    """Keep an issuer's keys up to date within the `with` statement."""
+    if issuer is None:
+        yield
+        return
+    task = asyncio.create_task(issuer.run(), name="issuer-keys")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
