@@ -228,3 +228,26 @@ def test_the_pages_of_settings_and_errors_are_those_of_the_code() -> None:
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_a_table_of_the_file_has_the_settings_of_one_kind_of_service(tmp_path: Path) -> None:
+    file = tmp_path / "leadline.toml"
+    file.write_text(
+        "listen.port = 1\nlog.level = 'debug'\n"
+        "[broker]\nid = 4\nlisten.port = 9092\nlog.dir = '/data'\n"
+        "[controller]\nid = 2\nlisten.port = 9093\n"
+    )
+    broker = load_settings(BrokerSettings, flags={}, environment={}, config=file)
+    assert (broker.broker_id, broker.listen_port, broker.log_dir) == (4, 9092, "/data")
+    controller = load_settings(ControllerSettings, flags={}, environment={}, config=file)
+    assert (controller.controller_id, controller.listen_port) == (2, 9093)
+    flags = {"coordinator.id": "3"}
+    coordinator = load_settings(CoordinatorSettings, flags=flags, environment={}, config=file)
+    assert (coordinator.listen_port, coordinator.log_level) == (1, "debug")
+
+
+def test_an_unknown_setting_in_the_table_of_another_service_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "leadline.toml"
+    file.write_text("[controller]\nlisten.prot = 1\n")
+    with pytest.raises(SettingsError, match=r"listen\.prot in \[controller\].*listen\.port"):
+        load_settings(BrokerSettings, flags=BROKER, environment={}, config=file)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import BaseModel, ConfigDict
 
 from leadline_client.unreadable import MOST_DECOMPRESSED_BYTES
+from leadline_common.identity import Kind
 from leadline_common.settings.fields import (
     KIB,
     MIB,
@@ -17,6 +20,8 @@ from leadline_common.settings.fields import (
 
 class BrokerSettings(ServiceSettings):
     """The settings of a broker."""
+
+    kind: ClassVar[Kind | None] = "broker"
 
     broker_id: int = required("The id of this broker, unique among brokers.", ge=0)
     broker_rack: str | None = setting(

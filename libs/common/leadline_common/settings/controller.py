@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from leadline_common.identity import Kind
 from leadline_common.settings.fields import INT32_MAX, ServiceSettings, required, setting
 
 
 class ControllerSettings(ServiceSettings):
     """The settings of a controller."""
+
+    kind: ClassVar[Kind | None] = "controller"
 
     controller_id: int = required("The id of this controller, unique among controllers.", ge=0)
     default_replication_factor: int = setting(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import ConfigDict, ValidationInfo, field_validator
 
+from leadline_common.identity import Kind
 from leadline_common.settings.fields import ServiceSettings, required, setting
 
 _HOUR_MS = 3_600_000
@@ -13,6 +16,8 @@ _CLOCK_MARGIN_PERCENT = 2
 
 class CoordinatorSettings(ServiceSettings):
     """The settings of a group coordinator."""
+
+    kind: ClassVar[Kind | None] = "coordinator"
 
     # Defaults are validated too, because a limit that is set must fit the defaults of the others.
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
+
+from leadline_common.identity import Kind
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -60,6 +62,9 @@ def _bound(ge: int | None, le: int | None) -> int | None:
 
 class ServiceSettings(BaseModel):
     """The settings of every service."""
+
+    kind: ClassVar[Kind | None] = None
+    """The kind of service whose settings these are."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

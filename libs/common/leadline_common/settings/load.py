@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
+from leadline_common.identity import KINDS, Kind
 from leadline_common.settings.fields import ServiceSettings
 from leadline_common.settings.table import attribute_of, dotted, known_settings, nearest
 
@@ -48,6 +49,7 @@ def load_settings(
 
     Flags override the environment, which overrides the file. `flags` are the `--set` pairs by
     dotted name. `config` is the TOML file of `--config`; without it, `LEADLINE_CONFIG` names one.
+    Its tables `[broker]`, `[controller]` and `[coordinator]` have settings of one kind of service.
 
     Raises:
         SettingsError: a setting is unknown, missing or invalid, or the file cannot be read.
@@ -56,7 +58,7 @@ def load_settings(
     if config is None and environment.get(CONFIG_VARIABLE):
         config = Path(environment[CONFIG_VARIABLE])
     layers = (
-        {} if config is None else _read_file(config),
+        {} if config is None else _of_kind(_read_file(config), model.kind),
         _from_environment(environment),
         dict(flags),
     )
@@ -77,6 +79,27 @@ def _read_file(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
         raise SettingsError(f"cannot read the settings of {path}: {problem}") from problem
     return dict(_flatten(document))
+
+
+def _of_kind(values: Mapping[str, Any], own: Kind | None) -> dict[str, Any]:
+    """Return what a file says of one kind of service; its own table overrides what is for all.
+
+    In `[broker]`, `id` is the setting `broker.id`, and `listen.port` is the port of brokers only.
+    """
+    known = known_settings(topics=False)
+    found: dict[str, Any] = {}
+    for kind in (None, *KINDS):
+        for name, value in values.items():
+            section, _, inner = name.partition(".")
+            if (section if section in KINDS and name not in known else None) != kind:
+                continue
+            if kind is None:
+                found[name] = value
+            elif inner not in known:
+                raise SettingsError(f"unknown setting {inner} in [{kind}]{nearest(inner, known)}")
+            elif kind == own:
+                found[inner] = value
+    return found
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
