@@ -18,6 +18,7 @@ from leadline_common.identity import ServiceIdentity
 _LIFETIME: Final = dt.timedelta(days=3_650)
 INTERNAL: Final = "Leadline internal CA"
 PUBLIC: Final = "Leadline public CA"
+ZOOKEEPER: Final = "Leadline ZooKeeper CA"
 _LABEL: Final = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST_NAME: Final = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*")
 _SKEW: Final = dt.timedelta(days=1)
@@ -100,6 +101,16 @@ class Authority(NamedTuple):
         names = [name_of_host(host) for host in dict.fromkeys(hosts)]
         return self._issue(_name(str(service)), names, [ExtendedKeyUsageOID.SERVER_AUTH], now)
 
+    def issue_zookeeper(self, server_id: int, host: str, now: dt.datetime | None = None) -> bytes:
+        """Return a certificate of a ZooKeeper server for clients and other servers, as PEM.
+
+        Raises:
+            ValueError: the host is neither a name in ASCII nor an IP address.
+
+        """
+        uses = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        return self._issue(_name(f"zookeeper {server_id}"), [name_of_host(host)], uses, now)
+
     def _issue(
         self,
         subject: x509.Name,
@@ -121,6 +132,21 @@ class Authority(NamedTuple):
             builder = builder.add_extension(extension, critical=critical)
         signed = builder.sign(self.key, hashes.SHA256())
         return signed.public_bytes(serialization.Encoding.PEM) + _key_bytes(own)
+
+
+def is_for(certificate: bytes, host: str) -> bool:
+    """Tell whether a certificate (PEM) names a host.
+
+    Raises:
+        ValueError: it is damaged, or `host` is no host.
+
+    """
+    try:
+        found = x509.load_pem_x509_certificate(certificate)
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return False
+    return name_of_host(host) in list(names)
 
 
 def name_of_host(host: str) -> x509.GeneralName:

@@ -2,6 +2,8 @@
 
     internal-ca.pem, internal-ca.key   the authority that signs certificates of this cluster only
     broker-1.pem, controller-2.pem …   a service's certificate for the others, with its key
+    zookeeper-ca.pem, zookeeper-ca.key the authority of the certificates of ZooKeeper's servers
+    zookeeper-server-1.pem …           a ZooKeeper server's certificate, with its key
     ca.pem, ca.key                     the authority of the certificates that clients see
     broker-1-public.pem …              a service's certificate for clients, with its key
     admin.token                        what `leadline` shows services that ask for a token
@@ -16,13 +18,13 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from leadline_cli.certificates import INTERNAL, PUBLIC, Authority
+from leadline_cli.certificates import INTERNAL, PUBLIC, ZOOKEEPER, Authority
 from leadline_client.file_lock import FileLock
 from leadline_client.security import Security
 from leadline_common.identity import KINDS, Kind, ServiceIdentity
@@ -85,6 +87,20 @@ class Credentials:
     def zookeeper_operator(self) -> Path:
         """The ZooKeeper user of a person who edits nodes by hand, and all digests."""
         return self.directory / "zookeeper-operator"
+
+    @property
+    def zookeeper_authority(self) -> Path:
+        """The certificate of the authority that ZooKeeper's clients and servers trust."""
+        return self.directory / "zookeeper-ca.pem"
+
+    @property
+    def zookeeper_authority_key(self) -> Path:
+        """The key of that authority: whoever has it can be a ZooKeeper server."""
+        return self.directory / "zookeeper-ca.key"
+
+    def zookeeper_certificate_of(self, server_id: int) -> Path:
+        """Return the file with the certificate of a ZooKeeper server, and its key."""
+        return self.directory / f"zookeeper-server-{server_id}.pem"
 
     def zookeeper_administrator(self) -> ZkCredentials:
         """Return what the operator logs in with.
@@ -154,6 +170,27 @@ class Credentials:
                 for path, service in missing.items():
                     write_private(path, authority.issue_public(service, names))
             return list(missing)
+
+    def create_zookeeper(self, servers: Mapping[int, str]) -> list[Path]:
+        """Make what is missing so that ZooKeeper's servers, hosts by id, can speak TLS.
+
+        Raises:
+            UnusableAuthority: the authority's files are incomplete or damaged, or it has expired.
+            OSError: the directory cannot be written to.
+            ValueError: a host is neither a name in ASCII nor an IP address.
+
+        """
+        made = []
+        with self._locked():
+            for number, host in servers.items():
+                path = self.zookeeper_certificate_of(number)
+                if not path.exists():
+                    authority = _authority(
+                        self.zookeeper_authority, self.zookeeper_authority_key, ZOOKEEPER
+                    )
+                    write_private(path, authority.issue_zookeeper(number, host))
+                    made.append(path)
+        return made
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

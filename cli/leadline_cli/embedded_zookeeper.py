@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from leadline_cli.java_runtime import find_java, package_directory
 from leadline_client.file_lock import FileLock, FileLockHeld
@@ -58,6 +58,7 @@ _JVM_FLAGS: Final = (
     "-Djava.awt.headless=true",
 )
 
+_LOGGING_FILE: Final = "log4j2.properties"
 _LOGGING: Final = """\
 status = error
 appender.file.type = RollingFile
@@ -123,11 +124,7 @@ class ServerConfig:
 
     def java_command(self) -> list[str]:
         """Return the Java command of the server itself."""
-        jars = package_directory("pyspark") / "jars"
-        class_path = [str(jar) for pattern in _JARS for jar in sorted(jars.glob(pattern + ".jar"))]
-        logging = f"-Dlog4j2.configurationFile={self.data_dir / 'log4j2.properties'}"
-        flags = [*_JVM_FLAGS, logging, "-cp", os.pathsep.join(class_path)]
-        return [str(find_java()), *flags, _MAIN_CLASS, str(self.data_dir / "zoo.cfg")]
+        return java_command(self.data_dir, self.data_dir / "zoo.cfg")
 
     @staticmethod
     def check_installed() -> None:
@@ -144,7 +141,7 @@ class ServerConfig:
         """Write the configuration files into the data directory."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         (self.data_dir / "zoo.cfg").write_text(self._zoo_cfg())
-        (self.data_dir / "log4j2.properties").write_text(_LOGGING.format(directory=self.data_dir))
+        write_logging(self.data_dir)
         if self.member:
             (self.data_dir / "myid").write_text(f"{self.member.server_id}\n")
 
@@ -167,6 +164,30 @@ class ServerConfig:
             for number, (quorum, vote) in self.member.servers.items():
                 settings[f"server.{number}"] = f"{LOOPBACK}:{quorum}:{vote}"
         return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def java_command(data_dir: Path, settings: Path, jars: Sequence[str] = _JARS) -> list[str]:
+    """Return the Java command of a server with these settings, which logs as `data_dir` says."""
+    found = package_directory("pyspark") / "jars"
+    class_path = [str(jar) for pattern in jars for jar in sorted(found.glob(pattern + ".jar"))]
+    logging = f"-Dlog4j2.configurationFile={data_dir / _LOGGING_FILE}"
+    flags = [*_JVM_FLAGS, logging, "-cp", os.pathsep.join(class_path)]
+    return [str(find_java()), *flags, _MAIN_CLASS, str(settings)]
+
+
+def run_in_place(data_dir: Path, command: Sequence[str]) -> NoReturn:
+    """Lock a data directory, and replace this process with the server that uses it."""
+    try:
+        # ZooKeeper itself does not lock the directory, and two servers would corrupt the data.
+        FileLock.acquire(data_dir / "lock", blocking=False, inheritable=True)
+    except FileLockHeld:
+        sys.exit(f"{data_dir} is in use by another server")
+    os.execv(command[0], list(command))  # noqa: S606 -- no shell is wanted
+
+
+def write_logging(data_dir: Path) -> None:
+    """Write where and how much a server logs into its data directory."""
+    (data_dir / _LOGGING_FILE).write_text(_LOGGING.format(directory=data_dir))
 
 
 def server_mode(port: int, timeout_s: float = 1.0) -> str | None:
@@ -204,13 +225,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         config.write()
     except OSError as problem:
         sys.exit(f"cannot use {config.data_dir} ({problem.strerror})")
-    try:
-        # ZooKeeper itself does not lock the directory, and two servers would corrupt the data.
-        FileLock.acquire(config.data_dir / "lock", blocking=False, inheritable=True)
-    except FileLockHeld:
-        sys.exit(f"{config.data_dir} is in use by another server")
-    command = config.java_command()
-    os.execv(command[0], command)  # noqa: S606 -- no shell is wanted
+    run_in_place(config.data_dir, config.java_command())
 
 
 if __name__ == "__main__":

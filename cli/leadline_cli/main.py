@@ -38,7 +38,9 @@ SUBCOMMANDS: Final = {
     "brokers": _Subcommand(
         "brokers:app", "List brokers, check whether one can stop, drain it, and restart it."
     ),
-    "cluster": _Subcommand("roll:app", "Restart all services of a cluster, one after another."),
+    "cluster": _Subcommand(
+        "roll:app", "Prepare the hosts of a cluster, and restart all of its services in turn."
+    ),
     "metadata": _Subcommand(
         "cluster:metadata", "Show the cluster metadata as one consistent snapshot."
     ),
@@ -80,6 +82,9 @@ SUBCOMMANDS: Final = {
     ),
     "groups": _Subcommand("groups:app", "Show and change consumer groups."),
     "spark": _Subcommand("spark:app", "Run Spark jobs on this machine or on a cluster (--master)."),
+    "host": _Subcommand(
+        "hosts:host", "Run the services of one host until Ctrl-C; one that ends is started again."
+    ),
     "zookeeper": _Subcommand("services:zookeeper", "Run a ZooKeeper server on loopback."),
     "controller": _Subcommand(
         "services:controller",

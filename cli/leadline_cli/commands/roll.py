@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import typer
 
 from leadline_cli.admin import AdminContext, DryRun, admin_command, command_group, known_cluster
+from leadline_cli.commands.hosts import init
 from leadline_cli.output import EXIT_REFUSED, EXIT_UNKNOWN, print_note, print_problem
 from leadline_cli.restart_requests import answers_ready, restart_service
 from leadline_cli.rolling import (
@@ -25,14 +26,10 @@ from leadline_client.security import Authenticator
 from leadline_client.wire import BrokerInfo
 from leadline_common.identity import Kind
 
-app = command_group("Restart all services of a cluster, one after another.")
+app = command_group("Prepare the hosts of a cluster, and restart all of its services in turn.")
+app.command()(init)
 
 _FIELDS: Final = ("service", "id", "host", "name", "url")
-
-
-@app.callback()
-def cluster() -> None:
-    """Keep `roll` a subcommand: of a group with one command typer makes that command."""
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -194,6 +195,10 @@ def create_admin(
     credentials: Annotated[
         Path, typer.Option("--zookeeper-credentials", help="The file of ZooKeeper's operator.")
     ] = Path("credentials/zookeeper-operator"),
+    ca: Annotated[
+        Path | None,
+        typer.Option("--zookeeper-ca", help="As zookeeper.tls.ca.file: connect over TLS."),
+    ] = None,
     file: Annotated[
         Path, typer.Option("--file", help="The token; made if the file does not exist.")
     ] = Path("credentials/admin.token"),
@@ -206,6 +211,8 @@ def create_admin(
     refused = import_module("leadline_client.errors").LeadlineError
     try:
         user = login.read_credentials(credentials)
+        if ca is not None:
+            user = replace(user, tls=login.load_tls(ca))
         shown_token = secure_cluster.token_in_file(file)
         asyncio.run(first_admin.make_admin(zookeeper, user, name, shown_token, restore=True))
     except (ValueError, OSError) as problem:  # unusable files

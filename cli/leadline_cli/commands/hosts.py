@@ -1,0 +1,112 @@
+"""`leadline cluster init` and `leadline host`: a cluster on several machines."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from leadline_cli.credentials import UnusableAuthority
+from leadline_cli.inventory import BadInventory, Inventory, read_inventory
+from leadline_cli.output import (
+    EXIT_REFUSED,
+    EXIT_USAGE,
+    print_line,
+    print_note,
+    print_problem,
+    print_warning,
+)
+
+if TYPE_CHECKING:
+    from leadline_cli.host_files import Change
+    from leadline_cli.host_runner import HostRunner
+
+_DEFAULT: Final = Path("cluster")
+
+
+def init(
+    inventory: Annotated[Path, typer.Argument(help="The hosts, a TOML file: docs/three-hosts.md.")],
+    directory: Annotated[
+        Path, typer.Option("--directory", help="Where to; what was made before is kept.")
+    ] = _DEFAULT,
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the inventory, and write nothing.")
+    ] = False,
+) -> None:
+    """Make settings, certificates and users for each host of an inventory."""
+    try:
+        found = read_inventory(inventory)
+        changes = _tried(found) if dry_run else _create(found, directory)
+    except BadInventory as problem:
+        print_problem(str(problem))
+        raise typer.Exit(EXIT_USAGE) from None
+    except UnusableAuthority as problem:
+        print_problem(str(problem))
+        raise typer.Exit(EXIT_REFUSED) from None
+    except OSError as problem:
+        print_problem(f"cannot write to {directory}: {problem.strerror}")
+        raise typer.Exit(EXIT_REFUSED) from None
+    for advice in found.advice():
+        print_warning(f"warning: {advice}")
+    _print(found, directory, changes, dry_run=dry_run)
+
+
+def host(
+    directory: Annotated[
+        Path, typer.Argument(help="What `leadline cluster init` made for this host.")
+    ],
+) -> None:
+    """Run the services of one host until Ctrl-C; one that ends is started again."""
+    host_runner = import_module("leadline_cli.host_runner")  # it imports what services share
+    try:
+        runner = host_runner.HostRunner.enter(directory, print_note)
+        asyncio.run(_run(runner))
+    except host_runner.HostProblem as problem:
+        print_problem(str(problem))
+        raise typer.Exit(EXIT_REFUSED) from None
+
+
+async def _run(runner: HostRunner) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    await runner.run(stop)
+
+
+def _create(inventory: Inventory, directory: Path) -> list[Change]:
+    host_files = import_module("leadline_cli.host_files")  # it imports all settings
+    changes: list[Change] = host_files.HostFiles(inventory, directory).create()
+    return changes
+
+
+def _tried(inventory: Inventory) -> list[Change]:
+    """Make everything for nothing, so that all mistakes are found."""
+    with tempfile.TemporaryDirectory() as directory:
+        _create(inventory, Path(directory))
+    return []
+
+
+def _print(
+    inventory: Inventory, directory: Path, changes: Sequence[Change], *, dry_run: bool
+) -> None:
+    if dry_run:
+        print_line(f"the inventory is right: {len(inventory.hosts)} hosts")
+        return
+    for one in inventory.hosts:
+        own = [change for change in changes if change.path.parent.name == one.name]
+        for change in own:
+            if not change.is_new:
+                print_line(f"changed {change.path}")
+        if own:
+            made = sum(change.is_new for change in own)
+            print_line(f"{directory / one.name}: {made} new files; copy it to {one.address}")
+    if not changes:
+        print_line("nothing has changed")

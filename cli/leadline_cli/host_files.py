@@ -1,0 +1,271 @@
+"""The files that `leadline cluster init` makes of an inventory, a directory for each host.
+
+    authority/       keys of the authorities, and all that they signed: stays with the operator
+    admin/           what `leadline` needs to connect: ca.pem, zookeeper-ca.pem, the operator's
+                     ZooKeeper user, and the administrator's token
+    HOST/            leadline.toml, zoo.cfg, and the certificates and users of this host's services
+
+Paths in a host's files are relative to its directory, so that it may be copied to anywhere. What
+was made before is kept: another run adds hosts, and changes only what follows from the inventory.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from leadline_cli import secure_cluster
+from leadline_cli.certificates import is_for
+from leadline_cli.credentials import Credentials, write_private
+from leadline_cli.embedded_zookeeper import MAX_SESSION_TIMEOUT_MS
+from leadline_cli.inventory import ZOOKEEPER, BadInventory, Host, Inventory
+from leadline_common.identity import Kind, ServiceIdentity
+from leadline_common.settings import (
+    BrokerSettings,
+    ControllerSettings,
+    CoordinatorSettings,
+    ServiceSettings,
+    SettingsError,
+    load_settings,
+)
+
+SETTINGS_FILE: Final = "leadline.toml"
+ZOOKEEPER_FILE: Final = "zoo.cfg"
+AUTHORITY: Final = "authority"
+ADMIN: Final = "admin"
+PORTS: Final[Mapping[Kind, int]] = {"broker": 9092, "controller": 9093, "coordinator": 9094}
+INTERNAL_PORTS: Final[Mapping[Kind, int]] = {
+    "broker": 9192,
+    "controller": 9193,
+    "coordinator": 9194,
+}
+ZOOKEEPER_PORT: Final = 2281
+"""Where ZooKeeper's servers speak TLS with clients; they have no other port for them."""
+_QUORUM_PORTS: Final = "2888:3888"
+_TICK_TIME_MS: Final = 500
+_WRITTEN: Final = "# Written by `leadline cluster init`: change the inventory, and run it again.\n"
+_MODELS: Final[Mapping[Kind, type[ServiceSettings]]] = {
+    "broker": BrokerSettings,
+    "controller": ControllerSettings,
+    "coordinator": CoordinatorSettings,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A file that is new, or has another content than before."""
+
+    path: Path
+    content: bytes
+    is_new: bool
+
+
+class HostFiles:
+    """Makes the files of one inventory in `directory`."""
+
+    def __init__(self, inventory: Inventory, directory: Path) -> None:
+        self._inventory = inventory
+        self._directory = directory
+        self._credentials = Credentials(directory / AUTHORITY)
+
+    def create(self) -> list[Change]:
+        """Write what is new or differs, readable for the owner only; return it.
+
+        Raises:
+            BadInventory: a setting is wrong, or a certificate names another address.
+            UnusableAuthority: an authority's files are incomplete or damaged, or it has expired.
+            OSError: the directory cannot be written to.
+
+        """
+        for host in self._inventory.hosts:
+            check_settings(self._inventory, host)
+        self._check_addresses()
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._create_credentials()
+        changes = [*self._changes()]
+        for change in changes:
+            change.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_private(change.path, change.content)
+        return changes
+
+    def _create_credentials(self) -> None:
+        made = self._credentials
+        made.create([one for host in self._inventory.hosts for one in host.services])
+        for host in self._inventory.hosts:
+            made.create_public(host.services, [host.address])
+        servers = self._inventory.with_role(ZOOKEEPER)
+        made.create_zookeeper({host.id: host.address for host in servers})
+        secure_cluster.token_in_file(made.admin_token)
+
+    def _check_addresses(self) -> None:
+        """Refuse an address that the certificates of a host do not name.
+
+        Raises:
+            BadInventory: there is one.
+
+        """
+        made = self._credentials
+        for host in self._inventory.hosts:
+            paths = [made.public_certificate_of(one) for one in host.services]
+            if ZOOKEEPER in host.roles:
+                paths.append(made.zookeeper_certificate_of(host.id))
+            for path in paths:
+                if path.exists() and not is_for(path.read_bytes(), host.address):
+                    raise BadInventory(
+                        f"{path} does not name {host.address}, the address of host {host.name}: "
+                        "remove that file, so that a new certificate is made"
+                    )
+
+    def _changes(self) -> Iterator[Change]:
+        for path, content in self._wanted():
+            before = path.read_bytes() if path.exists() else None
+            if before != content:
+                yield Change(path, content, before is None)
+
+    def _wanted(self) -> Iterator[tuple[Path, bytes]]:
+        """Yield all files outside of `authority`, with their content."""
+        made, admin = self._credentials, self._directory / ADMIN
+        shared = [made.public_authority, made.zookeeper_operator, made.admin_token]
+        if self._inventory.with_role(ZOOKEEPER):
+            shared.append(made.zookeeper_authority)
+        for path in shared:
+            yield admin / path.name, path.read_bytes()
+        for host in self._inventory.hosts:
+            own = self._directory / host.name
+            yield own / SETTINGS_FILE, settings_file(self._inventory, host).encode()
+            if ZOOKEEPER in host.roles:
+                yield own / ZOOKEEPER_FILE, zookeeper_file(self._inventory, host).encode()
+            for path in self._secrets_of(host):
+                yield own / path.name, path.read_bytes()
+
+    def _secrets_of(self, host: Host) -> Iterator[Path]:
+        made = self._credentials
+        if self._inventory.with_role(ZOOKEEPER):
+            yield made.zookeeper_authority
+        if ZOOKEEPER in host.roles:
+            yield made.zookeeper_certificate_of(host.id)
+        if host.services:
+            yield from (made.public_authority, made.authority)
+        for service in host.services:
+            yield made.certificate_of(service)
+            yield made.public_certificate_of(service)
+            yield made.zookeeper_user(service.kind)
+
+
+def settings_file(inventory: Inventory, host: Host) -> str:
+    """Return leadline.toml of a host."""
+    values = _flat(_settings_of(inventory, host))
+    lines = [f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in values.items()]
+    return _WRITTEN + "".join(lines)
+
+
+def check_settings(inventory: Inventory, host: Host) -> None:
+    """Check that the services of a host accept what leadline.toml will say.
+
+    Raises:
+        BadInventory: one does not.
+
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / SETTINGS_FILE
+        file.write_text(settings_file(inventory, host), encoding="utf-8")
+        for kind in host.kinds:
+            try:
+                load_settings(_MODELS[kind], flags={}, environment={}, config=file)
+            except SettingsError as problem:
+                raise BadInventory(f"settings of host {host.name}: {problem}") from None
+
+
+def zookeeper_file(inventory: Inventory, host: Host) -> str:
+    """Return zoo.cfg of a host: TLS for clients and between servers, by one authority.
+
+    Clients prove who they are by their ZooKeeper user, servers by their certificate.
+    """
+    certificate, authority = f"zookeeper-server-{host.id}.pem", "zookeeper-ca.pem"
+    settings: dict[str, object] = {
+        "dataDir": f"{_path(inventory.data)}/zookeeper",
+        "secureClientPort": ZOOKEEPER_PORT,
+        "secureClientPortAddress": host.address,
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "ssl.keyStore.location": certificate,
+        "ssl.keyStore.type": "PEM",
+        "ssl.trustStore.location": authority,
+        "ssl.trustStore.type": "PEM",
+        "ssl.clientAuth": "none",
+        "sslQuorum": "true",
+        "ssl.quorum.keyStore.location": certificate,
+        "ssl.quorum.keyStore.type": "PEM",
+        "ssl.quorum.trustStore.location": authority,
+        "ssl.quorum.trustStore.type": "PEM",
+        "tickTime": _TICK_TIME_MS,
+        "maxSessionTimeout": MAX_SESSION_TIMEOUT_MS,
+        "initLimit": 20,
+        "syncLimit": 10,
+        "maxClientCnxns": 0,
+        "admin.enableServer": "false",
+        "4lw.commands.whitelist": "srvr,ruok",
+        "autopurge.snapRetainCount": 3,
+        "autopurge.purgeInterval": 1,
+    }
+    servers = inventory.with_role(ZOOKEEPER)
+    if len(servers) > 1:
+        for one in servers:
+            settings[f"server.{one.id}"] = f"{one.in_url}:{_QUORUM_PORTS}"
+    return _WRITTEN + "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def _settings_of(inventory: Inventory, host: Host) -> dict[str, Any]:
+    """Return the settings by name; those of one kind of service begin with the kind."""
+    values: dict[str, Any] = {
+        "authentication": "required",
+        "listen.host": host.address,
+        "tls.ca.file": "ca.pem",
+        "internal.ca.file": "internal-ca.pem",
+    }
+    servers = inventory.with_role(ZOOKEEPER)
+    if servers:
+        connect = ",".join(f"{one.in_url}:{ZOOKEEPER_PORT}" for one in servers)
+        values |= {"zookeeper.connect": connect, "zookeeper.tls.ca.file": "zookeeper-ca.pem"}
+    for service in host.services:
+        values |= _settings_of_service(inventory, host, service)
+    return values | _flat(inventory.settings)
+
+
+def _settings_of_service(
+    inventory: Inventory, host: Host, service: ServiceIdentity
+) -> dict[str, Any]:
+    kind, name = service.kind, f"{service.kind}-{service.id}"
+    values: dict[str, Any] = {
+        "id": service.id,
+        "listen.port": PORTS[kind],
+        "internal.listen.port": INTERNAL_PORTS[kind],
+        "advertised.url": f"https://{host.in_url}:{PORTS[kind]}",
+        "internal.advertised.url": f"https://{host.in_url}:{INTERNAL_PORTS[kind]}",
+        "listen.tls.certificate.file": f"{name}-public.pem",
+        "internal.certificate.file": f"{name}.pem",
+        "zookeeper.credentials.file": f"zookeeper-{kind}",
+    }
+    if kind == "broker":
+        values["log.dir"] = f"{_path(inventory.data)}/{name}"
+        if host.rack:
+            values["rack"] = host.rack
+    if kind == "controller":
+        values["data.dir"] = _path(inventory.data)
+    return {f"{kind}.{key}": value for key, value in values.items()}
+
+
+def _path(text: str) -> str:
+    """Return a path as ZooKeeper takes it: a relative one begins with a dot."""
+    return text if Path(text).is_absolute() else f"./{text}"
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        inner = _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else None
+        found |= {prefix + key: value} if inner is None else inner
+    return found

@@ -1,0 +1,127 @@
+"""Runs the services of one host from the directory that `leadline cluster init` made for it.
+
+Each service is a process; one that ends is started again, as a service manager would. No child
+outlives this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from leadline_cli.cluster_layout import SERVICE_MODULE
+from leadline_cli.embedded_zookeeper import ServerConfig
+from leadline_cli.forked_child import ForkedChild, import_ahead
+from leadline_cli.host_files import SETTINGS_FILE, ZOOKEEPER_FILE
+from leadline_cli.inventory import ZOOKEEPER
+from leadline_cli.processes import Child
+from leadline_client.file_lock import FileLock, FileLockHeld
+from leadline_common.identity import KINDS, Kind
+from leadline_common.private_files import keep_files_private
+
+LOGS: Final = Path("logs")
+_LOCK: Final = "host.lock"
+_POLL_S: Final = 0.1
+_PAUSE_S: Final = 1.0
+_STOP_ORDER: Final = ("coordinator", "broker", "controller", ZOOKEEPER)
+
+
+class HostProblem(RuntimeError):
+    """The directory cannot be used; the message says why."""
+
+
+@dataclass(eq=False, slots=True)
+class HostRunner:
+    """The processes of one host, whose directory is the working directory.
+
+    `report` gets a sentence for each process that starts or ends.
+    """
+
+    kinds: tuple[Kind, ...]
+    has_zookeeper: bool
+    report: Callable[[str], None]
+    children: dict[str, Child] = field(default_factory=dict, init=False)
+    _lock: FileLock | None = field(default=None, init=False)
+
+    @classmethod
+    def enter(cls, directory: Path, report: Callable[[str], None]) -> HostRunner:
+        """Make a host's directory the working directory, and return what runs there.
+
+        Raises:
+            HostProblem: it was not made by `leadline cluster init`, or another process uses it.
+            PackageMissing: ZooKeeper is to run here, and is not installed.
+
+        """
+        kinds = tuple(kind for kind in KINDS if any(directory.glob(f"{kind}-*-public.pem")))
+        has_zookeeper = (directory / ZOOKEEPER_FILE).exists()
+        if not (directory / SETTINGS_FILE).exists() or not (kinds or has_zookeeper):
+            raise HostProblem(
+                f"{directory} has no {SETTINGS_FILE} and certificates: give the directory that "
+                "`leadline cluster init` made for this host"
+            )
+        if has_zookeeper:
+            ServerConfig.check_installed()
+        keep_files_private()
+        runner = cls(kinds, has_zookeeper, report)
+        try:
+            os.chdir(directory)
+            runner._lock = FileLock.acquire(Path(_LOCK), blocking=False, write_pid=True)
+        except FileLockHeld as held:
+            raise HostProblem(f"process {held.owner} runs the host of {directory}") from None
+        except OSError as problem:
+            raise HostProblem(f"cannot use {directory} ({problem.strerror})") from problem
+        return runner
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run all services until `stop` is set, then stop them: ZooKeeper last."""
+        try:
+            modules = [SERVICE_MODULE, *(f"leadline_{kind}.main" for kind in self.kinds)]
+            if self.has_zookeeper:
+                self._start(self._zookeeper())
+            if self.kinds:
+                await asyncio.to_thread(import_ahead, modules)
+            for kind in self.kinds:
+                self._start(self._service(kind))
+            await self._watch(stop)
+        finally:
+            for name in _STOP_ORDER:
+                if name in self.children:
+                    await self.children[name].stop()
+            if self._lock is not None:
+                self._lock.release()
+
+    def _zookeeper(self) -> Child:
+        argv = [sys.executable, "-m", "leadline_cli.host_zookeeper", ZOOKEEPER_FILE]
+        return Child(ZOOKEEPER, argv, LOGS / f"{ZOOKEEPER}.log")
+
+    @staticmethod
+    def _service(kind: Kind) -> Child:
+        argv = [sys.executable, "-m", SERVICE_MODULE, kind, "--config", SETTINGS_FILE]
+        imports = (SERVICE_MODULE, f"leadline_{kind}.main")
+        return ForkedChild(kind, argv, LOGS / f"{kind}.log", imports)
+
+    def _start(self, child: Child) -> None:
+        self.children[child.name] = child
+        child.start()
+        self.report(f"{child.name} runs as process {child.pid}: {child.log_path}")
+
+    async def _watch(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            for child in list(self.children.values()):
+                if not child.running:
+                    self.report(f"{child.name} ended with {child.exit_code}; it starts again")
+                    await _wait_for(stop, _PAUSE_S)
+                    if not stop.is_set():
+                        self._start(child)
+            await _wait_for(stop, _POLL_S)
+
+
+async def _wait_for(event: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)

@@ -1,0 +1,233 @@
+"""What an inventory may say, and the files that `leadline cluster init` makes of it."""
+
+from __future__ import annotations
+
+import ssl
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from typer.testing import CliRunner
+
+from leadline_cli.host_files import HostFiles
+from leadline_cli.inventory import BadInventory, parse_inventory, read_inventory
+from leadline_cli.main import app
+from leadline_common.settings import (
+    BrokerSettings,
+    ControllerSettings,
+    CoordinatorSettings,
+    load_settings,
+)
+from leadline_common.zk.credentials import load_tls, read_credentials
+
+HOSTS: list[dict[str, Any]] = [
+    {"name": "a", "address": "10.0.0.11", "id": 1, "rack": "r1"},
+    {"name": "b", "address": "b.example.org", "id": 2},
+    {"name": "c", "address": "2001:db8::3", "id": 3, "roles": ["broker", "zookeeper"]},
+]
+SETTINGS = {"min": {"insync": {"replicas": 2}}, "broker": {"log": {"segment": {"bytes": 4096}}}}
+
+
+def make(directory: Path, hosts: list[dict[str, Any]] = HOSTS, **other: Any) -> list[str]:
+    """Make the files; return those that are new or differ, with their directory."""
+    found = parse_inventory({"hosts": hosts, "settings": SETTINGS, **other})
+    changes = HostFiles(found, directory).create()
+    return [f"{change.path.parent.name}/{change.path.name}" for change in changes]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("init") / "cluster"
+    make(directory)
+    return directory
+
+
+def test_services_accept_the_settings_of_their_host(made: Path) -> None:
+    file = made / "b/leadline.toml"
+    broker = load_settings(BrokerSettings, flags={}, environment={}, config=file)
+    controller = load_settings(ControllerSettings, flags={}, environment={}, config=file)
+    coordinator = load_settings(CoordinatorSettings, flags={}, environment={}, config=file)
+    assert (broker.broker_id, controller.controller_id, coordinator.coordinator_id) == (2, 2, 2)
+    assert broker.advertised_url == "https://b.example.org:9092"
+    assert controller.internal_advertised_url == "https://b.example.org:9193"
+    assert (broker.min_insync_replicas, broker.log_segment_bytes) == (2, 4096)
+    for service in (broker, controller, coordinator):
+        assert service.authentication == "required"
+        assert service.listen_host == "b.example.org"
+        assert service.zookeeper_connect == ("10.0.0.11:2281,b.example.org:2281,[2001:db8::3]:2281")
+        for file_name in (
+            service.listen_tls_certificate_file,
+            service.internal_certificate_file,
+            service.internal_ca_file,
+            service.tls_ca_file,
+            service.zookeeper_tls_ca_file,
+            service.zookeeper_credentials_file,
+        ):
+            assert (made / "b" / file_name).is_file()
+
+
+def test_a_host_has_what_its_own_services_need_and_no_more(made: Path) -> None:
+    assert {path.name for path in (made / "c").iterdir()} == {
+        "leadline.toml",
+        "zoo.cfg",
+        "broker-3.pem",
+        "broker-3-public.pem",
+        "ca.pem",
+        "internal-ca.pem",
+        "zookeeper-broker",
+        "zookeeper-ca.pem",
+        "zookeeper-server-3.pem",
+    }
+    own = [path for path in made.rglob("*") if path.parent.name != "authority" and path.is_file()]
+    keys = {path.read_bytes() for path in (made / "authority").glob("*.key")}
+    assert len(keys) == 3
+    assert not any(key in path.read_bytes() for key in keys for path in own)
+    operator = read_credentials(made / "admin/zookeeper-operator")
+    assert operator.is_administrator
+    assert not read_credentials(made / "c/zookeeper-broker").is_administrator
+
+
+def test_nobody_else_can_read_the_files(made: Path) -> None:
+    for path in (made, *made.rglob("*")):
+        expected = 0o700 if path.is_dir() else 0o600
+        assert stat.S_IMODE(path.stat().st_mode) == expected, path
+
+
+def test_certificates_name_the_addresses_of_their_host(made: Path) -> None:
+    for name, host, address in (
+        ("broker-1-public.pem", "a", "10.0.0.11"),
+        ("zookeeper-server-3.pem", "c", "2001:db8::3"),
+    ):
+        certificate = x509.load_pem_x509_certificate((made / host / name).read_bytes())
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert address in [str(one) for one in names.get_values_for_type(x509.IPAddress)]
+    load_tls(made / "a/zookeeper-ca.pem", made / "a/zookeeper-server-1.pem")
+    with pytest.raises(ssl.SSLError):
+        ssl.create_default_context(cafile=str(made / "a/zookeeper-broker"))
+
+
+def test_zookeepers_servers_know_each_other_and_speak_tls_only(made: Path) -> None:
+    lines = dict(
+        line.split("=", 1)
+        for line in (made / "c/zoo.cfg").read_text().splitlines()
+        if not line.startswith("#")
+    )
+    assert lines["server.1"] == "10.0.0.11:2888:3888"
+    assert lines["server.3"] == "[2001:db8::3]:2888:3888"
+    assert (lines["secureClientPort"], lines["sslQuorum"]) == ("2281", "true")
+    assert "clientPort" not in lines
+
+
+def test_another_run_changes_nothing_and_a_new_host_only_what_follows(tmp_path: Path) -> None:
+    make(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert make(tmp_path) == []
+    added = {"name": "d", "address": "10.0.0.14", "id": 4, "roles": ["broker"]}
+    changed = make(tmp_path, [*HOSTS, added])
+    assert {name.split("/")[0] for name in changed} == {"d"}
+    fifth = {"name": "e", "address": "10.0.0.15", "id": 5, "roles": ["zookeeper"]}
+    changed = make(tmp_path, [*HOSTS, added, fifth])
+    settings = [f"{host}/leadline.toml" for host in "abcd"]
+    others = [name for name in changed if not name.startswith("e/")]
+    assert sorted(others) == sorted([*settings, *(f"{host}/zoo.cfg" for host in "abc")])
+    kept = {path for path in before if path.suffix in (".pem", ".key") or "zookeeper-" in path.name}
+    assert all(path.read_bytes() == before[path] for path in kept)
+
+
+def test_a_new_address_needs_new_certificates(tmp_path: Path) -> None:
+    make(tmp_path)
+    moved = [{**HOSTS[0], "address": "10.0.0.99"}, *HOSTS[1:]]
+    with pytest.raises(BadInventory, match=r"broker-1-public\.pem does not name 10\.0\.0\.99"):
+        make(tmp_path, moved)
+    for path in (tmp_path / "authority").glob("*-1*.pem"):
+        path.unlink()
+    assert {"a/broker-1-public.pem", "a/leadline.toml", "b/leadline.toml"} <= set(
+        make(tmp_path, moved)
+    )
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        ({}, "no hosts"),
+        ({"hosts": []}, "no hosts"),
+        ({"hosts": HOSTS, "host": 1}, "'host'"),
+        ({"hosts": [{**HOSTS[0], "colour": "x"}]}, "'colour'"),
+        ({"hosts": [{"name": "a", "id": 1}]}, "no address"),
+        ({"hosts": [{**HOSTS[0], "name": "../a"}]}, "name is"),
+        ({"hosts": [{**HOSTS[0], "name": "admin"}]}, "name is"),
+        ({"hosts": [{**HOSTS[0], "address": "not a host"}]}, "address"),
+        ({"hosts": [{**HOSTS[0], "address": "*.example.org"}]}, "address"),
+        ({"hosts": [{**HOSTS[0], "id": True}]}, "id is a number"),
+        ({"hosts": [{**HOSTS[0], "id": 0}]}, "id is a number"),
+        ({"hosts": [{**HOSTS[0], "roles": ["brokers"]}]}, "roles are"),
+        ({"hosts": [{**HOSTS[0], "roles": []}]}, "roles are"),
+        ({"hosts": [HOSTS[0], {**HOSTS[1], "id": 1}]}, "2 hosts have the id 1"),
+        ({"hosts": [HOSTS[0], {**HOSTS[1], "address": "10.0.0.11"}]}, "the address"),
+        ({"hosts": [HOSTS[0], {**HOSTS[1], "name": "a"}]}, "the name"),
+        ({"hosts": [{**HOSTS[0], "roles": ["zookeeper", "broker"]}]}, "no host has the role"),
+        ({"hosts": [{**HOSTS[0], "roles": ["broker", "controller", "coordinator"]}]}, "ensemble"),
+        ({"hosts": HOSTS, "settings": {"zookeeper": {"connect": "z:1"}}}, "ensemble"),
+        ({"hosts": HOSTS, "settings": 3}, "settings is a table"),
+        ({"hosts": HOSTS, "data": ""}, "data is"),
+    ],
+)
+def test_an_inventory_that_cannot_be_is_refused(document: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadInventory, match=reason):
+        parse_inventory(document)
+
+
+def test_a_wrong_setting_is_named_before_anything_is_written(tmp_path: Path) -> None:
+    directory = tmp_path / "cluster"
+    for wrong, named in (
+        ({"min": {"insync": {"replica": 2}}}, "min.insync.replica"),
+        ({"broker": {"log": {"segment": {"bytes": "big"}}}}, "log.segment.bytes"),
+    ):
+        with pytest.raises(BadInventory, match=named):
+            HostFiles(parse_inventory({"hosts": HOSTS, "settings": wrong}), directory).create()
+    assert not directory.exists()
+
+
+def test_advice_is_given_for_what_is_allowed_but_weak() -> None:
+    two = parse_inventory({"hosts": HOSTS[:2]})
+    assert any("ZooKeeper" in line for line in two.advice())
+    assert any("brokers" in line for line in two.advice())
+    assert (
+        parse_inventory({"hosts": [*HOSTS[:2], {**HOSTS[2], "roles": list_of_all()}]}).advice()
+        == []
+    )
+
+
+def list_of_all() -> list[str]:
+    return ["zookeeper", "controller", "broker", "coordinator"]
+
+
+def test_the_command_says_what_to_copy_and_shows_no_secret(tmp_path: Path) -> None:
+    file, directory = tmp_path / "inventory.toml", tmp_path / "cluster"
+    rows = "\n".join(
+        f'[[hosts]]\nname = "{name}"\naddress = "10.0.0.{number}"\nid = {number}'
+        for number, name in enumerate("abc", 1)
+    )
+    file.write_text(rows)
+    assert len(read_inventory(file).hosts) == 3
+    arguments = ["cluster", "init", str(file), "--directory", str(directory)]
+    tried = CliRunner().invoke(app, [*arguments, "--dry-run"])
+    assert (tried.exit_code, directory.exists()) == (0, False), tried.output
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert "copy it to 10.0.0.2" in done.output
+    token = (directory / "admin/admin.token").read_text().strip()
+    assert token not in done.output
+    again = CliRunner().invoke(app, arguments)
+    assert again.output.strip() == "nothing has changed"
+    file.write_text(rows.replace("id = 3", "id = 2"))
+    refused = CliRunner().invoke(app, arguments)
+    assert (refused.exit_code, "2 hosts have the id 2" in refused.stderr) == (2, True)
+
+
+def test_a_directory_of_nothing_is_no_host(tmp_path: Path) -> None:
+    refused = CliRunner().invoke(app, ["host", str(tmp_path)])
+    assert refused.exit_code == 1
+    assert "leadline cluster init" in refused.stderr
