@@ -150,8 +150,8 @@ orders = (
 """
 WITH_SPARK = ("analytics", "archive", "tables")
 """Pages whose commands start Spark again and again: minutes, even on a quiet machine."""
-OTHERS = ("README", "spark", "python-client")
-"""Pages with tests of their own: below, and in tests/integration/test_python_client.py."""
+OTHERS = ("README", "spark", "python-client", "three-hosts")
+"""Pages with tests of their own: below, test_python_client.py, and test_three_hosts.py."""
 README = Spec(preludes=[f'{SESSION}\nB = "http://127.0.0.1:…"', "assert orders.isStreaming"])
 SPARK = Spec(
     preludes=[

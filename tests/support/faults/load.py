@@ -24,6 +24,7 @@ from leadline_client.errors import (
 )
 from leadline_client.payloads import OutgoingRecord, ProducerIdentity
 from leadline_client.retry import RetryPolicy
+from leadline_client.security import Security
 from leadline_client.wire import ProduceResult
 from tests.support.checks.history import History, Read
 from tests.support.services.cluster import wait_until
@@ -64,6 +65,7 @@ class Load:
     rate: int = 2400
     batch_size: int = 100
     label: str = ""
+    security: Security | None = None
     history: History = field(default_factory=History)
     acks: list[Ack] = field(default_factory=list)
     errors: dict[str, int] = field(default_factory=dict)
@@ -75,7 +77,7 @@ class Load:
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._client = AsyncClient(self.bootstrap, policy=IMPATIENT)
+        self._client = AsyncClient(self.bootstrap, policy=IMPATIENT, security=self.security)
         self.tails = [Tail(self.topic, number) for number in range(min(2, self.partitions))]
 
     @property
