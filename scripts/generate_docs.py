@@ -38,8 +38,8 @@ A setting is given, first match first, by
 4. its default.
 
 An unknown name is an error that offers the nearest known one. A name of another service is passed
-over, so that one file serves a whole cluster; what only one kind of service is to have stands in its
-table, as in `[broker]`.
+over, so that one file serves a whole cluster. What only one kind of service is to have stands in
+its table, as in `[broker]`.
 
 While services run, a setting can be changed by `leadline configs set`, by `PATCH /v1/configs`,
 `/v1/brokers/{id}/configs` and `/v1/topics/{t}/configs`, or in ZooKeeper itself, as far as its scope
