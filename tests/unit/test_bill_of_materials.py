@@ -1,0 +1,46 @@
+"""The bill of materials has every package of the lock, and refuses licences that nobody allowed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("bill", ROOT / "scripts/bill_of_materials.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_bill_has_every_package_with_its_hashes_and_licence(script: ModuleType) -> None:
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    bill = json.loads(script.bill_of(list(script.packages_of(script.LOCK))))
+    components = bill["components"]
+    assert len(components) == len(re.findall(r"^\S+==", lock, re.MULTILINE))
+    assert sum(len(one["hashes"]) for one in components) == lock.count("--hash=sha256:")
+    assert [one["name"] for one in components if not one.get("licenses")] == []
+
+
+def test_a_licence_that_nobody_allowed_is_named(script: ModuleType) -> None:
+    good, *_ = script.packages_of(script.LOCK)
+    for licence, refused in (
+        ("MIT", False),
+        ("MIT OR Apache-2.0", False),
+        ("AGPL-3.0-only", True),
+        ("MIT AND AGPL-3.0-only", True),
+        ("", True),
+    ):
+        assert bool(list(script.not_allowed([good._replace(licence=licence)]))) == refused
+    explained = good._replace(name="yamllint", licence="GPL-3.0-or-later")
+    assert list(script.not_allowed([explained])) == []
