@@ -48,7 +48,8 @@ class IssuerClient:
     clock: Callable[[], float] = time.monotonic
     keys: IssuerKeys | None = field(default=None, init=False)
     _wanted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    _read_at: float = field(default=float("-inf"), init=False)
+    _tried_at: float = field(default=float("-inf"), init=False)
+    _is_read: bool = field(default=False, init=False)
 
     def user_of(self, token: str) -> Principal:
         """Return the user whom a token names.
@@ -63,9 +64,11 @@ class IssuerClient:
         try:
             return user_of(token, self.keys, self.issuer)
         except UnknownKey:
-            if self.clock() - self._read_at < RETRY_S:
+            is_recent = self.clock() - self._tried_at < RETRY_S
+            if is_recent and self._is_read:
                 raise Unauthorized("the issuer has no key with which the token is signed") from None
-            self._wanted.set()
+            if not is_recent:
+                self._wanted.set()
             raise UsersNotRead("the token's key is new: the issuer's keys are read again") from None
 
     async def run(self) -> None:
@@ -76,21 +79,23 @@ class IssuerClient:
                 self._wanted.clear()
                 await self._read(session)
                 try:
-                    async with asyncio.timeout(REFRESH_S if self.keys else RETRY_S):
+                    async with asyncio.timeout(REFRESH_S if self._is_read else RETRY_S):
                         await self._wanted.wait()
                 except TimeoutError:
                     continue
 
     async def _read(self, session: aiohttp.ClientSession) -> None:
         """Read the keys; what cannot be read changes nothing."""
+        self._is_read = False
         try:
             found = await _json(session, await self._url(session))
             self.keys = IssuerKeys.of(found)
+            self._is_read = True
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as problem:
             logger.warning(
                 "the issuer's keys were not read", issuer=self.issuer.url, reason=str(problem)
             )
-        self._read_at = self.clock()
+        self._tried_at = self.clock()
 
     async def _url(self, session: aiohttp.ClientSession) -> str:
         """Return where the keys are: as the settings say, or else as the issuer says.
