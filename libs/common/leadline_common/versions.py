@@ -50,11 +50,6 @@ class SpokenVersions(NamedTuple):
     newest: int
 
 
-def finalized_protocol(services: Iterable[SpokenVersions]) -> int:
-    """Return the newest protocol version that all services speak; without any, this release's."""
-    return min((service.newest for service in services), default=NEWEST_PROTOCOL)
-
-
 def require_compatible(own: SpokenVersions, others: Iterable[SpokenVersions]) -> None:
     """Check that `own` speaks a version in common with each of the others.
 

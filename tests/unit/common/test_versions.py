@@ -7,18 +7,10 @@ import pytest
 from leadline_common import znodes
 from leadline_common.versions import (
     FIRST_PROTOCOL,
-    NEWEST_PROTOCOL,
     IncompatibleRelease,
     SpokenVersions,
-    finalized_protocol,
     require_compatible,
 )
-
-
-def test_the_cluster_speaks_the_lowest_of_the_newest_versions() -> None:
-    rows = [SpokenVersions("broker 1", "b", 1, 3), SpokenVersions("broker 2", "a", 1, 2)]
-    assert finalized_protocol(rows) == 2
-    assert finalized_protocol([]) == NEWEST_PROTOCOL
 
 
 @pytest.mark.parametrize(("oldest", "newest"), [(1, 2), (2, 2), (3, 5), (1, 9)])
