@@ -189,6 +189,19 @@ async def test_the_default_of_the_settings_changes_while_the_broker_runs(world: 
     assert (await world.produce()).status_code == 200, "a user without a quota"
 
 
+async def test_the_other_defaults_change_while_the_broker_runs_too(world: World) -> None:
+    broker = world.cluster.brokers[1]
+    await world.produce()
+    assert [(await world.fetch()).status_code for _ in range(3)] == [200] * 3
+    world.cluster.nodes.configure(CLUSTER, quota_fetch_bytes_per_s=1)
+    await until(lambda: broker.settings.quota_fetch_bytes_per_s == 1, "the setting is known")
+    assert [(await world.fetch()).status_code for _ in range(2)] == [200, 429]
+    world.cluster.nodes.configure(CLUSTER, quota_requests_per_s=1)
+    await until(lambda: broker.settings.quota_requests_per_s == 1, "the setting is known")
+    answers = [(await world.ask("GET", "/v1/brokers/1")).status_code for _ in range(11)]
+    assert answers[0] != answers[-1] == 429
+
+
 async def test_replication_goes_on_whatever_the_producers_may_do(world: World) -> None:
     world.cluster.nodes.configure(
         CLUSTER, quota_produce_bytes_per_s=1, quota_fetch_bytes_per_s=1, quota_requests_per_s=1

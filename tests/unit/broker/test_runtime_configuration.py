@@ -38,11 +38,14 @@ PROVED = {
     "min.insync.replicas",
     "open.files.max",
     "producer.ids.max",
+    "quota.fetch.bytes.per.s",
+    "quota.produce.bytes.per.s",
+    "quota.requests.per.s",
     "replica.lag.time.max.ms",
     "staging.max.bytes",
     "staging.ttl.ms",
 }
-"""The settings whose effect on a running broker a test below shows."""
+"""The settings whose effect on a running broker a test shows, here or in test_record_quotas.py."""
 
 
 @pytest.fixture
