@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from leadline_client.wire import NO_LEADER, NewTopic
-from tests.support.faults.faults import expired, kill
+from tests.support.faults.faults import expired, incarnation_of, kill, registered_again
 from tests.support.faults.scenario import Scenario, loaded, running_cluster
 from tests.support.services.cluster import DEADLINE_S, wait_until
 from tests.support.services.up import command_line
@@ -92,12 +92,15 @@ async def while_nobody_decides(running: Scenario) -> AsyncIterator[None]:
 
 async def test_defect_01_an_emptied_broker_does_not_lead_while_the_other_members_are_gone() -> None:
     async with loaded_cluster() as running:
+        before = await incarnation_of(running, "broker-3")
         async with while_nobody_decides(running):
             await kill(running, "broker-3")
             empty_directory(running, "broker-3")
             await kill(running, "broker-1")
             running.cluster.pause("broker-2")
             running.cluster.restart("broker-3")
+            # For a moment, the registration of the killed process may be the only one.
+            await registered_again(running, "broker-3", before)
             await registered(running, 3)
         await wait_for_leaders(running, dict.fromkeys(ASSIGNMENT, NO_LEADER))
         await nobody_is_elected(running, list(ASSIGNMENT))
@@ -151,11 +154,14 @@ async def leadline(running: Scenario, *words: str) -> str:
 
 async def test_defect_01_one_lost_log_keeps_its_broker_from_leading_that_partition_only() -> None:
     async with loaded_cluster() as running:
+        before = await incarnation_of(running, "broker-3")
         async with while_nobody_decides(running):
             for name in ("broker-1", "broker-2", "broker-3"):
                 await kill(running, name)
             shutil.rmtree(log_directory(running, "broker-3") / f"{running.topic}-0")
             running.cluster.restart("broker-3")
+            # For a moment, the registration of the killed process may be the only one.
+            await registered_again(running, "broker-3", before)
             await registered(running, 3)
         await wait_for_leaders(running, {0: NO_LEADER, 1: 3, 2: 3})
         await nobody_is_elected(running, [0])
