@@ -39,7 +39,7 @@ SUBCOMMANDS: Final = {
         "brokers:app", "List brokers, check whether one can stop, drain it, and restart it."
     ),
     "cluster": _Subcommand(
-        "roll:app", "Prepare the hosts of a cluster, and restart all of its services in turn."
+        "roll:app", "Prepare hosts, back up state, and restart all services of a cluster."
     ),
     "metadata": _Subcommand(
         "cluster:metadata", "Show the cluster metadata as one consistent snapshot."

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import typer
 
 from leadline_cli.admin import AdminContext, DryRun, admin_command, command_group, known_cluster
+from leadline_cli.commands.backup import backup
 from leadline_cli.commands.hosts import init
 from leadline_cli.output import EXIT_REFUSED, EXIT_UNKNOWN, print_note, print_problem
 from leadline_cli.restart_requests import answers_ready, restart_service
@@ -26,8 +27,9 @@ from leadline_client.security import Authenticator
 from leadline_client.wire import BrokerInfo
 from leadline_common.identity import Kind
 
-app = command_group("Prepare the hosts of a cluster, and restart all of its services in turn.")
+app = command_group("Prepare hosts, back up state, and restart all services of a cluster.")
 app.command()(init)
+app.command()(backup)
 
 _FIELDS: Final = ("service", "id", "host", "name", "url")
 

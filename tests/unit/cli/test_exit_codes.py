@@ -110,7 +110,13 @@ def test_defect_22_an_unreachable_cluster_ends_every_command_with_1(
 def test_the_table_names_commands_that_exist_and_few_are_missing() -> None:
     asked = {words for words in EVERY if words.split()[0] not in LOCAL}
     assert set(ARGUMENTS) <= asked
-    others = {"brokers restart", "cluster init", "users create-admin", *REASSIGNMENTS}
+    others = {
+        "brokers restart",
+        "cluster backup",
+        "cluster init",
+        "users create-admin",
+        *REASSIGNMENTS,
+    }
     assert asked - set(ARGUMENTS) == others, "these need a cluster on this machine, or a file"
 
 

@@ -1,0 +1,71 @@
+"""Reads the persistent nodes of a cluster.
+
+The cluster may change meanwhile, and the result is no snapshot: of two nodes that one transaction
+wrote, the earlier may be read before it and the later after it. A node that is deleted meanwhile is
+left out with all that is below it.
+"""
+
+from __future__ import annotations
+
+from leadline_cli.backup.archive import Node
+from leadline_common.zk.credentials import ZkCredentials
+from leadline_common.zk.errors import NotPermitted
+from leadline_common.zk.ops import Stat
+from leadline_common.zk.session import ZkSession
+from leadline_common.znode_json import NO_DATA
+
+_SESSION_TIMEOUT_MS = 30_000
+_OF_ZOOKEEPER = "/zookeeper"
+
+
+async def read_cluster(zookeeper: str, credentials: ZkCredentials | None) -> list[Node]:
+    """Return the persistent nodes below the root of a connection string, parents first.
+
+    Raises:
+        NotPermitted: a node may not be read by this user.
+        ZkError: no server answers, or the connection was lost.
+
+    """
+    session = ZkSession(credentials=credentials)
+    await session.start(zookeeper, _SESSION_TIMEOUT_MS)
+    try:
+        await session.sync()
+        return await read_nodes(session)
+    finally:
+        await session.close()
+
+
+async def read_nodes(session: ZkSession) -> list[Node]:
+    """Return the persistent nodes below the root of a session, parents first; see `read_cluster`.
+
+    Raises:
+        NotPermitted: a node may not be read by this user.
+        ZkError: the connection was lost.
+
+    """
+    found: list[Node] = []
+    level = ["/"]
+    while level:
+        lists = await session.get_children_many(level)
+        below = [
+            f"{path.rstrip('/')}/{name}"
+            for path, names in zip(level, lists, strict=True)
+            for name in sorted(names or ())
+        ]
+        level = []
+        paths = [path for path in below if path != _OF_ZOOKEEPER]
+        for path, read in zip(paths, await session.get_many(paths), strict=True):
+            if (node := _persistent(path, read)) is not None:
+                found.append(node)
+                level.append(path)
+    return found
+
+
+def _persistent(path: str, read: tuple[bytes, Stat] | None) -> Node | None:
+    """Return what to keep of a node: nothing of one that has vanished or goes with a session."""
+    if read is None:
+        return None
+    data, stat = read
+    if data == NO_DATA:
+        raise NotPermitted(path)
+    return None if stat.ephemeral_owner else Node(path, data, stat.version)

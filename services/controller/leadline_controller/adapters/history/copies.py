@@ -1,0 +1,35 @@
+"""Copies of a SQLite history while a controller writes to it."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+
+class UnreadableHistory(ValueError):
+    """The file is no SQLite database, or is damaged."""
+
+
+def copy_history(source: Path, target: Path) -> None:
+    """Copy a history as of one moment, with SQLite's online backup; `target` must not exist.
+
+    A copy of the file itself could lack what is in its write-ahead log.
+
+    Raises:
+        UnreadableHistory: the file is missing, no database, or damaged.
+
+    """
+    try:
+        with (
+            closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as reader,
+            closing(sqlite3.connect(target)) as writer,
+        ):
+            reader.backup(writer)
+            # The copy is one file, that can be read without a write-ahead log beside it.
+            writer.execute("PRAGMA journal_mode=DELETE")
+            (verdict,) = writer.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.Error as problem:
+        raise UnreadableHistory(f"{source}: {problem}") from None
+    if verdict != "ok":
+        raise UnreadableHistory(f"{source}: {verdict}")

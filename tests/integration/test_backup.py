@@ -1,0 +1,124 @@
+"""`leadline cluster backup` of the nodes of a real ZooKeeper, and of histories."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import tarfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from typer.testing import CliRunner
+
+from leadline_cli.backup.archive import NODES, Node, decode_nodes
+from leadline_cli.backup.nodes import read_nodes
+from leadline_cli.credentials import credentials_in
+from leadline_cli.main import app
+from leadline_common.zk.credentials import ZkCredentials
+from leadline_common.zk.errors import NotPermitted
+from leadline_common.zk.ops import ANY_VERSION, CreateOp
+from leadline_common.zk.session import ZkSession
+from tests.support.services.zookeeper import SESSION_TIMEOUT_MS
+
+OPERATOR = "operator:top-secret"
+
+
+async def write_cluster(session: ZkSession) -> None:
+    for path, data in {"/cluster": b"", "/cluster/id": b"a-cluster", "/brokers": b""}.items():
+        await session.create(path, data)
+    await session.set("/cluster/id", b"a-cluster", 0)
+    await session.multi([CreateOp("/brokers/1", b"here", ephemeral=True)])
+
+
+def names_in(directory: Path) -> set[str]:
+    return {one.name for one in directory.iterdir()}
+
+
+class Ended(NamedTuple):
+    exit_code: int
+    output: str
+
+
+async def in_a_thread(*words: object) -> Ended:
+    """Run the command beside this loop, which keeps a session of its own alive."""
+
+    def run() -> Ended:
+        result = CliRunner().invoke(app, [str(word) for word in words])
+        return Ended(result.exit_code, result.output)
+
+    return await asyncio.to_thread(run)
+
+
+async def test_persistent_nodes_and_histories_are_copied_with_the_operators_login(
+    zk_chroot: str, tmp_path: Path
+) -> None:
+    credentials = credentials_in(tmp_path)
+    credentials.directory.mkdir()
+    credentials.zookeeper_operator.write_text(f"{OPERATOR}\n")
+    history, backup = tmp_path / "history.db", tmp_path / "cluster.backup"
+    with closing(sqlite3.connect(history)) as rows:
+        rows.execute("CREATE TABLE audit (id)")
+    session = ZkSession(credentials=ZkCredentials.of(OPERATOR))
+    await session.start(zk_chroot, SESSION_TIMEOUT_MS)
+    try:
+        await write_cluster(session)
+        ended = await in_a_thread("cluster", "backup", backup, "--zookeeper", zk_chroot)
+        assert ended.exit_code == 1, "strangers may not read the nodes"
+        assert not backup.exists()
+        options = ("--credentials", credentials.zookeeper_operator, "--history", history)
+        ended = await in_a_thread("cluster", "backup", backup, "--zookeeper", zk_chroot, *options)
+    finally:
+        await session.close()
+    assert (ended.exit_code, "top-secret" in ended.output) == (0, False), ended.output
+    with tarfile.open(backup) as tar:
+        content = tar.extractfile(NODES)
+        assert content is not None
+        assert decode_nodes(content.read()) == [
+            Node("/brokers", b"", 0),
+            Node("/cluster", b"", 0),
+            Node("/cluster/id", b"a-cluster", 1),
+        ]
+    ended = await in_a_thread("cluster", "backup", backup, "--check")
+    assert "a-cluster" in ended.output, ended.output
+    assert "3 nodes, 1 history" in ended.output
+    assert names_in(tmp_path) == {"cluster.backup", "credentials", "history.db"}
+
+
+async def test_a_root_without_a_cluster_is_refused(zk_chroot: str, tmp_path: Path) -> None:
+    backup = tmp_path / "cluster.backup"
+    ended = await in_a_thread("cluster", "backup", backup, "--zookeeper", zk_chroot)
+    assert (ended.exit_code, backup.exists()) == (1, False)
+    assert "no cluster was ever started there" in ended.output
+
+
+async def test_a_node_that_vanishes_meanwhile_is_left_out_with_what_is_below(
+    zk_session: ZkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in ("/kept", "/gone", "/gone/below"):
+        await zk_session.create(path)
+    read: Callable[..., Any] = zk_session.get_many
+
+    async def read_after_a_deletion(paths: list[str]) -> Any:
+        for path in ("/gone/below", "/gone"):
+            if await zk_session.exists(path):
+                await zk_session.delete(path, ANY_VERSION)
+        return await read(paths)
+
+    monkeypatch.setattr(zk_session, "get_many", read_after_a_deletion)
+    assert await read_nodes(zk_session) == [Node("/kept", b"", 0)]
+
+
+async def test_a_node_that_may_not_be_read_ends_the_backup(
+    zk_chroot: str, zk_session: ZkSession
+) -> None:
+    owner = ZkSession(credentials=ZkCredentials.of(OPERATOR))
+    await owner.start(zk_chroot, SESSION_TIMEOUT_MS)
+    try:
+        await owner.create("/closed")
+    finally:
+        await owner.close()
+    with pytest.raises(NotPermitted):
+        await read_nodes(zk_session)

@@ -1,0 +1,34 @@
+"""Copies of SQLite histories that are being written."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from leadline_controller.adapters.history.copies import UnreadableHistory, copy_history
+
+
+def test_a_copy_has_what_is_only_in_the_write_ahead_log(tmp_path: Path) -> None:
+    source, copy = tmp_path / "history.db", tmp_path / "copy.db"
+    with closing(sqlite3.connect(source)) as writer:
+        writer.execute("PRAGMA journal_mode=WAL")
+        writer.execute("PRAGMA wal_autocheckpoint=0")
+        writer.execute("CREATE TABLE audit (id)")
+        writer.execute("INSERT INTO audit VALUES (7)")
+        writer.commit()
+        copy_history(source, copy)
+    (tmp_path / "alone").mkdir()
+    alone = copy.rename(tmp_path / "alone" / "copy.db")
+    with closing(sqlite3.connect(alone)) as reader:
+        assert reader.execute("SELECT id FROM audit").fetchall() == [(7,)]
+
+
+def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text("no database, and long enough to have a header" * 100)
+    for name in ("missing.db", "text.db"):
+        with pytest.raises(UnreadableHistory, match=name):
+            copy_history(tmp_path / name, tmp_path / "copy.db")
+    assert not (tmp_path / "missing.db").exists()
