@@ -31,6 +31,12 @@ def test_a_cluster_is_used_loses_a_broker_gets_it_back_and_resumes(tmp_path: Pat
         assert sent == {"acknowledged": 3000, "refused": 0, "unknown": 0}
         assert up.run("consume", "t", "--partition", "0").stdout == lines
         assert up.run("doctor").returncode == 0
+        backup = str(tmp_path / "cluster.backup")
+        written = up.ask("cluster", "backup", backup)
+        assert written == up.ask("cluster", "backup", backup, "--check")
+        assert written["cluster_id"] == up.document["cluster_id"]
+        sources = [Path(member["source"]).name for member in written["members"]]
+        assert sources == ["", "history.db"]
 
         victim = up.document["brokers"][0]
         os.kill(victim["pid"], signal.SIGKILL)
