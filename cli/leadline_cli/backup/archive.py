@@ -17,7 +17,7 @@ import tarfile
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import IO, Final
+from typing import IO, Any, Final
 
 import msgspec
 
@@ -61,6 +61,11 @@ class Manifest(msgspec.Struct, frozen=True):
     nodes: int
     members: tuple[Member, ...]
     format: int = FORMAT
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        built: dict[str, Any] = msgspec.to_builtins(self)
+        return built
 
 
 def encode_nodes(nodes: Iterable[Node]) -> bytes:

@@ -7,7 +7,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-import msgspec
 import typer
 
 from leadline_cli.admin import DataDir, Json, known_cluster
@@ -71,7 +70,7 @@ def backup(
         print_problem(str(problem))
         raise typer.Exit(EXIT_REFUSED) from None
     if as_json:
-        print_json(msgspec.to_builtins(manifest))
+        print_json(manifest.document())
     else:
         print_line(f"{file} {'is whole' if check else 'written'}: {_summary(manifest)}")
 
