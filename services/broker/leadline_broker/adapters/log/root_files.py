@@ -31,7 +31,7 @@ HighWatermarks = Mapping[ReplicaKey, int]
 """High watermarks by (topic id, partition)."""
 
 
-class _Owner(msgspec.Struct, frozen=True):
+class Owner(msgspec.Struct, frozen=True):
     """Content of ``meta.json``; without a directory id it is from before there were any."""
 
     cluster_id: str
@@ -63,15 +63,12 @@ def claim(root: Path, cluster_id: str, broker_id: int) -> tuple[str, bool]:
         WrongDirectory: the directory belongs to another cluster or broker.
 
     """
-    path = root / META_FILE
-    owner = _Owner(cluster_id, broker_id)
+    owner = Owner(cluster_id, broker_id)
     try:
-        owner = msgspec.json.decode(path.read_bytes(), type=_Owner)
+        owner = _decode_owner(root)
     except FileNotFoundError:
         if any(root.glob("*-*")):
             logger.warning("log directory with logs but without an id gets a new one")
-    except msgspec.MsgspecError as error:
-        raise WrongDirectory(f"{path} cannot be read") from error
     if (owner.cluster_id, owner.broker_id) != (cluster_id, broker_id):
         raise WrongDirectory(
             f"{root} belongs to broker {owner.broker_id} of cluster {owner.cluster_id},"
@@ -80,9 +77,32 @@ def claim(root: Path, cluster_id: str, broker_id: int) -> tuple[str, bool]:
     if owner.directory_id:
         return owner.directory_id, False
     owner = msgspec.structs.replace(owner, directory_id=uuid4().hex)
-    replace_file(path, msgspec.json.encode(owner))
+    replace_file(root / META_FILE, msgspec.json.encode(owner))
     fsync_path(root)
     return owner.directory_id, True
+
+
+def read_owner(root: Path) -> Owner:
+    """Return whose log directory this is.
+
+    Raises:
+        WrongDirectory: it is none of a broker's, or was made by a release without directory ids.
+
+    """
+    try:
+        owner = _decode_owner(root)
+    except OSError as error:
+        raise WrongDirectory(f"{root} is no log directory: it has no {META_FILE}") from error
+    if not owner.directory_id:
+        raise WrongDirectory(f"{root / META_FILE} names no directory: start its broker once")
+    return owner
+
+
+def _decode_owner(root: Path) -> Owner:
+    try:
+        return msgspec.json.decode((root / META_FILE).read_bytes(), type=Owner)
+    except msgspec.MsgspecError as error:
+        raise WrongDirectory(f"{root / META_FILE} cannot be read") from error
 
 
 def take_clean_shutdown(root: Path) -> int | None:

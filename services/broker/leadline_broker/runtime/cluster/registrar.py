@@ -143,7 +143,8 @@ class BrokerRegistrar:
         if found != self.cluster_id:
             raise ClusterReplacedError(
                 f"this broker belongs to cluster {self.cluster_id}, but ZooKeeper has cluster "
-                f"{found} now: restore ZooKeeper's data, or start with an empty log directory"
+                f"{found} now: restore ZooKeeper's data (`leadline cluster restore`), or start "
+                "with an empty log directory"
             )
 
     def _session_lost(self) -> None:
