@@ -302,3 +302,16 @@ async def test_defect_13_the_outbox_knows_which_transactions_it_has(
         await zk_session.delete(znodes.audit_path(number), ANY_VERSION)
     found = await outbox.audited([zxids[5]])
     assert (found.zxids, found.since) == (frozenset(), zxids[10]), "of those it knows nothing"
+
+
+async def test_an_outbox_that_begins_again_uses_no_id_of_the_history(zk_session: ZkSession) -> None:
+    for path in znodes.PERSISTENT_PATHS:
+        await zk_session.ensure_path(path)
+    outbox = ZkOutbox(zk_session)
+    entry = znodes.AuditEntry(0, "", "", "made")
+    await zk_session.multi([audit_op(entry)])
+    assert not await outbox.skip_to(1), "the next id is 1 anyway"
+    assert await outbox.skip_to(1_234)
+    await zk_session.multi([audit_op(entry)])
+    assert await outbox.extent() == (1_235, 2)
+    assert [record.id for record in await outbox.read(1_234, 5)] == [1_234]

@@ -8,10 +8,16 @@ from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import CLUSTER_ID
 
 MAX_LENGTH: Final = 255
+RESTORING: Final = "/restoring"
+"""Exists while a backup is being restored: what else exists is not complete yet."""
 
 
 class UnreadableNode(ZkError):
     """A node without which a service cannot go on has no valid value; somebody has to repair it."""
+
+
+class UnfinishedRestore(ZkError):
+    """ZooKeeper has only a part of the backup that is being restored."""
 
 
 def decode_cluster_id(data: bytes) -> str:

@@ -90,6 +90,15 @@ def test_a_past_with_missing_entries_is_incomplete() -> None:
     assert replay([record(8, entry())], past).complete is False
 
 
+def test_a_restored_cluster_begins_again_without_what_was_missing() -> None:
+    past = PastCluster()
+    past.apply(record(0, entry("history_gap")))
+    past.apply(record(1, entry(changes=(change(0, None, (1, 0, (1,))),))))
+    assert (past.complete, list(past.topics)) == (False, ["orders"])
+    past.apply(record(2, entry("cluster_restored")))
+    assert (past.complete, past.reason, past.topics) == (True, "", {})
+
+
 def test_a_chain_breaks_where_a_version_is_missing() -> None:
     first, third = change(0, None, (1, 0, (1,))), change(2, (1, 0, (1,)), (2, 1, (2,)))
     (problem,) = broken_chains(

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from leadline_controller.adapters.history.copies import UnreadableHistory, copy_history
+from leadline_common.znodes import AuditEntry
+from leadline_controller.adapters.history.copies import (
+    UnreadableHistory,
+    copy_history,
+    newest_entry,
+)
+from leadline_controller.adapters.history.database import open_database
+from leadline_controller.adapters.history.store import HistoryStore
+from leadline_controller.domain.history import AuditRecord
 
 
 def test_a_copy_has_what_is_only_in_the_write_ahead_log(tmp_path: Path) -> None:
@@ -32,3 +40,15 @@ def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UnreadableHistory, match=name):
             copy_history(tmp_path / name, tmp_path / "copy.db")
     assert not (tmp_path / "missing.db").exists()
+
+
+def test_the_newest_entry_counts_even_if_it_was_deleted_since(tmp_path: Path) -> None:
+    history = tmp_path / "history.db"
+    store = HistoryStore(open_database(f"sqlite:///{history}"))
+    assert newest_entry(history) == -1
+    store.append([AuditRecord(n, n + 1, AuditEntry(n, "", "", "kind")) for n in (0, 1, 2)])
+    assert newest_entry(history) == 2
+    store.forget_before(10)
+    assert newest_entry(history) == 2
+    with pytest.raises(UnreadableHistory, match="missing"):
+        newest_entry(tmp_path / "missing.db")

@@ -204,6 +204,17 @@ def test_a_gap_does_not_change_the_past_before_it(engine: Engine) -> None:
             assert (past.audit_id, past.complete) == (number, complete)
 
 
+def test_transactions_are_those_of_the_zookeeper_of_the_last_restore(engine: Engine) -> None:
+    store = HistoryStore(engine)
+    restored = AuditRecord(3, 50, AuditEntry(3_000, "", "operator", "cluster_restored"))
+    after = AuditRecord(4, 60, made(0, time=4_000).entry)
+    store.append([made(0), made(1), made(2), restored, after])
+    assert store.past(time_ms=None, zxid=101).audit_id == 4, "not the one of before"
+    assert store.past(time_ms=None, zxid=55) == replay([restored])
+    assert store.past(time_ms=None, zxid=49).audit_id == -1
+    assert store.past(time_ms=1_500, zxid=None) == replay([made(0), made(1)])
+
+
 def test_values_that_exceed_a_column_block_nothing(engine: Engine) -> None:
     """Refused requests are audited, too, and may contain any value."""
     store = HistoryStore(engine)

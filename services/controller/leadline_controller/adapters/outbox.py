@@ -17,7 +17,7 @@ import structlog
 
 from leadline_common import znodes
 from leadline_common.zk.errors import NoNode
-from leadline_common.zk.ops import ANY_VERSION
+from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.znode_json import decode_json
 from leadline_common.znodes import AuditEntry
@@ -27,6 +27,7 @@ from leadline_controller.domain.state import AuditedTransactions
 logger = structlog.get_logger(__name__)
 BATCH: Final = 32
 """Entries in one read of a search: an entry about a thousand partitions is 100 KB."""
+SKIPPED_AT_ONCE: Final = 500
 NEVER: Final = sys.maxsize
 """A transaction that never was: nothing is known."""
 _UNREADABLE = "unreadable"
@@ -47,6 +48,20 @@ class ZkOutbox:
         """
         _, stat = await self._session.get(znodes.AUDIT)
         return (stat.cversion + stat.num_children) // 2, stat.num_children
+
+    async def skip_to(self, first: int) -> bool:
+        """Let no later entry get an id below `first`; return whether one would have.
+
+        ZooKeeper cannot be told a number: entries are created, and deleted again.
+        """
+        await self._session.sync()
+        next_id, _ = await self.extent()
+        for start in range(next_id, first, SKIPPED_AT_ONCE):
+            count = min(SKIPPED_AT_ONCE, first - start)
+            created = [CreateOp(znodes.AUDIT_ENTRY_PREFIX, sequence=True)] * count
+            paths = await self._session.multi(created)
+            await self._session.multi([DeleteOp(str(path), ANY_VERSION) for path in paths])
+        return next_id < first
 
     async def read(self, first: int, count: int) -> list[AuditRecord]:
         """Read up to `count` consecutive entries, starting with the id `first`."""

@@ -18,7 +18,7 @@ import structlog
 
 from leadline_client.wire import TopicPartition
 from leadline_common import consumer_znodes, znodes
-from leadline_common.cluster_id import decode_cluster_id
+from leadline_common.cluster_id import RESTORING, UnfinishedRestore, decode_cluster_id
 from leadline_common.leader_election import ElectionNodes, ElectionStore
 from leadline_common.names import is_topic_name
 from leadline_common.settings import Accepted, accept_node
@@ -61,7 +61,13 @@ class ControllerZkStore(ElectionStore):
 
         With credentials, only their users may use nodes from then on. It includes what is right
         below the root and belongs to others, who may not create it there.
+
+        Raises:
+            UnfinishedRestore: only a part of a backup is there yet.
+
         """
+        if await self._session.exists(RESTORING) is not None:
+            raise UnfinishedRestore("a backup is being restored: nothing can start before its end")
         await restrict_namespace(self._session)
         for path in (*znodes.PERSISTENT_PATHS, znodes.PRODUCER_ID_BLOCK, consumer_znodes.CONSUMERS):
             await self._session.ensure_path(path)

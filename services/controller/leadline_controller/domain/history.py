@@ -30,6 +30,8 @@ TOPIC_DELETION_ORDERED = "topic_deletion_ordered"
 EXTERNAL = "external"
 """The actor of changes that others made in ZooKeeper, found by a controller."""
 CONTROLLER_ELECTED = "controller_elected"
+CLUSTER_RESTORED = "cluster_restored"
+"""ZooKeeper is another one from this entry on, and counts its transactions from 0 again."""
 HISTORY_GAP = "history_gap"
 """Replaces entries that no controller has any more, under the id of the last of them."""
 UNAUDITED_CHANGES = "unaudited_changes_found"
@@ -251,6 +253,8 @@ class PastCluster(msgspec.Struct):
         topic = msgspec.convert(entry.resource.get("topic"), str | None)
         if entry.actor == EXTERNAL and entry.outcome == UNKNOWN:
             self.miss(entry.reason)
+        if entry.kind == CLUSTER_RESTORED:
+            self._begin_again()
         if entry.kind == CONTROLLER_ELECTED:
             self.controller = _number(after.get("id"))
         if BROKERS in after:
@@ -264,6 +268,11 @@ class PastCluster(msgspec.Struct):
             self._assign(topic, topic_id, after[ASSIGNMENT])
         for change in entry.changes:
             self._set_state(change)
+
+    def _begin_again(self) -> None:
+        """Forget what was before: the next controller records all that has been restored."""
+        self.controller, self.brokers, self.topics = None, None, {}
+        self.complete, self.reason = True, ""
 
     def _reassign(self, topic: str, rows: Mapping[str, Mapping[str, list[int]]]) -> None:
         for number, row in rows.items():

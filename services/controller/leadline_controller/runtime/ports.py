@@ -38,7 +38,12 @@ class ControllerStore(ElectionSession, Protocol):
     writes: int
 
     async def prepare(self, cluster_id: str) -> str:
-        """Create the persistent parent nodes, and return the cluster's id."""
+        """Create the persistent parent nodes, and return the cluster's id.
+
+        Raises:
+            UnfinishedRestore: a backup is being restored.
+
+        """
 
     async def live_brokers(self, wake: Wake | None = None) -> LiveBrokers:
         """Read the live brokers."""
@@ -99,6 +104,9 @@ class Outbox(Protocol):
 
     async def extent(self) -> tuple[int, int]:
         """Return the id of the next entry, and the number of entries present."""
+
+    async def skip_to(self, first: int) -> bool:
+        """Let no later entry get an id below `first`; return whether one would have."""
 
     async def read(self, first: int, count: int) -> list[AuditRecord]:
         """Read up to `count` entries from the id `first` on, if they are present."""

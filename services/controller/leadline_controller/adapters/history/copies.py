@@ -33,3 +33,21 @@ def copy_history(source: Path, target: Path) -> None:
         raise UnreadableHistory(f"{source}: {problem}") from None
     if verdict != "ok":
         raise UnreadableHistory(f"{source}: {verdict}")
+
+
+def newest_entry(history: Path) -> int:
+    """Return the id of the newest audit entry that was ever in a history; -1 if there is none.
+
+    Raises:
+        UnreadableHistory: the file is missing, no database, or damaged.
+
+    """
+    try:
+        with closing(sqlite3.connect(f"{history.absolute().as_uri()}?mode=ro", uri=True)) as reader:
+            (newest,) = reader.execute(
+                "SELECT max(coalesce((SELECT max(id) FROM audit), -1),"
+                " coalesce((SELECT max(audit_id) FROM snapshot), -1))"
+            ).fetchone()
+    except sqlite3.Error as problem:
+        raise UnreadableHistory(f"{history}: {problem}") from None
+    return int(newest)

@@ -32,6 +32,14 @@ from leadline_controller.adapters.history.database import (
     open_database,
     set_aside,
 )
+from leadline_controller.adapters.history.lookups import (
+    NOTHING,
+    doubt_about,
+    kept_snapshot,
+    kind_after,
+    last_id,
+    last_restore,
+)
 from leadline_controller.adapters.history.projections import project
 from leadline_controller.adapters.history.tables import (
     audit,
@@ -43,7 +51,6 @@ from leadline_controller.adapters.history.tables import (
 )
 from leadline_controller.domain.history import (
     HISTORY_GAP,
-    UNAUDITED_CHANGES,
     AuditQuery,
     AuditRecord,
     FailureRecord,
@@ -52,8 +59,6 @@ from leadline_controller.domain.history import (
     TaskRecord,
 )
 
-NOTHING = -1
-"""The id before the first record."""
 _PAGE = 1_000
 _READERS = 2
 _Arguments = ParamSpec("_Arguments")
@@ -98,7 +103,7 @@ class HistoryStore:
     def append(self, records: Sequence[AuditRecord]) -> None:
         """Store records in one transaction."""
         with self._engine.begin() as connection:
-            last = _last_id(connection)
+            last = last_id(connection)
             fresh = [record for record in records if record.id > last]
             if not fresh:
                 return
@@ -138,7 +143,7 @@ class HistoryStore:
         """Return the oldest and the newest stored id; both are `NOTHING` if there are none."""
         with self._engine.connect() as connection:
             oldest = connection.scalar(select(func.min(audit.c.id)))
-            return (NOTHING if oldest is None else oldest), _last_id(connection)
+            return (NOTHING if oldest is None else oldest), last_id(connection)
 
     def find(
         self, query: AuditQuery, *, cursor: int | None, newest_first: bool, limit: int
@@ -203,23 +208,26 @@ class HistoryStore:
         if zxid is not None:
             bounds.append(audit.c.zxid.between(1, zxid))  # a gap has no zxid
         with self._engine.connect() as connection:
+            restored = last_restore(connection)
+            if zxid is not None:
+                bounds.append(audit.c.id >= restored)
             newest = connection.scalar(select(func.max(audit.c.id)).where(*bounds))
             if newest is None:
-                kept = _snapshot(connection)
+                kept = kept_snapshot(connection)
                 is_older = (time_ms is not None and kept.time > time_ms) or (
-                    zxid is not None and kept.zxid > zxid
+                    zxid is not None and (kept.zxid > zxid or restored > 0)
                 )
                 return PastCluster() if is_older else kept
             # Clocks of writers differ; the order of ids is the order of the transactions.
             past = self._past(connection, audit.c.id <= newest)
-            if bounds and _kind_after(connection, newest) == HISTORY_GAP:
+            if bounds and kind_after(connection, newest) == HISTORY_GAP:
                 past.miss("audit entries are lost, which may belong to this past")
-            if bounds and (reason := _doubt_about(connection, newest)):
+            if bounds and (reason := doubt_about(connection, newest)):
                 past.miss(reason)
             return past
 
     def _past(self, connection: Connection, until: ColumnElement[bool]) -> PastCluster:
-        past = _snapshot(connection)
+        past = kept_snapshot(connection)
         while True:
             page = select(audit).where(until, audit.c.id > past.audit_id)
             before = past.audit_id
@@ -227,38 +235,6 @@ class HistoryStore:
                 past.apply(record)
             if past.audit_id == before:
                 return past
-
-
-def _doubt_about(connection: Connection, audit_id: int) -> str:
-    """Return why a past state after this entry is not certain; an empty string if it is.
-
-    A later controller found changes of others, made at any time since an entry.
-    """
-    columns = select(audit.c.after, audit.c.reason)
-    found = columns.where(audit.c.kind == UNAUDITED_CHANGES, audit.c.id > audit_id)
-    row = connection.execute(found.order_by(audit.c.id).limit(1)).first()
-    if row is None or msgspec.json.decode(row.after or "{}").get("since", -1) > audit_id:
-        return ""
-    return str(row.reason)
-
-
-def _last_id(connection: Connection) -> int:
-    """Return the newest id, even if all entries have been deleted since."""
-    newest = connection.scalar(select(func.max(audit.c.id)))
-    if newest is None:
-        newest = connection.scalar(select(func.max(snapshot.c.audit_id)))
-    return NOTHING if newest is None else newest
-
-
-def _kind_after(connection: Connection, audit_id: int) -> str | None:
-    """Return the kind of the entry after another one, or None."""
-    following = select(audit.c.kind).where(audit.c.id > audit_id).order_by(audit.c.id).limit(1)
-    return connection.scalar(following)
-
-
-def _snapshot(connection: Connection) -> PastCluster:
-    text = connection.scalar(select(snapshot.c.cluster))
-    return PastCluster() if text is None else msgspec.json.decode(text, type=PastCluster)
 
 
 def _records(connection: Connection, wanted: Select[Any]) -> Iterator[AuditRecord]:

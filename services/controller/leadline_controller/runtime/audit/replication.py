@@ -89,6 +89,7 @@ class AuditReplicator:
                 try:
                     await self.history.open(cluster_id)
                     self.oldest, self.stored = await self.history.ids()
+                    await self._number_after_history(outbox)
                     self._wake_waiters()
                     while True:
                         await self._step(outbox, settled)
@@ -99,6 +100,14 @@ class AuditReplicator:
                 await asyncio.sleep(RETRY_S)
         finally:
             self._outbox = None
+
+    async def _number_after_history(self, outbox: Outbox) -> None:
+        """Skip the ids that the history has already: another ZooKeeper would use them again.
+
+        `leadline cluster restore` does so for the histories that it is given.
+        """
+        if await outbox.skip_to(self.stored + 1):
+            logger.error("audit ids skipped: ZooKeeper is older than the history", to=self.stored)
 
     async def catch_up(self, within_s: float) -> bool:
         """Wait until all present outbox entries are stored; return False on a timeout."""

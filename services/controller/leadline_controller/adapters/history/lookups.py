@@ -1,0 +1,54 @@
+"""Single facts about the stored history, each read by one query."""
+
+from __future__ import annotations
+
+import msgspec
+from sqlalchemy import Connection, func, select
+
+from leadline_controller.adapters.history.tables import audit, snapshot
+from leadline_controller.domain.history import CLUSTER_RESTORED, UNAUDITED_CHANGES, PastCluster
+
+NOTHING = -1
+"""The id before the first record."""
+
+
+def last_restore(connection: Connection) -> int:
+    """Return the id of the entry from which on transactions are those of the present ZooKeeper.
+
+    It is 0 if that is so from the first one on.
+    """
+    wanted = select(func.max(audit.c.id)).where(audit.c.kind == CLUSTER_RESTORED)
+    return connection.scalar(wanted) or 0
+
+
+def doubt_about(connection: Connection, audit_id: int) -> str:
+    """Return why a past state after this entry is not certain; an empty string if it is.
+
+    A later controller found changes of others, made at any time since an entry.
+    """
+    columns = select(audit.c.after, audit.c.reason)
+    found = columns.where(audit.c.kind == UNAUDITED_CHANGES, audit.c.id > audit_id)
+    row = connection.execute(found.order_by(audit.c.id).limit(1)).first()
+    if row is None or msgspec.json.decode(row.after or "{}").get("since", -1) > audit_id:
+        return ""
+    return str(row.reason)
+
+
+def last_id(connection: Connection) -> int:
+    """Return the newest id, even if all entries have been deleted since; `NOTHING` without any."""
+    newest = connection.scalar(select(func.max(audit.c.id)))
+    if newest is None:
+        newest = connection.scalar(select(func.max(snapshot.c.audit_id)))
+    return NOTHING if newest is None else newest
+
+
+def kind_after(connection: Connection, audit_id: int) -> str | None:
+    """Return the kind of the entry after another one, or None."""
+    following = select(audit.c.kind).where(audit.c.id > audit_id).order_by(audit.c.id).limit(1)
+    return connection.scalar(following)
+
+
+def kept_snapshot(connection: Connection) -> PastCluster:
+    """Return the state of the cluster before the oldest entry that is kept."""
+    text = connection.scalar(select(snapshot.c.cluster))
+    return PastCluster() if text is None else msgspec.json.decode(text, type=PastCluster)
