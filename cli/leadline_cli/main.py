@@ -39,7 +39,7 @@ SUBCOMMANDS: Final = {
         "brokers:app", "List brokers, check whether one can stop, drain it, and restart it."
     ),
     "cluster": _Subcommand(
-        "roll:app", "Prepare hosts, back up state, and restart all services of a cluster."
+        "roll:app", "Prepare hosts, back up and restore, and restart all services of a cluster."
     ),
     "metadata": _Subcommand(
         "cluster:metadata", "Show the cluster metadata as one consistent snapshot."

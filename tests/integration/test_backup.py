@@ -13,14 +13,17 @@ from typing import Any, NamedTuple
 import pytest
 from typer.testing import CliRunner
 
+from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_cli.backup.archive import NODES, Node, decode_nodes
 from leadline_cli.backup.nodes import read_nodes
 from leadline_cli.credentials import credentials_in
 from leadline_cli.main import app
+from leadline_common.cluster_id import RESTORING, UnfinishedRestore
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import NotPermitted
 from leadline_common.zk.ops import ANY_VERSION, CreateOp
 from leadline_common.zk.session import ZkSession
+from leadline_controller.adapters.zk_store import ControllerZkStore
 from tests.support.services.zookeeper import SESSION_TIMEOUT_MS
 
 OPERATOR = "operator:top-secret"
@@ -122,3 +125,69 @@ async def test_a_node_that_may_not_be_read_ends_the_backup(
         await owner.close()
     with pytest.raises(NotPermitted):
         await read_nodes(zk_session)
+
+
+class Empty(NamedTuple):
+    """An archive of a cluster without topics, and the log directory of its only broker."""
+
+    backup: Path
+    logs: Path
+
+    def words(self, zookeeper: str) -> tuple[object, ...]:
+        return ("cluster", "restore", self.backup, "--zookeeper", zookeeper, "--logs", self.logs)
+
+
+@pytest.fixture
+async def empty(zk_chroot: str, zk_session: ZkSession, tmp_path: Path) -> Empty:
+    """Back up a small cluster, and lose it."""
+    await write_cluster(zk_session)
+    directory = LogDirectory(tmp_path / "logs", cluster_id="a-cluster", broker_id=1)
+    directory.release()
+    backup = tmp_path / "cluster.backup"
+    ended = await in_a_thread("cluster", "backup", backup, "--zookeeper", zk_chroot)
+    assert ended.exit_code == 0, ended.output
+    for path in ("/brokers/1", "/brokers", "/cluster/id", "/cluster"):
+        await zk_session.delete(path, ANY_VERSION)
+    return Empty(backup, directory.root)
+
+
+async def test_an_interrupted_restore_is_begun_again(
+    empty: Empty, zk_chroot: str, zk_session: ZkSession
+) -> None:
+    await zk_session.create(RESTORING)
+    await zk_session.create("/brokers")
+    await zk_session.create("/brokers/left-over")
+    ended = await in_a_thread(*empty.words(zk_chroot))
+    assert ended.exit_code == 0, ended.output
+    assert await zk_session.exists(RESTORING) is None
+    assert await zk_session.exists("/brokers/left-over") is None
+    assert (await zk_session.get("/cluster/id"))[0] == b"a-cluster"
+    _, incarnation = await zk_session.get("/brokers/epochs/1")
+    assert incarnation.version >= 1_000
+
+
+async def test_only_an_empty_zookeeper_is_written_to(
+    empty: Empty, zk_chroot: str, zk_session: ZkSession
+) -> None:
+    await zk_session.create("/cluster")
+    ended = await in_a_thread(*empty.words(zk_chroot))
+    assert (ended.exit_code, "(cluster)" in ended.output) == (1, True), ended.output
+    await zk_session.create(RESTORING)
+    await zk_session.multi([CreateOp("/controller", ephemeral=True)])
+    ended = await in_a_thread(*empty.words(zk_chroot))
+    assert (ended.exit_code, "stop all services" in ended.output) == (1, True), ended.output
+    assert await zk_session.exists("/cluster") is not None
+
+
+async def test_a_controller_makes_no_cluster_of_a_part(
+    zk_chroot: str, zk_session: ZkSession
+) -> None:
+    await zk_session.create(RESTORING)
+    store = ControllerZkStore()
+    await store.start(zk_chroot, SESSION_TIMEOUT_MS)
+    try:
+        with pytest.raises(UnfinishedRestore):
+            await store.prepare("another-cluster")
+    finally:
+        await store.close()
+    assert await zk_session.get_children("/") == [RESTORING.removeprefix("/")]

@@ -13,6 +13,7 @@ import gzip
 import hashlib
 import io
 import os
+import shutil
 import tarfile
 import zlib
 from collections.abc import Iterable, Sequence
@@ -199,3 +200,29 @@ def _sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def read_archive(path: Path, directory: Path) -> tuple[Manifest, list[Node], dict[str, Path]]:
+    """Return the manifest, the nodes, and the histories of a backup, copied into `directory`.
+
+    The histories are by the path that they were copied from.
+
+    Raises:
+        UnusableBackup: it is damaged or incomplete, or has another format.
+        OSError: the file cannot be read, or a history not written.
+
+    """
+    manifest = check_archive(path)
+    nodes: list[Node] = []
+    histories = {}
+    with tarfile.open(path, mode="r:gz") as tar:
+        for place, member in enumerate(manifest.members):
+            content = _content(tar, tar.getmember(member.name))
+            if member.name == NODES:
+                nodes = decode_nodes(content.read())
+                continue
+            copy = directory / f"{place}.db"
+            with copy.open("wb") as file:
+                shutil.copyfileobj(content, file)
+            histories[member.source] = copy
+    return manifest, nodes, histories

@@ -4,7 +4,7 @@ The ISR in a backup is no ground for an election: a replica that was in it may h
 lack records that were acknowledged later. The logs themselves tell. A record is acknowledged once
 all of an ISR has it, and a clean leader comes from the ISR before. So the log with the highest
 (epoch of its last batch, end offset) of all replicas has every acknowledged record, unless an
-unclean election has lost it before. That holds only if every replica is counted.
+unclean election has lost it before. That holds only if no replica's log is missing.
 """
 
 from __future__ import annotations
@@ -41,35 +41,41 @@ class FoundLog(msgspec.Struct, frozen=True):
     directory_epoch: int
 
 
-def recovered_state(
-    before: PartitionState, replicas: Sequence[int], logs: Mapping[int, FoundLog]
-) -> PartitionState:
-    """Return the state of a partition to restore: without a leader, the longest log alone in sync.
+def longest_log(logs: Mapping[int, FoundLog], preferred: Sequence[int]) -> int:
+    """Return the broker whose log has every committed record; of several, the first `preferred`.
 
-    The other replicas join the ISR again by replication. `logs` are those that were found, by
-    broker, also of brokers that are not among the `replicas`.
+    A log whose records have all expired tells no epoch. But they were committed, so a log that ends
+    before it is not complete. `logs` must be those of all replicas, and not empty.
+    """
+    expired = (found.end.end_offset for found in logs.values() if found.end.last_epoch < 0)
+    least = max(expired, default=0)
+    complete = {b: found.end for b, found in logs.items() if found.end.end_offset >= least}
+    last = max(complete.values())
+    order = [*(broker for broker in preferred if broker in complete), *sorted(complete)]
+    return next(broker for broker in order if complete[broker] == last)
+
+
+def recovered_state(
+    before: PartitionState | None, leader: int, logs: Mapping[int, FoundLog], first_epoch: int = 0
+) -> PartitionState:
+    """Return the state of a partition to restore: no leader yet, and `leader` alone in sync.
+
+    The other replicas join the ISR again by replication. The state begins above `first_epoch` and
+    all epochs in the `logs`.
 
     Raises:
-        NotRecoverable: a replica has no log in `logs`; or the longest log is of a broker that was
-            assigned after the backup; or the epochs are used up.
+        NotRecoverable: the epochs are used up.
 
     """
-    missing = [broker for broker in replicas if broker not in logs]
-    if missing or not replicas:
-        raise NotRecoverable(f"the logs of brokers {missing} are not there to compare")
-    last = max(found.end for found in logs.values())
-    longest = next((broker for broker in replicas if logs[broker].end == last), None)
-    if longest is None:
-        raise NotRecoverable("the longest log is of a broker that was assigned after the backup")
-    epoch = raised(max(before.leader_epoch, last.last_epoch))
-    directories = kept_epochs(None, (longest,), {longest: logs[longest].directory_epoch})
+    before = before or PartitionState(NO_LEADER, 0, (), 0)
+    in_logs = max(found.end.last_epoch for found in logs.values())
     return msgspec.structs.replace(
         before,
         leader=NO_LEADER,
-        leader_epoch=epoch,
-        isr=(longest,),
+        leader_epoch=raised(max(before.leader_epoch, first_epoch, in_logs)),
+        isr=(leader,),
         eligible=(),
-        directory_epochs=directories,
+        directory_epochs=kept_epochs(None, (leader,), {leader: logs[leader].directory_epoch}),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
@@ -20,7 +20,25 @@ from leadline_common.zk.errors import ZkError
 if TYPE_CHECKING:
     from leadline_cli.backup.archive import Manifest
 
-_HISTORIES: Final = "controller-*/history.db"
+HISTORIES: Final = "controller-*/history.db"
+"""Where a data directory has the controllers' histories."""
+
+ZkHosts: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="HOSTS", help="As zookeeper.connect; with --data-dir it is found."),
+]
+Credentials: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="The operator's ZooKeeper user; with --data-dir it is found."
+    ),
+]
+ZkCa: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="As zookeeper.tls.ca.file.")
+]
+Certificate: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="As zookeeper.tls.certificate.file.")
+]
 
 
 def backup(
@@ -29,28 +47,16 @@ def backup(
     check: Annotated[
         bool, typer.Option("--check", help="Only read FILE, and compare it with its checksums.")
     ] = False,
-    zookeeper: Annotated[
-        str | None,
-        typer.Option(metavar="HOSTS", help="As zookeeper.connect; with --data-dir it is found."),
-    ] = None,
-    credentials: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="The operator's ZooKeeper user; with --data-dir it is found."
-        ),
-    ] = None,
-    ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="As zookeeper.tls.ca.file.")
-    ] = None,
-    certificate: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="As zookeeper.tls.certificate.file.")
-    ] = None,
+    zookeeper: ZkHosts = None,
+    credentials: Credentials = None,
+    ca: ZkCa = None,
+    certificate: Certificate = None,
     histories: Annotated[
         list[Path] | None,
         typer.Option(
             "--history",
             metavar="FILE",
-            help="A controller's history.db; repeatable. with --data-dir they are found.",
+            help="A controller's history.db; repeatable. With --data-dir they are found.",
         ),
     ] = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
@@ -61,9 +67,9 @@ def backup(
         if check:
             manifest: Manifest = import_module("leadline_cli.backup.archive").check_archive(file)
         else:
-            login = _login(credentials, ca, certificate, data_dir, found=zookeeper is None)
+            login = login_from(credentials, ca, certificate, data_dir, found=zookeeper is None)
             hosts = zookeeper or _zookeeper_of(data_dir)
-            copied = histories or ([] if zookeeper else sorted(data_dir.glob(_HISTORIES)))
+            copied = histories or ([] if zookeeper else sorted(data_dir.glob(HISTORIES)))
             making = import_module("leadline_cli.backup.making")  # kazoo takes its time
             manifest = making.make_backup(file, hosts, login, copied)
     except (UnusableCredentials, ZkError, ValueError, OSError) as problem:
@@ -85,10 +91,15 @@ def _zookeeper_of(data_dir: Path) -> str:
     return known.zookeeper
 
 
-def _login(
+def login_from(
     file: Path | None, ca: Path | None, certificate: Path | None, data_dir: Path, *, found: bool
 ) -> ZkCredentials | None:
-    """Return what to log in with; the files of a data directory are for its own cluster."""
+    """Return what to log in with; the files of a data directory are for its own cluster.
+
+    Raises:
+        UnusableCredentials: a file cannot be used, or one is missing beside another.
+
+    """
     own = credentials_in(data_dir).zookeeper_operator
     path = file or (own if found and own.exists() else None)
     if path is None:

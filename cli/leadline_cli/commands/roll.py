@@ -14,6 +14,7 @@ import typer
 from leadline_cli.admin import AdminContext, DryRun, admin_command, command_group, known_cluster
 from leadline_cli.commands.backup import backup
 from leadline_cli.commands.hosts import init
+from leadline_cli.commands.restore import restore, survey
 from leadline_cli.output import EXIT_REFUSED, EXIT_UNKNOWN, print_note, print_problem
 from leadline_cli.restart_requests import answers_ready, restart_service
 from leadline_cli.rolling import (
@@ -27,9 +28,11 @@ from leadline_client.security import Authenticator
 from leadline_client.wire import BrokerInfo
 from leadline_common.identity import Kind
 
-app = command_group("Prepare hosts, back up state, and restart all services of a cluster.")
+app = command_group("Prepare hosts, back up and restore, and restart all services of a cluster.")
 app.command()(init)
 app.command()(backup)
+app.command()(restore)
+app.command()(survey)
 
 _FIELDS: Final = ("service", "id", "host", "name", "url")
 

@@ -61,10 +61,24 @@ class Findings:
 
 async def examine(cluster: Cluster, load: Load) -> Findings:
     """Check a settled cluster after a stopped load: I1-I7, I11 and I14."""
-    topic, numbers = load.topic, range(load.partitions)
     view = await read_cluster(cluster)
     if view.audit_begins:
         view = view.completed(await stored_history(cluster, await cluster.active_controller()))
+    records = await _records(cluster, load, view)
+    return await asyncio.to_thread(judge, load, view, *records)
+
+
+async def examine_records(cluster: Cluster, load: Load) -> Findings:
+    """Check what readers got and replicas hold, but not who was elected when: I1-I5."""
+    records = await _records(cluster, load, await read_cluster(cluster))
+    return await asyncio.to_thread(judge_records, load, *records)
+
+
+async def _records(
+    cluster: Cluster, load: Load, view: ZkView
+) -> tuple[list[Read], list[int], dict[int, list[Replica]]]:
+    """Return final reads, high watermarks, and the replicas' files of all partitions."""
+    topic, numbers = load.topic, range(load.partitions)
     async with AsyncClient(cluster.bootstrap) as client:
         reads = [await read_partition(client, topic, number) for number in numbers]
         marks = [(await client.offsets(topic, number)).high_watermark for number in numbers]
@@ -73,7 +87,7 @@ async def examine(cluster: Cluster, load: Load) -> Findings:
         number: [_files(cluster, broker, topic, number) for broker in assignment[number]]
         for number in numbers
     }
-    return await asyncio.to_thread(judge, load, view, reads, marks, replicas)
+    return reads, marks, replicas
 
 
 async def stored_history(cluster: Cluster, controller: str) -> list[AuditRecord]:
@@ -95,6 +109,21 @@ def judge(
     """Compare a load's history with final reads, high watermarks, replicas' files and ZooKeeper."""
     found = view.problems()
     for number, copies in replicas.items():
+        acks = [ack for ack in load.acks if ack.partition == number]
+        found += stamped_wrongly(acks, copies[0], view.leaders(load.topic, number))
+    records = judge_records(load, reads, marks, replicas)
+    return Findings([*found, *records.problems], records.anomalies)
+
+
+def judge_records(
+    load: Load,
+    reads: Sequence[Read],
+    marks: Sequence[int],
+    replicas: Mapping[int, Sequence[Replica]],
+) -> Findings:
+    """Compare a load's history with final reads, high watermarks and replicas' files."""
+    found = []
+    for number, copies in replicas.items():
         found += [problem for copy in copies for problem in copy.problems()]
         found += differences(copies, marks[number])
         found += [
@@ -103,8 +132,6 @@ def judge(
             for copy in copies
             if copy.log_end_offset != marks[number]
         ]
-        acks = [ack for ack in load.acks if ack.partition == number]
-        found += stamped_wrongly(acks, copies[0], view.leaders(load.topic, number))
     for tail in load.tails:
         found += tail.problems
     watched = [tail.as_read(complete=False) for tail in load.tails]

@@ -114,6 +114,8 @@ def test_the_table_names_commands_that_exist_and_few_are_missing() -> None:
         "brokers restart",
         "cluster backup",
         "cluster init",
+        "cluster restore",
+        "cluster survey",
         "users create-admin",
         *REASSIGNMENTS,
     }

@@ -1,0 +1,120 @@
+"""Writes the nodes of a restored cluster into an empty ZooKeeper.
+
+`/restoring` is the first node that is created, and is deleted in the transaction that creates the
+cluster's id, without which no service does anything. So nobody mistakes a part for the whole, and
+an interrupted restore can be run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from leadline_cli.backup.archive import Node
+from leadline_cli.backup.nodes import read_nodes
+from leadline_cli.backup.restored_nodes import RestoredNodes
+from leadline_common import consumer_znodes, znodes
+from leadline_common.cluster_id import RESTORING
+from leadline_common.zk.credentials import ZkCredentials
+from leadline_common.zk.errors import MultiFailed, NodeExists, NoNode
+from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp
+from leadline_common.zk.session import ZkSession
+from leadline_common.znodes import AuditEntry
+from leadline_controller.adapters.outbox import ZkOutbox
+
+_SESSION_TIMEOUT_MS: Final = 30_000
+_BATCH: Final = 500
+_BATCH_BYTES: Final = 700 * 1024
+_OVERHEAD: Final = 64
+_OF_ZOOKEEPER: Final = "zookeeper"
+_REGISTRATIONS: Final = (znodes.CONTROLLER, consumer_znodes.COORDINATOR)
+
+
+class NotEmpty(ValueError):
+    """ZooKeeper has nodes of a cluster, or services of one run; nothing was changed."""
+
+
+async def write_cluster(
+    zookeeper: str,
+    credentials: ZkCredentials | None,
+    restored: RestoredNodes,
+    first_audit_id: int,
+    entry: AuditEntry,
+) -> None:
+    """Write all nodes below the root of a connection string; the audit begins with `entry`.
+
+    Raises:
+        NotEmpty: there is something already.
+        ZkError: no server answers, or the connection was lost: run it again.
+
+    """
+    session = ZkSession(credentials=credentials)
+    await session.start(zookeeper, _SESSION_TIMEOUT_MS)
+    try:
+        await session.sync()
+        await _require_empty(session)
+        await session.create(RESTORING)
+        await _submit(session, (CreateOp(node.path, node.data) for node in restored.nodes))
+        await _submit(session, _repeated_writes(restored.nodes))
+        await ZkOutbox(session).skip_to(first_audit_id)
+        await _finish(session, restored.cluster_id, entry)
+    finally:
+        await session.close()
+
+
+async def _require_empty(session: ZkSession) -> None:
+    """Remove what an interrupted restore has left; refuse anything else."""
+    names = sorted(set(await session.get_children("/")) - {_OF_ZOOKEEPER})
+    if not names:
+        return
+    if RESTORING.removeprefix("/") not in names:
+        raise NotEmpty(
+            f"ZooKeeper has nodes already ({', '.join(names)}): a backup is restored into an empty "
+            "one. If a new cluster was started there by mistake, stop it and remove its nodes"
+        )
+    for path in _REGISTRATIONS:
+        if await session.exists(path) is not None:
+            raise NotEmpty("a service is running: stop all services, and restore again")
+    left = await read_nodes(session)
+    await _submit(session, (DeleteOp(node.path, ANY_VERSION) for node in reversed(left)))
+
+
+async def _submit(session: ZkSession, ops: Iterable[Op]) -> None:
+    for batch in _batches(ops):
+        try:
+            await session.multi(batch)
+        except MultiFailed as failure:
+            if isinstance(failure.error, NodeExists | NoNode):
+                raise NotEmpty(
+                    f"somebody else writes to ZooKeeper ({batch[failure.index].path}): stop all "
+                    "services, and restore again"
+                ) from None
+            raise
+
+
+def _batches(ops: Iterable[Op]) -> Iterator[list[Op]]:
+    """Split operations into multis within ZooKeeper's limits."""
+    batch: list[Op] = []
+    size = 0
+    for op in ops:
+        weight = len(op.path) + len(getattr(op, "data", b"")) + _OVERHEAD
+        if batch and (len(batch) == _BATCH or size + weight > _BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(op)
+        size += weight
+    if batch:
+        yield batch
+
+
+def _repeated_writes(nodes: Sequence[Node]) -> Iterator[Op]:
+    """Yield writes that raise the data versions of nodes: ZooKeeper counts them."""
+    for node in nodes:
+        for version in range(node.version):
+            yield SetOp(node.path, node.data, version)
+
+
+async def _finish(session: ZkSession, cluster_id: bytes, entry: AuditEntry) -> None:
+    audit = CreateOp(znodes.AUDIT_ENTRY_PREFIX, znodes.encode_audit(entry), sequence=True)
+    ops = (CreateOp(znodes.CLUSTER_ID, cluster_id), audit, DeleteOp(RESTORING, ANY_VERSION))
+    await _submit(session, ops)
