@@ -19,12 +19,18 @@ from leadline_common.leader_election import (
     LeadershipTerm,
     TermEnded,
 )
+from leadline_common.versions import IncompatibleRelease, spoken_here
 from leadline_common.zk.errors import BadVersion, MultiFailed
 from leadline_common.zk.ops import ANY_VERSION, CheckOp, CreateOp
 from leadline_common.zk.session import ZkSession
 from tests.support.embedded_zookeeper import EmbeddedZooKeeper
 from tests.support.faults.zk_proxy import CrashPoints
-from tests.support.services.zookeeper import SESSION_TIMEOUT_MS, expire, until
+from tests.support.services.zookeeper import (
+    SESSION_TIMEOUT_MS,
+    expire,
+    register_newer_broker,
+    until,
+)
 
 LEADER = "/leader"
 EPOCH = "/leader_epoch"
@@ -70,6 +76,7 @@ class ExampleService:
     def __init__(self, number: int, hosts: str) -> None:
         self.number = number
         self.url = f"http://127.0.0.1:{number}"
+        self.versions = spoken_here(f"candidate {number}")
         self.sessions: list[ScriptedStore] = []
         self.terms: list[LeadershipTerm] = []
         self.is_leading = False
@@ -221,6 +228,31 @@ async def test_writes_of_an_earlier_term_fail(
     with pytest.raises(MultiFailed) as failure:
         await zk_session.multi([check])
     assert isinstance(failure.value.error, BadVersion)
+
+
+async def test_a_candidate_of_an_incompatible_release_takes_no_part(
+    candidates: Candidates, zk_session: ZkSession
+) -> None:
+    await register_newer_broker(zk_session)
+    candidate = candidates.add()
+    candidate.start()
+    assert candidate.task is not None
+    with pytest.raises(IncompatibleRelease, match=r"candidate 1 .*broker 2 \(release 9.0.0\)"):
+        await candidate.task
+    assert candidate.terms == []
+    assert candidate.sessions[0].is_closed
+
+
+async def test_a_standby_looks_at_the_releases_again_before_it_leads(
+    candidates: Candidates, zk_session: ZkSession
+) -> None:
+    leader, standby = await candidates.leader_and_standby()
+    await register_newer_broker(zk_session)
+    await leader.stop()
+    assert standby.task is not None
+    with pytest.raises(IncompatibleRelease):
+        await standby.task
+    assert await zk_session.exists(LEADER) is None
 
 
 async def test_a_candidate_keeps_trying_to_open_a_session(candidates: Candidates) -> None:

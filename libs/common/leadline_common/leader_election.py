@@ -11,6 +11,9 @@ earlier term fails. A candidate that loses leadership closes its session, so tha
 term inherits nothing from the last one.
 
 A leader node left by an earlier process is another session's, and expires with it.
+
+A candidate that speaks no protocol version in common with a registered service takes no part: its
+election ends with `IncompatibleRelease`, and the process with it.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ import msgspec
 import structlog
 
 from leadline_common.election_epochs import decode_epoch
+from leadline_common.registered_versions import registered_versions
 from leadline_common.unreadable import UNREADABLE
+from leadline_common.versions import IncompatibleRelease, SpokenVersions, require_compatible
 from leadline_common.zk.client import Callback
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import (
@@ -128,6 +133,9 @@ class ElectionSession(Protocol):
     async def close(self) -> None:
         """End the session, which deletes the leader node if this session created it."""
 
+    async def require_compatible(self, own: SpokenVersions) -> None:
+        """Check the versions of all registered services; raise IncompatibleRelease."""
+
     async def read_election(self, watch: Callback | None = None) -> ElectionState:
         """Read leader and term; call `watch` once when the leader node changes."""
 
@@ -182,6 +190,19 @@ class ElectionStore:
         """Create the epoch node if it is missing. Its parents must exist."""
         with suppress(NodeExists):
             await self._session.create(self._nodes.epoch, _FIRST_EPOCH)
+
+    async def require_compatible(self, own: SpokenVersions) -> None:
+        """Check that a service speaks a protocol version in common with all registered ones.
+
+        Raises:
+            IncompatibleRelease: it does not.
+
+        """
+        try:
+            others = await registered_versions(self._session)
+        except NoNode:
+            return  # No controller has prepared this cluster yet, so no service is registered.
+        require_compatible(own, (other for other in others if other.service != own.service))
 
     async def read_election(self, watch: Callback | None = None) -> ElectionState:
         """Read leader and term in one snapshot; call `watch` once when the leader node changes.
@@ -240,6 +261,10 @@ SessionT = TypeVar("SessionT", bound=ElectionSession)
 class Candidate(Protocol[SessionT]):
     """What a service brings to the election."""
 
+    @property
+    def versions(self) -> SpokenVersions:
+        """The protocol versions that it speaks."""
+
     async def open_session(self) -> SessionT:
         """Open a session.
 
@@ -277,7 +302,12 @@ class LeaderElection(Generic[SessionT]):
         self._woken = asyncio.Event()
 
     async def run(self) -> None:
-        """Take part in elections until cancelled, then close the session."""
+        """Take part in elections until cancelled, then close the session.
+
+        Raises:
+            IncompatibleRelease: this process may not lead beside a service that is registered.
+
+        """
         while True:
             with _logged("could not open a ZooKeeper session"):
                 session = await self._candidate.open_session()
@@ -290,6 +320,7 @@ class LeaderElection(Generic[SessionT]):
             with _logged("leaving the election"):
                 self.session = session
                 session.on_reconnected(self._woken.set)
+                await session.require_compatible(self._candidate.versions)
                 async with self._candidate.prepared(session):
                     await self._elect(session)
         finally:
@@ -325,7 +356,11 @@ class LeaderElection(Generic[SessionT]):
             await self._wait(session)
             return None
         claim = self._candidate.claim()
-        term = await session.claim(state.term, claim) if state.leader is None else state.term
+        if state.leader is None:
+            await session.require_compatible(self._candidate.versions)
+            term = await session.claim(state.term, claim)
+        else:
+            term = state.term
         if term is not None:
             logger.info("elected", epoch=term.epoch)
             self.leader = Leader(
@@ -351,10 +386,12 @@ class LeaderElection(Generic[SessionT]):
 def _logged(event: str) -> Iterator[None]:
     """Log an error of the body instead of raising it, so that the election goes on.
 
-    Only an unexpected error is logged with its traceback.
+    Only an unexpected error is logged with its traceback. An IncompatibleRelease is raised.
     """
     try:
         yield
+    except IncompatibleRelease:
+        raise
     except (TermEnded, ZkError) as problem:
         logger.warning(event, reason=str(problem))
     except Exception:

@@ -50,6 +50,11 @@ class SpokenVersions(NamedTuple):
     newest: int
 
 
+def spoken_here(service: str) -> SpokenVersions:
+    """Return what this process speaks as `service`, which is its name for people."""
+    return SpokenVersions(service, current_release(), OLDEST_PROTOCOL, NEWEST_PROTOCOL)
+
+
 def require_compatible(own: SpokenVersions, others: Iterable[SpokenVersions]) -> None:
     """Check that `own` speaks a version in common with each of the others.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from contextlib import suppress
 from random import Random
 from typing import Final
 
@@ -32,6 +31,7 @@ from leadline_common.logs import configure_logging
 from leadline_common.metrics import Metrics
 from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
+from leadline_common.service_process import serve_beside
 from leadline_common.settings import BrokerSettings
 from leadline_common.user_directory import authentication_in
 from leadline_common.zk.credentials import ZkCredentials
@@ -135,23 +135,13 @@ async def _run(
                 files=files,
             )
 
-    serving = asyncio.create_task(serve_clients())
     addresses = Addresses(
         settings.advertised_url or listener.url, settings.internal_advertised_url or internal.url
     )
     joining = asyncio.create_task(_join(broker, addresses))
     try:
-        await asyncio.wait({serving, joining}, return_when=asyncio.FIRST_COMPLETED)
-        failure = joining.exception() if joining.done() else None
-        if failure is not None:
-            logger.error("broker stopped by an error", exc_info=failure)
-            raise SystemExit(1)
-        await serving
+        await serve_beside(joining, serve_clients(), "broker")
     finally:
-        for task in (joining, serving):
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
         await broker.close()
 
 

@@ -29,6 +29,7 @@ from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
 from leadline_common.quotas.gate import QuotaGate
 from leadline_common.quotas.limits import Quota
+from leadline_common.service_process import serve_beside
 from leadline_common.settings import ControllerSettings
 from leadline_common.user_directory import authentication_in
 from leadline_common.zk.credentials import ZkCredentials
@@ -52,7 +53,12 @@ _GC_THRESHOLD = 50_000
 
 
 def run(settings: ControllerSettings) -> None:
-    """Run a controller until SIGTERM or SIGINT; it resigns before it ends."""
+    """Run a controller until SIGTERM or SIGINT; it resigns before it ends.
+
+    Raises:
+        SystemExit: with 1 if it cannot lead beside a service of another release.
+
+    """
     keep_files_private()
     raise_open_files()
     configure_logging(
@@ -77,8 +83,8 @@ async def _main(settings: ControllerSettings) -> None:
     files = TlsFiles(listener, internal, trust)
     files.report_to(app)
     bounds = ConnectionBounds(settings, leadership.metrics)
-    election = asyncio.create_task(leadership.run(), name="leader-election")
-    try:
+
+    async def serve_clients() -> None:
         async with authentication_in(app, settings, login, ("broker", "controller")):
             await serve(
                 app,
@@ -88,9 +94,11 @@ async def _main(settings: ControllerSettings) -> None:
                 internal=internal,
                 files=files,
             )
+
+    election = asyncio.create_task(leadership.run(), name="leader-election")
+    try:
+        await serve_beside(election, serve_clients(), "controller")
     finally:
-        election.cancel()
-        await asyncio.gather(election, return_exceptions=True)
         await gateway.close()
         await history.close()
 

@@ -22,6 +22,7 @@ from leadline_common.identity import ServiceIdentity
 from leadline_common.logs import configure_logging
 from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
+from leadline_common.service_process import serve_beside
 from leadline_common.settings import CoordinatorSettings
 from leadline_common.user_directory import authentication_in
 from leadline_common.zk.credentials import ZkCredentials
@@ -40,7 +41,12 @@ MAX_FRAME_BYTES: Final = 1024 * 1024
 
 
 def run(settings: CoordinatorSettings) -> None:
-    """Run a coordinator until SIGTERM or SIGINT; it then resigns and ends."""
+    """Run a coordinator until SIGTERM or SIGINT; it then resigns and ends.
+
+    Raises:
+        SystemExit: with 1 if it cannot lead beside a service of another release.
+
+    """
     keep_files_private()
     raise_open_files()
     configure_logging(
@@ -70,7 +76,7 @@ async def _main(settings: CoordinatorSettings) -> None:
         """Let another coordinator be elected while this process finishes its requests."""
         election.cancel()
 
-    try:
+    async def serve_clients() -> None:
         async with authentication_in(app, settings, login, ("broker", "coordinator")):
             await serve(
                 app,
@@ -81,9 +87,10 @@ async def _main(settings: CoordinatorSettings) -> None:
                 bounds=bounds,
                 files=files,
             )
+
+    try:
+        await serve_beside(election, serve_clients(), "coordinator")
     finally:
-        election.cancel()
-        await asyncio.gather(election, return_exceptions=True)
         await brokers.close()
 
 

@@ -10,7 +10,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 from kazoo.client import KazooClient
 
+from leadline_common.zk.ops import CreateOp
 from leadline_common.zk.session import ZkSession
+from leadline_common.znodes import BROKER_IDS, BrokerRegistration, broker_id_path, encode_value
 from tests.support.embedded_zookeeper import EmbeddedZooKeeper
 
 SESSION_TIMEOUT_MS = 4000
@@ -63,3 +65,13 @@ def _take_over_and_close(hosts: str, client_id: tuple[int, bytes] | None) -> Non
     thief.start_async().wait(10)
     thief.stop()
     thief.close()
+
+
+async def register_newer_broker(session: ZkSession) -> None:
+    """Register broker 2 of a release that speaks none of this release's protocol versions."""
+    await session.ensure_path(BROKER_IDS)
+    newer = BrokerRegistration(
+        2, "h", 1, "http://h:1", None, 1, release="9.0.0", oldest_protocol=8, newest_protocol=9
+    )
+    path = broker_id_path(2)
+    await session.multi([CreateOp(path, encode_value(newer), ephemeral=True)])

@@ -15,6 +15,7 @@ from leadline_common.leader_election import (
     LeaderElection,
     LeadershipTerm,
 )
+from leadline_common.versions import SpokenVersions, spoken_here
 from leadline_common.zk.client import Callback
 
 
@@ -40,6 +41,9 @@ class WatchedSession:
     async def close(self) -> None:
         self.lost.set()
 
+    async def require_compatible(self, own: SpokenVersions) -> None:
+        assert own.service == "candidate 1"
+
     async def read_election(self, watch: Callback | None = None) -> ElectionState:
         self.watch = watch
         self.watched.set()
@@ -52,6 +56,8 @@ class WatchedSession:
 
 class Standby:
     """A candidate that never wins."""
+
+    versions = spoken_here("candidate 1")
 
     def __init__(self) -> None:
         self.session = WatchedSession()

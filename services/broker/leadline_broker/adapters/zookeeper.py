@@ -34,9 +34,9 @@ from leadline_common.unreadable import UNREADABLE
 from leadline_common.versions import (
     NEWEST_PROTOCOL,
     OLDEST_PROTOCOL,
-    SpokenVersions,
     current_release,
     require_compatible,
+    spoken_here,
 )
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import (
@@ -222,9 +222,7 @@ class ZkBrokerStore:
 
     async def _check_versions(self, session: ZkSession) -> None:
         """Raise IncompatibleRelease if a registered service speaks no version in common."""
-        own = SpokenVersions(
-            f"broker {self.broker_id}", current_release(), OLDEST_PROTOCOL, NEWEST_PROTOCOL
-        )
+        own = spoken_here(f"broker {self.broker_id}")
         others = await registered_versions(session)
         require_compatible(own, (other for other in others if other.service != own.service))
 

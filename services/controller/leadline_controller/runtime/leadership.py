@@ -20,7 +20,13 @@ from leadline_common.clock import Clock
 from leadline_common.leader_election import Claim, LeaderElection, LeadershipTerm
 from leadline_common.rpc import ControllerRow
 from leadline_common.settings import ControllerSettings
-from leadline_common.versions import NEWEST_PROTOCOL, OLDEST_PROTOCOL, current_release
+from leadline_common.versions import (
+    NEWEST_PROTOCOL,
+    OLDEST_PROTOCOL,
+    SpokenVersions,
+    current_release,
+    spoken_here,
+)
 from leadline_common.zk.ops import CreateOp
 from leadline_common.znodes import AuditEntry, ControllerRegistration
 from leadline_controller.domain.cluster import ClusterPolicy
@@ -89,7 +95,12 @@ class ControllerLeadership:
         return ControllerRow(leader.id, leader.url, leader.epoch, leader.internal_url)
 
     async def run(self) -> None:
-        """Take part in elections until cancelled, then close the session."""
+        """Take part in elections until cancelled, then close the session.
+
+        Raises:
+            IncompatibleRelease: this process may not lead beside a service that is registered.
+
+        """
         await self._election.run()
 
     def set_internal_url(self, url: str) -> None:
@@ -99,6 +110,11 @@ class ControllerLeadership:
             self.audit_replicator.internal_url = url
 
     # -- what the election asks for --------------------------------------------
+
+    @property
+    def versions(self) -> SpokenVersions:
+        """The protocol versions that this process speaks."""
+        return spoken_here(f"controller {self.settings.controller_id}")
 
     async def open_session(self) -> ControllerStore:
         """Open a session.

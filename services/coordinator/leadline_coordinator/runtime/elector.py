@@ -17,7 +17,13 @@ from leadline_common.clock import Clock
 from leadline_common.consumer_znodes import CoordinatorRegistration
 from leadline_common.leader_election import Claim, LeaderElection, LeadershipTerm
 from leadline_common.settings import CoordinatorSettings
-from leadline_common.versions import NEWEST_PROTOCOL, OLDEST_PROTOCOL, current_release
+from leadline_common.versions import (
+    NEWEST_PROTOCOL,
+    OLDEST_PROTOCOL,
+    SpokenVersions,
+    current_release,
+    spoken_here,
+)
 from leadline_common.zk.errors import ZkError
 from leadline_coordinator.runtime.context import CoordinatorContext, CoordinatorMetrics
 from leadline_coordinator.runtime.coordinator import Coordinator
@@ -71,6 +77,11 @@ class CoordinatorElector:
         return self._dependencies.clock.monotonic_ms()
 
     # -- what the election asks for --------------------------------------------
+
+    @property
+    def versions(self) -> SpokenVersions:
+        """The protocol versions that this process speaks."""
+        return spoken_here(f"coordinator {self.settings.coordinator_id}")
 
     async def open_session(self) -> CoordinatorStore:
         """Open a session."""
