@@ -9,11 +9,10 @@ from functools import partial
 
 import pytest
 
+from leadline_common.election_store import ElectionNodes, ElectionStore
 from leadline_common.leader_election import (
     CLOSE_ATTEMPTS,
     Claim,
-    ElectionNodes,
-    ElectionStore,
     Leader,
     LeaderElection,
     LeadershipTerm,

@@ -160,7 +160,7 @@ def systemd(deploy: Path) -> list[str]:
         lines = path.read_text().splitlines()
         found += [f"{path.name}: no {line}" for line in HARDENING if line not in lines]
         kind = path.name.removeprefix("leadline-").removesuffix("@.service")
-        if f"--set listen.port={PORTS[kind]}" not in path.read_text():
+        if kind in PORTS and f"--set listen.port={PORTS[kind]}" not in path.read_text():
             found.append(f"{path.name}: another port than elsewhere")
         if shutil.which("systemd-analyze"):
             result = subprocess.run(
@@ -193,7 +193,7 @@ MISTAKES = [
     (settings, "containers/compose.yaml", "LEADLINE_BROKER_RACK", "LEADLINE_BROKER_RAK"),
     (settings, "systemd/broker.env.example", "ZOOKEEPER_CONNECT", "ZOOKEEPER_CONECT"),
     (settings, "systemd/leadline-controller@.service", "--set data.dir", "--set data.dirs"),
-    (images, "kubernetes/broker.yaml", "leadline:0.1.0", "leadline:latest"),
+    (images, "kubernetes/broker.yaml", "leadline:0.2.0.dev0", "leadline:latest"),
     (images, "containers/Containerfile", "python:3.11-slim", "python"),
     (secrets, "systemd/broker.env.example", "LEADLINE_LISTEN_HOST", "ADMIN_PASSWORD"),
     (compose, "containers/compose.yaml", "read_only: true", "read_only: false"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Final
 
@@ -179,15 +180,17 @@ def _check_can_stop(admin: AdminContext, broker: int) -> None:
 def _list(admin: AdminContext) -> None:
     with admin.connect() as client:
         metadata = client.metadata()
-    document = {"brokers": _broker_rows(metadata), "down": _down_rows(admin, metadata)}
+    releases = _releases(admin)
+    document = {"brokers": _broker_rows(metadata, releases), "down": _down_rows(admin, metadata)}
     admin.show(document, _print_brokers)
 
 
 def _print_brokers(document: dict[str, Any]) -> None:
-    columns = ("broker", "address", "rack", "incarnation", "leads", "replicas")
+    columns = ("broker", "address", "rack", "incarnation", "leads", "replicas", "release")
     rows: list[tuple[Any, ...]] = [tuple(row.values()) for row in document["brokers"]]
     rows += [
-        (row["id"], f"down: {row['state']}", "", "", 0, row["replicas"]) for row in document["down"]
+        (row["id"], f"down: {row['state']}", "", "", 0, row["replicas"], "")
+        for row in document["down"]
     ]
     rows.sort(key=lambda row: int(row[0]))
     print_table("Brokers", columns, rows)
@@ -223,7 +226,15 @@ def _print_risks(broker: int, found: dict[str, Any]) -> None:
         print_line(f"    {', '.join(partitions)}{more}")
 
 
-def _broker_rows(metadata: Metadata) -> list[dict[str, Any]]:
+def _releases(admin: AdminContext) -> dict[int, str]:
+    """Return the releases of live brokers; nothing without a controller."""
+    with suppress(LeadlineError), admin.client(_BRIEF) as client:
+        found = client.administer("GET", "/v1/brokers")["brokers"]
+        return {row["id"]: row["release"] for row in found}
+    return {}
+
+
+def _broker_rows(metadata: Metadata, releases: Mapping[int, str]) -> list[dict[str, Any]]:
     rows = [row for topic in metadata.topics.values() for row in topic.partitions]
     return [
         {
@@ -233,6 +244,7 @@ def _broker_rows(metadata: Metadata) -> list[dict[str, Any]]:
             "incarnation": broker.incarnation,
             "leads": sum(row.leader == broker.id for row in rows),
             "replicas": sum(broker.id in row.replicas for row in rows),
+            "release": releases.get(broker.id, ""),
         }
         for broker in sorted(metadata.brokers.values(), key=lambda broker: broker.id)
     ]

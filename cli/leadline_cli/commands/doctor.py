@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -153,22 +153,41 @@ async def _cluster_checks(admin: AdminContext, cluster: ClusterFile | None) -> l
         controller = await _controller(http, metadata)
         reports = await _reports(http, metadata, cluster)
         down = await _down(http, metadata)
-        directories = await _log_directories(http, metadata)
+        registered = await _registered(http, metadata)
         coordinators = await _coordinators(http, metadata, cluster)
     partitions = _check_partitions(metadata)
-    return [controller, *reports, *coordinators, *brokers, *down, *directories, *partitions]
+    checks = [*_releases(registered), *_log_directories(registered), *partitions]
+    return [controller, *reports, *coordinators, *brokers, *down, *checks]
 
 
-async def _log_directories(http: httpx.AsyncClient, metadata: Metadata) -> list[CheckResult]:
-    """Check that the brokers have the log directories with which they became in sync."""
+async def _registered(http: httpx.AsyncClient, metadata: Metadata) -> list[dict[str, Any]]:
+    """Return what live brokers have registered; nothing without a controller that answers."""
     if metadata.controller is None:
         return []
     try:
         answer = await http.get(f"{metadata.controller.url}/v1/brokers")
     except httpx.HTTPError:
         return []  # the check of the controller says so
-    if answer.status_code != httpx.codes.OK:
+    rows: list[dict[str, Any]] = []
+    if answer.status_code == httpx.codes.OK:
+        rows = answer.json()["brokers"]
+    return rows
+
+
+def _releases(brokers: list[dict[str, Any]]) -> list[CheckResult]:
+    """Name the releases of the brokers; several are no fault, but should not stay."""
+    by_release: dict[str, list[str]] = {}
+    for broker in brokers:
+        by_release.setdefault(broker["release"] or "unknown", []).append(str(broker["id"]))
+    if not by_release:
         return []
+    rows = (f"{name}: broker {', '.join(ids)}" for name, ids in sorted(by_release.items()))
+    advice = "finish the rolling upgrade or its rollback" if len(by_release) > 1 else ""
+    return [CheckResult("releases", True, "; ".join(rows), advice)]
+
+
+def _log_directories(brokers: list[dict[str, Any]]) -> list[CheckResult]:
+    """Check that the brokers have the log directories with which they became in sync."""
     return [
         CheckResult(
             f"log directory of broker {broker['id']}",
@@ -178,7 +197,7 @@ async def _log_directories(http: httpx.AsyncClient, metadata: Metadata) -> list[
             "start the other brokers of these partitions, or this one with its former log "
             "directory; as a last resort `leadline elect unclean`, which may lose records",
         )
-        for broker in answer.json()["brokers"]
+        for broker in brokers
         if broker["misplaced"]
     ]
 

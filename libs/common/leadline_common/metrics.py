@@ -32,6 +32,7 @@ from prometheus_client.samples import Sample
 
 from leadline_common.loop_watchdog import LAG
 from leadline_common.unreadable import UNREADABLE
+from leadline_common.versions import NEWEST_PROTOCOL, OLDEST_PROTOCOL, current_release
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -160,6 +161,12 @@ class Metrics:
                 "Nodes in ZooKeeper that this process could not read, and passes over.",
                 lambda: len(UNREADABLE),
             )
+            self._declare_build()
+
+    def _declare_build(self) -> None:
+        names = ("release", "oldest_protocol", "newest_protocol")
+        info = self.gauge("build_info", "1; the labels say what this process is.", names)
+        info.labels(current_release(), str(OLDEST_PROTOCOL), str(NEWEST_PROTOCOL)).set(1)
 
     def counter(self, name: str, meaning: str, labels: Sequence[str] = ()) -> Counter:
         """Register a value that only grows."""

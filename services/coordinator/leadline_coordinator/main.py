@@ -25,11 +25,12 @@ from leadline_common.private_files import keep_files_private
 from leadline_common.service_process import serve_beside
 from leadline_common.settings import CoordinatorSettings
 from leadline_common.user_directory import authentication_in
+from leadline_common.versions import current_release
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.login import login_of
 from leadline_coordinator.adapters.brokers import HttpBrokerClient
 from leadline_coordinator.adapters.zk_store import ZkCoordinatorStore
-from leadline_coordinator.api.app import VERSION, build_app
+from leadline_coordinator.api.app import build_app
 from leadline_coordinator.api.channel_document import channel_document
 from leadline_coordinator.runtime.context import CoordinatorMetrics
 from leadline_coordinator.runtime.coordinator import Coordinator
@@ -154,4 +155,4 @@ def openapi_app() -> ServiceApp:
 
 def asyncapi_document() -> dict[str, Any]:
     """Return the AsyncAPI document of the consumer's channel."""
-    return channel_document(VERSION)
+    return channel_document(current_release())

@@ -25,8 +25,8 @@ from leadline_common.http.health import Problem
 from leadline_common.http.origins import AllowedNames
 from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.metrics import Metrics
+from leadline_common.versions import current_release
 
-VERSION = "0.1.0"
 DESCRIPTION = """
 A broker stores replicas of partitions, leads some of them, and serves producers and consumers.
 
@@ -67,7 +67,7 @@ def build_app(
 
     app = create_app(
         title="Leadline broker",
-        version=VERSION,
+        version=current_release(),
         description=DESCRIPTION,
         tags=TAGS,
         metrics=metrics,

@@ -19,7 +19,7 @@ import structlog
 from leadline_client.wire import TopicPartition
 from leadline_common import consumer_znodes, znodes
 from leadline_common.cluster_id import RESTORING, UnfinishedRestore, decode_cluster_id
-from leadline_common.leader_election import ElectionNodes, ElectionStore
+from leadline_common.election_store import ElectionNodes, ElectionStore
 from leadline_common.names import is_topic_name
 from leadline_common.settings import Accepted, accept_node
 from leadline_common.unreadable import UNREADABLE

@@ -44,11 +44,11 @@ from leadline_common.rpc import (
     HeartbeatRequest,
     HeartbeatResponse,
 )
+from leadline_common.versions import current_release
 from leadline_controller.api.administration import ControllerAdministration
 from leadline_controller.api.guarded import guarded_route
 from leadline_controller.runtime.service import ControllerService
 
-VERSION = "0.1.0"
 _DESCRIPTION = """\
 Leadline's controller manages topics, leader election, reassignment and self-healing of replicas,
 configs, and the audit history. One of the running controllers is active. The others forward
@@ -86,7 +86,7 @@ def build_app(
 
     app = create_app(
         title="Leadline controller",
-        version=VERSION,
+        version=current_release(),
         description=_DESCRIPTION,
         tags=TAGS,
         metrics=metrics,

@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 from leadline_common import consumer_znodes as nodes
 from leadline_common import znodes
 from leadline_common.cluster_id import decode_cluster_id
+from leadline_common.election_store import ElectionNodes, ElectionStore
 from leadline_common.identity import ServiceAddress, ServiceIdentity
-from leadline_common.leader_election import ElectionNodes, ElectionStore
 from leadline_common.zk.client import Callback
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import NoNode

@@ -18,6 +18,7 @@ from leadline_common.http.health import Problem
 from leadline_common.http.origins import AllowedNames
 from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.metrics import Metrics
+from leadline_common.versions import current_release
 from leadline_coordinator.api import coordinator as about
 from leadline_coordinator.api.channel import channel_route
 from leadline_coordinator.api.channel_document import channel_document
@@ -27,7 +28,6 @@ from leadline_coordinator.api.what_if import TAGS as WHAT_IF_TAGS
 from leadline_coordinator.api.what_if import what_if_routes
 from leadline_coordinator.runtime.service import CoordinatorService
 
-VERSION = "0.1.0"
 CHANNEL_DOCUMENT_PATH = "/asyncapi.json"
 _LOCAL = LocalPaths(exact=("/v1/coordinator",), prefixes=("/v1/what-if/",))
 _FORWARD_TIMEOUT_S = 30.0
@@ -60,7 +60,7 @@ def build_app(
     """Return the application of one coordinator; this does no IO."""
     app = create_app(
         title="Leadline coordinator",
-        version=VERSION,
+        version=current_release(),
         description=_DESCRIPTION,
         tags=_TAGS,
         metrics=metrics,
@@ -103,7 +103,7 @@ def _add_documents(app: ServiceApp, coordinator: CoordinatorService) -> None:
 
     async def channel_document_response(request: Request) -> Response:
         del request
-        return JSONResponse(channel_document(VERSION))
+        return JSONResponse(channel_document(current_release()))
 
     async def find(service: Service) -> str | None:
         if service == "coordinator":
