@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from leadline_common.versions import current_release
 from tests.support.services.cluster import is_alive
 from tests.support.services.up import DEADLINE_S, Up, command_line, running, until
 
@@ -145,6 +146,8 @@ def test_what_has_happened_is_told_with_who_and_why(small: Up) -> None:
     assert small.run("explain", "never", "0").stdout == "no changes of never-0 are known\n"
     assert small.run("audit", "--topic", "never").stdout == "no entries match\n"
     assert small.run("brokers", "list").stdout == small.run("brokers").stdout
+    assert {row["release"] for row in small.ask("brokers")["brokers"]} == {current_release()}
+    assert f"{current_release()}: broker 1" in small.run("doctor", "--json").stdout
     assert "brokers_changed  live: 1\n" in small.run("audit", "--kind", "brokers_changed").stdout
     failed = small.run("failed-brokers").stdout
     assert failed == "Brokers that are down: none\n"
