@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from leadline_broker.adapters.log.survey import LogSurvey
-from leadline_broker.adapters.producer_id_block import encode_block, next_producer_id
+from leadline_broker.adapters.producer_id_nodes import encode_block, next_producer_id
 from leadline_cli.backup.archive import Node
 from leadline_cli.backup.recovery import NotRecoverable, raised
 from leadline_cli.backup.restored_topics import (
@@ -152,7 +152,7 @@ def _epoch(have: Mapping[str, Node], path: str) -> int:
 def _next_block(have: Mapping[str, Node], surveys: Sequence[LogSurvey]) -> bytes:
     node = have.get(znodes.PRODUCER_ID_BLOCK, Node(znodes.PRODUCER_ID_BLOCK, b"", 0))
     following = next_producer_id(node.data, node.version, 1)
-    used = max((survey.producer_id for survey in surveys), default=0)
+    used = max((survey.producer_number for survey in surveys), default=0)
     return encode_block(max(following, used + 1) + PRODUCER_ID_MARGIN)
 
 

@@ -9,9 +9,15 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-from leadline_client.errors import LeadlineError, OutcomeUnknown, OutOfOrderSequence, ProducerFenced
+from leadline_client.errors import (
+    ForeignProducerId,
+    LeadlineError,
+    OutcomeUnknown,
+    OutOfOrderSequence,
+    ProducerFenced,
+)
 from leadline_client.payloads import OutgoingRecord, ProducerIdentity
 
 Token = TypeVar("Token")
@@ -47,14 +53,17 @@ class ProducerSequence:
         self.next_sequence = (self.next_sequence + count) % (MAX_SEQUENCE + 1)
 
 
+_NEEDING_NEW_ID: Final = (OutcomeUnknown, OutOfOrderSequence, ProducerFenced, ForeignProducerId)
+
+
 def needs_new_producer_id(error: LeadlineError) -> bool:
     """Tell whether an accumulator needs a new producer id after a batch failed for good.
 
     After an unknown outcome the batch may be in the log, so the next sequence number
     is unknown too. After any other refusal the batch is not in the log, and the next
-    batch can use its numbers.
+    batch can use its numbers, unless it was the id that was refused.
     """
-    return isinstance(error, (OutcomeUnknown, OutOfOrderSequence, ProducerFenced))
+    return isinstance(error, _NEEDING_NEW_ID)
 
 
 class RecordAccumulator(Generic[Token]):

@@ -50,6 +50,7 @@ CONFIG_CLUSTER = "/config/cluster"
 CONFIG_BROKERS = "/config/brokers"
 CONFIG_TOPICS = "/config/topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+PRODUCER_ID_KEY = "/security/producer_id_key"
 
 PERSISTENT_PATHS = (
     "/cluster",

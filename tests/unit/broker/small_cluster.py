@@ -83,6 +83,7 @@ class StateNodes:
     incarnations: dict[int, int] = field(default_factory=dict)
     live: set[int] = field(default_factory=set)
     next_producer_id: int = 0
+    producer_id_key: bytes | None = bytes(32)
     elected: tuple[int | None, int] = (0, 1)
     configs: dict[int, bytes] = field(default_factory=dict)
     config_hints: dict[int, Callable[[], None]] = field(default_factory=dict)
@@ -203,6 +204,9 @@ class NodeStore:
         first = self.nodes.next_producer_id
         self.nodes.next_producer_id += count
         return first
+
+    async def producer_id_key(self) -> bytes | None:
+        return self.nodes.producer_id_key
 
     async def close(self) -> None:
         self.nodes.live.discard(self.broker_id)

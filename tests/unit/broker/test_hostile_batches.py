@@ -11,7 +11,7 @@ import pytest
 
 from leadline_broker.api.json_answers import JsonShape, answer_json
 from leadline_broker.runtime.serving.batch_checks import SMALL_BYTES, BatchChecks
-from leadline_broker.runtime.serving.serving import FetchedData
+from leadline_broker.runtime.serving.fetched_data import FetchedData
 from leadline_client import batches
 from leadline_client.errors import (
     BodyTooLarge,

@@ -72,10 +72,10 @@ def test_the_highest_producer_id_is_found_and_publishers_do_not_count(tmp_path: 
     directory = LogDirectory(tmp_path, cluster_id="c", broker_id=4)
     directory.load_all()
     log = directory.open("t", ID, 0)
-    for offset, producer_id in enumerate((7, 3, FIRST_PUBLISHER_ID + 5)):
+    for offset, producer_id in enumerate((8 << 24 | 9, 3, FIRST_PUBLISHER_ID + 5)):
         log.append(batch(offset, producer=(producer_id, 0, 0)))
     directory.close(1)
-    assert survey_logs(tmp_path).producer_id == 7
+    assert survey_logs(tmp_path).producer_number == 7
 
 
 def test_a_directory_in_use_and_one_of_no_broker_are_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leadline_broker.runtime.serving.serving import FetchedData
+from leadline_broker.runtime.serving.fetched_data import FetchedData
 from leadline_client.errors import FencedLeaderEpoch, NotLeader, OffsetNotAvailable
 from leadline_common import rpc
 from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, three, values

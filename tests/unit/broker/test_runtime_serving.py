@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from leadline_broker.runtime.serving.serving import FetchedData
+from leadline_broker.runtime.serving.fetched_data import FetchedData
 from leadline_client.errors import (
     BodyTooLarge,
     BrokerFenced,

@@ -15,6 +15,7 @@ from leadline_client.accumulator import (
 )
 from leadline_client.errors import (
     ConnectionLost,
+    ForeignProducerId,
     LeadlineError,
     NotEnoughReplicas,
     OutOfOrderSequence,
@@ -65,6 +66,7 @@ def test_sequence_numbers_wrap() -> None:
         (ConnectionLost(""), True),
         (OutOfOrderSequence(""), True),
         (ProducerFenced(""), True),
+        (ForeignProducerId(""), True),
         (NotEnoughReplicas(""), False),
     ],
 )

@@ -49,6 +49,12 @@ class TokenNotSent(Refused):
         )
 
 
+class ForeignProducerId(Refused):
+    """The producer id was allocated to another user: allocate one with `POST /v1/producer-ids`."""
+
+    code = 40353
+
+
 class HostNotAllowed(Refused):
     """The `Host` header names another server: `listen.allowed.hosts` lists further names."""
 

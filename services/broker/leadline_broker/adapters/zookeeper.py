@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -20,7 +20,7 @@ from leadline_broker.adapters.isr_transaction import (
     TopicNode,
 )
 from leadline_broker.adapters.leader_nodes import watched
-from leadline_broker.adapters.producer_id_block import encode_block, next_producer_id
+from leadline_broker.adapters.producer_id_nodes import claim_numbers, read_key
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
 from leadline_broker.domain.state import Addresses, Directories, PublishedState, TopicIdPartition
@@ -40,10 +40,8 @@ from leadline_common.versions import (
 )
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import (
-    BadVersion,
     ConnectionLoss,
     MultiFailed,
-    NodeExists,
     NoNode,
     SessionExpired,
     ZkError,
@@ -343,25 +341,12 @@ class ZkBrokerStore:
     # -- producer ids ----------------------------------------------------------
 
     async def claim_producer_ids(self, count: int) -> int:
-        """Reserve `count` producer ids and return the first.
+        """Reserve `count` numbers of producer ids; see `producer_id_nodes.claim_numbers`."""
+        return await claim_numbers(self._open(), count)
 
-        After an unknown outcome the next block is claimed: ids may be skipped but are never
-        allocated twice.
-        """
-        while True:
-            session = self._open()
-            try:
-                data, stat = await session.get(znodes.PRODUCER_ID_BLOCK)
-                first = next_producer_id(data, stat.version, count)
-                block = encode_block(first + count)
-                await session.set(znodes.PRODUCER_ID_BLOCK, block, stat.version)
-            except NoNode:
-                with suppress(NodeExists):
-                    await session.create(znodes.PRODUCER_ID_BLOCK)
-            except BadVersion:
-                continue
-            else:
-                return first
+    async def producer_id_key(self) -> bytes | None:
+        """Return the key of producer ids; see `producer_id_nodes.read_key`."""
+        return await read_key(self._open())
 
 
 def _published(partition: TopicIdPartition, nodes: PartitionNodes | None) -> PublishedState | None:

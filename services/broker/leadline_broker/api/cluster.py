@@ -142,7 +142,7 @@ class FindCoordinatorBody(BaseModel):
 class ProducerIdBody(BaseModel):
     """The identity of an idempotent producer."""
 
-    model_config = example({"producer_id": 4000, "producer_epoch": 0})
+    model_config = example({"producer_id": 67125641216, "producer_epoch": 0})
 
     producer_id: int
     producer_epoch: int
@@ -213,7 +213,10 @@ def _add_routes(router: APIRouter, broker: Broker) -> None:
         responses=error_responses(BrokerFenced, StoreOutcomeUnknown),
     )
     async def allocate_producer_id() -> ProducerIdBody:
-        """Return a unique id for an idempotent producer. Ids may be skipped, never repeated."""
+        """Return a unique id for an idempotent producer. Ids may be skipped, never repeated.
+
+        With authentication, the id belongs to the sender, and no other user can produce with it.
+        """
         producer_id, producer_epoch = await broker.engine.producer_ids.allocate()
         return ProducerIdBody(producer_id=producer_id, producer_epoch=producer_epoch)
 

@@ -19,7 +19,8 @@ from leadline_broker.api.produce import (
     RECORDS_PATH,
 )
 from leadline_broker.runtime.serving.batch_checks import SMALL_BYTES
-from leadline_broker.runtime.serving.serving import FetchedData, Serving
+from leadline_broker.runtime.serving.fetched_data import FetchedData
+from leadline_broker.runtime.serving.serving import Serving
 from leadline_client import batches
 from leadline_client.errors import (
     BrokerFenced,

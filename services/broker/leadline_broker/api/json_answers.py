@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from leadline_broker.api.json_records import render
-from leadline_broker.runtime.serving.serving import FetchedData
+from leadline_broker.runtime.serving.fetched_data import FetchedData
 from leadline_client import batches
 from leadline_client.errors import UnreadableBatch
 from leadline_client.wire import RecordFormat

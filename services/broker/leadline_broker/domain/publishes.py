@@ -9,7 +9,7 @@ published again.
     base sequence   the number of the batch
     producer epoch  the position of the piece in the batch, and a flag on the last piece
 
-Allocated producer ids count up from 0 and never reach bit 62.
+Allocated producer ids (`producer_ids`) never reach bit 62.
 """
 
 from __future__ import annotations

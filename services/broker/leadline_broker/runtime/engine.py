@@ -216,6 +216,7 @@ class Engine:
             executor=self._executor,
             checks=BatchChecks(lambda: configuration.current.message_max_decompressed_bytes),
             producers=self.producers,
+            producer_ids=self.producer_ids,
             clock=self._dependencies.clock,
         )
 

@@ -270,7 +270,10 @@ class ClusterStore(Protocol):
         """
 
     async def claim_producer_ids(self, count: int) -> int:
-        """Reserve `count` producer ids and return the first (rule R7 on ambiguity)."""
+        """Reserve `count` numbers of producer ids, and return the first (rule R7 on ambiguity)."""
+
+    async def producer_id_key(self) -> bytes | None:
+        """Return the key of `domain.producer_ids`; None if no controller has made one yet."""
 
     async def close(self) -> None:
         """Close the session, which removes the registration."""

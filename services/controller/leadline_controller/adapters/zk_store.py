@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
@@ -35,6 +36,7 @@ from leadline_controller.domain.cluster import BrokerUp, Change, ConfigsSet, Sta
 from leadline_controller.domain.state import LiveBrokers, ReadNode, Tombstone
 
 logger = structlog.get_logger(__name__)
+_KEY_BYTES: Final = 32
 _Value = TypeVar("_Value")
 _Wake = Callable[[], None]
 
@@ -72,6 +74,8 @@ class ControllerZkStore(ElectionStore):
         for path in (*znodes.PERSISTENT_PATHS, znodes.PRODUCER_ID_BLOCK, consumer_znodes.CONSUMERS):
             await self._session.ensure_path(path)
         await self.create_epoch_node()
+        with contextlib.suppress(NodeExists):
+            await self._session.create(znodes.PRODUCER_ID_KEY, secrets.token_bytes(_KEY_BYTES))
         with contextlib.suppress(NodeExists):
             await self._session.create(znodes.CLUSTER_ID, cluster_id.encode())
         data, _ = await self._session.get(znodes.CLUSTER_ID)

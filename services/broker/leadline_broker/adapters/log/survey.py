@@ -14,6 +14,7 @@ import msgspec
 from leadline_broker.adapters.log import root_files
 from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_broker.adapters.log.partition_log import PartitionLog
+from leadline_broker.domain.producer_ids import number_of
 from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID
 
 FORMAT = 1
@@ -38,8 +39,9 @@ class LogSurvey(msgspec.Struct, frozen=True):
     """One broker's log directory.
 
     `lost` are the (topic id, partition) of logs that should be there and are missing, or cannot be
-    read. `controller_epoch` is the highest that the broker has accepted, `producer_id` the highest
-    in its logs, `incarnation` the one that was stopped cleanly; they are -1 if there is none.
+    read. `controller_epoch` is the highest that the broker has accepted, `producer_number` the
+    highest of a producer id in its logs, `incarnation` the one that was stopped cleanly. They are
+    -1 if there is none.
     """
 
     cluster_id: str
@@ -47,7 +49,7 @@ class LogSurvey(msgspec.Struct, frozen=True):
     directory_id: str
     controller_epoch: int
     incarnation: int
-    producer_id: int
+    producer_number: int
     logs: tuple[SurveyedLog, ...]
     lost: tuple[tuple[str, int], ...] = ()
     format: int = FORMAT
@@ -89,7 +91,7 @@ def _survey(owner: root_files.Owner, directory: LogDirectory) -> LogSurvey:
         directory.directory_id,
         directory.controller_epoch,
         -1 if clean is None else clean,
-        max((_producer_id(log) for log in logs), default=NO_PRODUCER),
+        max((_producer_number(log) for log in logs), default=NO_PRODUCER),
         tuple(
             SurveyedLog(
                 log.identity.topic,
@@ -104,7 +106,8 @@ def _survey(owner: root_files.Owner, directory: LogDirectory) -> LogSurvey:
     )
 
 
-def _producer_id(log: PartitionLog) -> int:
-    """Return the highest id that was allocated in ZooKeeper; those of publishers were not."""
-    ids = (row[0] for row in log.producers.rows() if row[0] < FIRST_PUBLISHER_ID)
-    return max(ids, default=NO_PRODUCER)
+def _producer_number(log: PartitionLog) -> int:
+    """Return the highest number that was allocated in ZooKeeper; those of publishers were not."""
+    rows = log.producers.rows()
+    numbers = (number_of(row[0]) for row in rows if row[0] < FIRST_PUBLISHER_ID)
+    return max(numbers, default=NO_PRODUCER)

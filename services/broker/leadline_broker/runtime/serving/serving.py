@@ -18,6 +18,8 @@ from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.remembered_producers import RememberedProducers
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.serving.batch_checks import BatchChecks
+from leadline_broker.runtime.serving.fetched_data import FetchedData
+from leadline_broker.runtime.serving.producer_ids import ProducerIds
 from leadline_broker.runtime.serving.reader_positions import (
     check_position,
     epoch_before,
@@ -46,27 +48,6 @@ from leadline_common.clock import Clock
 from leadline_common.waiting import counted_wait
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedData:
-    """Whole stored batches of one partition, and the partition's offsets.
-
-    `next_offset` is the offset after the last batch in `records`, or the requested offset if
-    there are none. `records` may begin before the requested offset, because batches are never
-    split. `last_epoch` is the leader epoch of the record before `next_offset`, None if unknown
-    or if that record is not committed. The batches decompress to at most `decompressed_bytes` each
-    if they were accepted under the settings in force.
-    """
-
-    records: bytes
-    high_watermark: int
-    log_start_offset: int
-    leader_epoch: int
-    next_offset: int
-    topic_id: str
-    last_epoch: int | None
-    decompressed_bytes: int
-
-
 @dataclass(eq=False, kw_only=True)
 class Serving:
     """Serves clients from the partitions of this broker. Owned by the event loop."""
@@ -79,6 +60,7 @@ class Serving:
     executor: EffectExecutor
     checks: BatchChecks
     producers: RememberedProducers
+    producer_ids: ProducerIds
     clock: Clock
 
     def led(self, topic: str, number: int, leader_epoch: int | None = None) -> Partition:
@@ -156,7 +138,8 @@ class Serving:
             UnknownTopic, UnknownPartition, NotLeader, LeaderNotAvailable,
             FencedLeaderEpoch, UnknownLeaderEpoch, BrokerFenced, CorruptBatch,
             BodyTooLarge, InvalidRequest, NotEnoughReplicas, OutOfOrderSequence,
-            ProducerFenced, TooManyProducers, StorageFailed: nothing was appended.
+            ProducerFenced, ForeignProducerId, TooManyProducers, StorageFailed: nothing
+            was appended.
             RequestTimedOut, NotEnoughReplicasAfterAppend, LeadershipLost: the
             outcome is unknown.
 
@@ -164,7 +147,8 @@ class Serving:
         partition = self.led(topic, number, leader_epoch)
         with self.metrics.check_seconds.time():
             headers = await self.checks.check(data, partition.settings.max_message_bytes)
-        # The check may have waited for a thread: only what follows is one step.
+        await self.producer_ids.require_own(headers[0].producer_id)
+        # The checks may have waited: only what follows is one step.
         partition = self.led(topic, number, leader_epoch)
         partition.replica.leading().check_append(all_replicas=acks == "all")
         epoch = partition.replica.state.leader_epoch
