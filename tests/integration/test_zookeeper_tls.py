@@ -20,11 +20,12 @@ from leadline_cli.certificates import Authority
 from leadline_common.identity import ServiceIdentity, UnusableCredentials
 from leadline_common.settings import BrokerSettings
 from leadline_common.tcp_ports import LOOPBACK
-from leadline_common.zk.credentials import ZkCredentials, load_tls
+from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import NotConnected
 from leadline_common.zk.login import login_of
 from leadline_common.zk.ops import CreateOp
 from leadline_common.zk.session import ZkSession
+from leadline_common.zk.tls import ZkTls
 from leadline_common.zk.transport import _Handler
 from tests.support.services.zookeeper import SESSION_TIMEOUT_MS
 
@@ -79,7 +80,7 @@ async def tls_in_front_of(
         yield f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}/{chroot}"
 
 
-async def connect(hosts: str, tls: ssl.SSLContext) -> None:
+async def connect(hosts: str, tls: ZkTls) -> None:
     session = ZkSession(credentials=replace(USER, tls=tls))
     await session.start(hosts, SESSION_TIMEOUT_MS, connect_timeout_ms=REFUSED_AFTER_MS)
     await session.close()
@@ -88,7 +89,7 @@ async def connect(hosts: str, tls: ssl.SSLContext) -> None:
 async def test_a_session_works_over_tls(zk_chroot: str, tmp_path: Path) -> None:
     files = Files.make(tmp_path)
     async with tls_in_front_of(zk_chroot, files) as hosts:
-        session = ZkSession(credentials=replace(USER, tls=load_tls(files.authority)))
+        session = ZkSession(credentials=replace(USER, tls=ZkTls(files.authority)))
         await session.start(hosts, SESSION_TIMEOUT_MS)
         paths = [f"/node-{number}" for number in range(300)]
         await session.multi([CreateOp(path, bytes(1_000)) for path in paths])
@@ -104,11 +105,11 @@ async def test_a_server_of_another_authority_or_host_is_refused(
     ours, theirs = Files.make(tmp_path / "ours"), Files.make(tmp_path / "theirs")
     async with tls_in_front_of(zk_chroot, theirs) as hosts:
         with pytest.raises(NotConnected):
-            await connect(hosts, load_tls(ours.authority))
+            await connect(hosts, ZkTls(ours.authority))
     elsewhere = Files.make(tmp_path / "elsewhere", "zookeeper.example.com")
     async with tls_in_front_of(zk_chroot, elsewhere) as hosts:
         with pytest.raises(NotConnected):
-            await connect(hosts, load_tls(elsewhere.authority))
+            await connect(hosts, ZkTls(elsewhere.authority))
 
 
 async def test_a_session_shows_its_certificate(zk_chroot: str, tmp_path: Path) -> None:
@@ -117,9 +118,27 @@ async def test_a_session_shows_its_certificate(zk_chroot: str, tmp_path: Path) -
     own.write_bytes(clients.issue(BROKER))
     (tmp_path / "clients.pem").write_bytes(clients.certificate_pem)
     async with tls_in_front_of(zk_chroot, files, tmp_path / "clients.pem") as hosts:
-        await connect(hosts, load_tls(files.authority, own))
+        await connect(hosts, ZkTls(files.authority, own))
         with pytest.raises(NotConnected):
-            await connect(hosts, load_tls(files.authority))
+            await connect(hosts, ZkTls(files.authority))
+
+
+async def test_files_that_are_replaced_count_from_the_next_connection_on(
+    zk_chroot: str, tmp_path: Path
+) -> None:
+    first, second = Files.make(tmp_path / "first"), Files.make(tmp_path / "second")
+    tls = ZkTls(first.authority)
+    async with (
+        tls_in_front_of(zk_chroot, first) as before,
+        tls_in_front_of(zk_chroot, second) as after,
+    ):
+        await connect(before, tls)
+        with pytest.raises(NotConnected):
+            await connect(after, tls)
+        first.authority.write_text("garbage, while it is replaced")
+        await connect(before, tls)
+        second.authority.replace(first.authority)
+        await connect(after, tls)
 
 
 @pytest.mark.parametrize("damaged", ["authority", "certificate"])
@@ -129,7 +148,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, damaged: str, content: bytes | 
     path: Path = getattr(files, damaged)
     path.unlink() if content is None else path.write_bytes(content)
     with pytest.raises(UnusableCredentials, match=path.name):
-        load_tls(files.authority, files.certificate)
+        ZkTls(files.authority, files.certificate)
 
 
 def test_a_service_does_not_start_with_a_damaged_file(tmp_path: Path) -> None:
@@ -176,7 +195,7 @@ def test_what_tls_has_decrypted_already_is_read_without_waiting_for_the_socket(
                 connection.recv(1)
 
         sent = pool.submit(send)
-        handler = _Handler(load_tls(files.authority))
+        handler = _Handler(ZkTls(files.authority))
         with handler.create_connection(listener.getsockname(), LOOPBACK, 20) as connection:
             assert connection.recv(5) == b"first"
             assert handler.select([connection], [], [], 0)[0] == [connection]

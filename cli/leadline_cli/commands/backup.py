@@ -14,7 +14,7 @@ from leadline_cli.cluster_file import DEFAULT_DATA_DIR, FILE_NAME
 from leadline_cli.credentials import credentials_in
 from leadline_cli.output import EXIT_REFUSED, print_json, print_line, print_problem
 from leadline_common.identity import UnusableCredentials
-from leadline_common.zk.credentials import ZkCredentials, load_tls, read_credentials
+from leadline_common.zk.credentials import ZkCredentials, read_credentials
 from leadline_common.zk.errors import ZkError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def login_from(
         return None
     login = read_credentials(path)
     if ca is not None:
-        return replace(login, tls=load_tls(ca, certificate))
+        return replace(login, tls=import_module("leadline_common.zk.tls").ZkTls(ca, certificate))
     if certificate is not None:
         raise UnusableCredentials("--certificate needs --ca")
     return login

@@ -15,7 +15,7 @@ from leadline_cli.certificates import name_of_host
 from leadline_cli.credentials import Credentials, UnusableAuthority
 from leadline_cli.output import EXIT_REFUSED, EXIT_USAGE, print_line, print_problem
 from leadline_common.identity import KINDS, Kind, ServiceIdentity, UnusableCredentials
-from leadline_common.zk.credentials import ZkCredentials, load_tls, read_credentials
+from leadline_common.zk.credentials import ZkCredentials, read_credentials
 from leadline_common.zk.errors import ZkError
 
 if TYPE_CHECKING:
@@ -98,7 +98,9 @@ def restrict(
     try:
         credentials = _administrator(file)
         if ca is not None:
-            credentials = replace(credentials, tls=load_tls(ca, certificate))
+            credentials = replace(
+                credentials, tls=import_module("leadline_common.zk.tls").ZkTls(ca, certificate)
+            )
         elif certificate is not None:
             raise UnusableCredentials("--certificate needs --ca")  # noqa: TRY301 -- one way out
         done: Restriction = asyncio.run(

@@ -20,7 +20,8 @@ from leadline_common.settings import (
     CoordinatorSettings,
     load_settings,
 )
-from leadline_common.zk.credentials import load_tls, read_credentials
+from leadline_common.zk.credentials import read_credentials
+from leadline_common.zk.tls import ZkTls
 
 HOSTS: list[dict[str, Any]] = [
     {"name": "a", "address": "10.0.0.11", "id": 1, "rack": "r1"},
@@ -103,7 +104,7 @@ def test_certificates_name_the_addresses_of_their_host(made: Path) -> None:
         certificate = x509.load_pem_x509_certificate((made / host / name).read_bytes())
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         assert address in [str(one) for one in names.get_values_for_type(x509.IPAddress)]
-    load_tls(made / "a/zookeeper-ca.pem", made / "a/zookeeper-server-1.pem")
+    ZkTls(made / "a/zookeeper-ca.pem", made / "a/zookeeper-server-1.pem")
     with pytest.raises(ssl.SSLError):
         ssl.create_default_context(cafile=str(made / "a/zookeeper-broker"))
 

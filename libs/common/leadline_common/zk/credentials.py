@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from leadline_common.identity import UnusableCredentials
 from leadline_common.zk.node_acls import ROLES, role_of
+
+if TYPE_CHECKING:
+    from leadline_common.zk.tls import ZkTls
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class ZkCredentials:
 
     login: str = field(repr=False)
     users: tuple[str, ...]
-    tls: ssl.SSLContext | None = field(default=None, repr=False, compare=False)
+    tls: ZkTls | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, login: str, *others: str) -> ZkCredentials:
@@ -67,30 +70,3 @@ def read_credentials(path: Path) -> ZkCredentials:
             "user of the cluster in the following ones"
         )
     return ZkCredentials.of(*lines)
-
-
-def load_tls(authorities: Path, certificate: Path | None = None) -> ssl.SSLContext:
-    """Return the TLS of a session: ZooKeeper's authorities, and a certificate with its key.
-
-    The server's certificate has to be of these authorities, and name the host in the connection
-    string.
-
-    Raises:
-        UnusableCredentials: a file cannot be read, or has another content.
-
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    file = authorities
-    try:
-        context.load_verify_locations(authorities)
-        if certificate is not None:
-            file = certificate
-            # An encrypted key is refused; without a password, ssl would ask on the terminal.
-            context.load_cert_chain(certificate, password="")
-    except ssl.SSLError as problem:
-        what = "PEM certificates" if file == authorities else "a PEM certificate and its key"
-        raise UnusableCredentials(f"{file} must have {what}: {problem.reason}") from None
-    except OSError as problem:
-        raise UnusableCredentials(f"{file} cannot be read: {problem.strerror}") from None
-    return context

@@ -9,7 +9,8 @@ import structlog
 
 from leadline_common.identity import UnusableCredentials
 from leadline_common.settings import ServiceSettings
-from leadline_common.zk.credentials import ZkCredentials, load_tls, read_credentials
+from leadline_common.zk.credentials import ZkCredentials, read_credentials
+from leadline_common.zk.tls import ZkTls
 
 logger = structlog.get_logger(__name__)
 
@@ -29,7 +30,7 @@ def login_of(settings: ServiceSettings) -> ZkCredentials | None:
     if ca and not path:
         raise UnusableCredentials("zookeeper.tls.ca.file needs zookeeper.credentials.file")
     if path:
-        tls = load_tls(Path(ca), Path(certificate) if certificate else None) if ca else None
+        tls = ZkTls(Path(ca), Path(certificate) if certificate else None) if ca else None
         return replace(read_credentials(Path(path)), tls=tls)
     logger.warning(
         "everybody who reaches ZooKeeper can change this cluster: set zookeeper.credentials.file"

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import ssl
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -39,6 +38,7 @@ from kazoo.retry import KazooRetry
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import ConnectionLoss, NotConnected, SessionExpired, node_error
 from leadline_common.zk.requests import Reply, Request
+from leadline_common.zk.tls import ZkTls
 
 logger = structlog.get_logger(__name__)
 
@@ -68,7 +68,7 @@ class _Handler(SequentialThreadingHandler):
     nearly half of the cost of a small request. kazoo's own TLS trusts every public authority.
     """
 
-    def __init__(self, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, tls: ZkTls | None) -> None:
         super().__init__()
         self._tls = tls
 
@@ -85,7 +85,7 @@ class _Handler(SequentialThreadingHandler):
             return plain
         try:
             plain.settimeout(timeout)
-            return self._tls.wrap_socket(plain, server_hostname=hostname)
+            return self._tls.context().wrap_socket(plain, server_hostname=hostname)
         except OSError as problem:
             plain.close()
             logger.warning("no TLS with ZooKeeper", server=hostname, reason=str(problem))
