@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -213,19 +213,26 @@ class Attacker:
     _tls: ssl.SSLContext = field(default_factory=ssl.create_default_context)
     _zookeeper: ZkSession = field(default_factory=ZkSession)
 
-    async def run(self, stop: asyncio.Event) -> dict[str, Any]:
-        """Attack until `stop`; return the outcomes."""
+    async def __aenter__(self) -> Self:
+        """Prepare what the attacks need."""
         self._tls.check_hostname = False
         self._tls.verify_mode = ssl.CERT_NONE
         await self._zookeeper.start(self.targets.zookeeper, 10_000)
-        print(READY, flush=True)
-        attacks = [
-            asyncio.create_task(self._repeat(name, rate, attack, stop))
-            for name, (rate, attack) in RATES.items()
-            if self.targets.only in name
-        ]
-        await asyncio.gather(stop.wait(), *attacks)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         await self._zookeeper.close()
+
+    async def run(self, stop: asyncio.Event) -> dict[str, Any]:
+        """Attack until `stop`; return the outcomes."""
+        async with self:
+            print(READY, flush=True)
+            attacks = [
+                asyncio.create_task(self._repeat(name, rate, attack, stop))
+                for name, (rate, attack) in RATES.items()
+                if self.targets.only in name
+            ]
+            await asyncio.gather(stop.wait(), *attacks)
         return {name: dict(counts) for name, counts in self.outcomes.items()}
 
     async def _repeat(self, name: str, rate: float, attack: Attack, stop: asyncio.Event) -> None:
