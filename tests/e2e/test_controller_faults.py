@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
+import httpx
+
 from leadline_client.wire import NewTopic
 from tests.support.faults.faults import frozen, kill, kill_at_expiry_of
 from tests.support.faults.scenario import TOPIC, Scenario, loaded, rounds, running_cluster, scenario
@@ -33,11 +35,26 @@ async def led(running: Scenario, topic: str, *, without: str) -> None:
     await wait_until(all_led, f"every partition of {topic} is led without {without}")
 
 
+async def refused_through(running: Scenario, broker: str) -> int:
+    """Send a change without a name through a broker; return the status of its refusal.
+
+    The broker may keep the connection on which it forwards; a lost request has an unknown outcome.
+    """
+    answer = await running.cluster.post(broker, "/v1/topics", json={})
+    assert answer.json()["outcome"] == "refused", answer.text
+    return answer.status_code
+
+
 async def test_s6_idle_controller_killed() -> None:
     async with scenario(controllers=2) as running:
         active = await running.cluster.active_controller()
         before = await running.view()
+        assert await refused_through(running, "broker-1") == httpx.codes.BAD_REQUEST
         await kill(running, active)
+        assert await refused_through(running, "broker-1") in {
+            httpx.codes.SERVICE_UNAVAILABLE,  # Nobody is there, which the broker found out at once.
+            httpx.codes.BAD_REQUEST,  # The next one has taken over already.
+        }
         await taken_over(running, active, before.controller_epoch)
         await running.load.progress()
         # Nothing failed but the controller: the new one had no decision to take.
