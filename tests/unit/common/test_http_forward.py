@@ -1,14 +1,17 @@
 """Forwarding between two real servers: what comes through, and what a failure means."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
 import pytest
 from fastapi import Request, Response
+from starlette.middleware import Middleware
 
 from leadline_common.http.app import ServiceApp, create_app
+from leadline_common.http.forward import ForwardingLayer
 from leadline_common.http.listeners import bind
 from leadline_common.identity import ServiceAddress, ServiceIdentity
 from tests.support.services.http_service import running
@@ -18,17 +21,32 @@ ADDED = {"accept", "accept-encoding", "content-type", "user-agent"}
 """What HTTP libraries add by themselves."""
 
 
+@pytest.fixture(autouse=True, params=["in a route", "before routes"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have `standby` forward in a route, or before the framework finds one."""
+    monkeypatch.setattr(sys.modules[__name__], "PLACE", request.param)
+
+
+PLACE = ""
+
+
 def standby(target: list[str], timeout_s: float = 10) -> ServiceApp:
     """A service that forwards everything under /v1."""
     app = create_app(
         title="Standby", version="1", description="d", max_body_bytes=10_000_000, need_of=anybody
     )
 
-    @app.api_route("/v1/{rest:path}", methods=["GET", "POST", "PUT", "DELETE"])
-    async def onward(request: Request) -> Response:
+    async def forward(request: Request) -> Response:
         to = ServiceAddress(ServiceIdentity("controller", 1), target[0])
         return await app.forwarder.forward(request, to, timeout_s=timeout_s)
 
+    @app.api_route("/v1/{rest:path}", methods=["GET", "POST", "PUT", "DELETE"])
+    async def onward(request: Request) -> Response:
+        assert PLACE == "in a route", "the framework was asked for a route"
+        return await forward(request)
+
+    if PLACE == "before routes":
+        app.user_middleware.append(Middleware(ForwardingLayer, forwards={"onward": forward}))
     return app
 
 
@@ -144,3 +162,34 @@ async def test_no_answer_in_time_is_unknown_for_a_write() -> None:
         answer = await client.post(f"{url}/v1/topics")
     server.close()
     assert (answer.status_code, answer.json()["error_code"]) == (504, 50454)
+
+
+async def test_what_this_service_refuses_is_not_forwarded() -> None:
+    seen = Seen()
+    json = {"content-type": "application/json"}
+    async with (
+        running(build(seen, max_body_bytes=10_000_000)) as active,
+        running(standby([active])) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        large = await client.put("/v1/bodies", content=b"x" * 10_000_001)
+        spoiled = await client.put("/v1/bodies", content=b'{"a": NaN}', headers=json)
+    assert not seen.bodies
+    assert (large.status_code, large.json()["message"]) == (
+        413,
+        "the body is larger than 10000000 bytes",
+    )
+    assert (spoiled.status_code, spoiled.json()["outcome"]) == (400, "refused")
+    assert spoiled.json()["message"].startswith("body: ")
+
+
+async def test_metrics_name_the_route_of_a_forwarded_request() -> None:
+    async with (
+        running(build(Seen())) as active,
+        running(standby([active])) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        await client.get("/v1/none")
+        lines = (await client.get("/metrics")).text.splitlines()
+    counted = [line for line in lines if line.startswith("leadline_http_requests_total")]
+    assert [line for line in counted if 'route="/v1/{rest}"' in line and 'status="404"' in line]

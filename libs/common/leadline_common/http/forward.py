@@ -10,9 +10,9 @@ of the request, and several times as much with TLS.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import aiohttp
 from starlette.exceptions import HTTPException
@@ -30,8 +30,12 @@ from leadline_common.http.errors import error_of_status, error_response
 from leadline_common.http.kept_connections import KeptConnections
 from leadline_common.http.middleware import WITHOUT_BODY
 from leadline_common.http.peer_connections import Connection, PeerConnections
+from leadline_common.http.route_index import ROUTE_KEY, IndexedRoute
 from leadline_common.identity import ServiceAddress
 from leadline_common.waiting import counted_wait
+
+Forward: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
+"""Sends a request to the service that can answer it, and returns the response."""
 
 FORWARDED = "X-Leadline-Forwarded"
 """Marks a forwarded request, which is never forwarded again: that would allow loops."""
@@ -242,12 +246,41 @@ class StandbyGate:
         if scope["type"] != "http" or self.service.is_active or self.local.contain(scope["path"]):
             await self.app(scope, receive, send)
             return
-        request = Request(scope, receive)
-        try:
-            active = self.service.active_address()
-            response = await self.forwarder.forward(request, active, timeout_s=self.timeout_s)
-        except LeadlineError as error:
-            response = error_response(error)
-        except HTTPException as error:  # this service does not accept the body
-            response = error_response(error_of_status(error))
-        await response(scope, receive, send)
+        await _answer(self._forward, scope, receive, send)
+
+    async def _forward(self, request: Request) -> Response:
+        active = self.service.active_address()
+        return await self.forwarder.forward(request, active, timeout_s=self.timeout_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardingLayer:
+    """The ASGI layer that forwards the operations of another service, before the framework routes.
+
+    The framework's routing would cost as much as the rest of what this service does for them.
+    `forwards` has what sends each of them, by operation id. An outer layer has found the route.
+    """
+
+    app: ASGIApp
+    forwards: Mapping[str, Forward]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forward one request, or pass it on."""
+        route: IndexedRoute | None = scope[ROUTE_KEY] if scope["type"] == "http" else None
+        forward = self.forwards.get(route.operation) if route is not None else None
+        if route is None or forward is None:
+            await self.app(scope, receive, send)
+            return
+        scope["endpoint"] = route.endpoint  # As the framework does; metrics name the route by it.
+        await _answer(forward, scope, receive, send)
+
+
+async def _answer(forward: Forward, scope: Scope, receive: Receive, send: Send) -> None:
+    """Forward a request and send the response, or the error, to its caller."""
+    try:
+        response = await forward(Request(scope, receive))
+    except LeadlineError as error:
+        response = error_response(error)
+    except HTTPException as error:  # this service does not accept the body
+        response = error_response(error_of_status(error))
+    await response(scope, receive, send)

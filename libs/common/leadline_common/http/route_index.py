@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from fastapi.routing import RouteContext, iter_route_contexts
 from starlette.routing import BaseRoute, Mount, WebSocketRoute
@@ -23,11 +23,15 @@ _ANY_DEPTH: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class IndexedRoute:
-    """One route: its pattern, the methods that it serves (None: any), and its operation id."""
+    """One route: its pattern, the methods that it serves (None: any), and its operation id.
+
+    `endpoint` is what the framework calls for it.
+    """
 
     pattern: re.Pattern[str]
     methods: frozenset[str] | None
     operation: str = ""
+    endpoint: Any = None
 
     def serves(self, method: str) -> bool:
         """Tell whether the route serves a method, WEBSOCKET for a handshake."""
@@ -74,7 +78,7 @@ def _indexed(route: RouteContext) -> IndexedRoute:
         return IndexedRoute(pattern, frozenset({WEBSOCKET}), name)
     if isinstance(route.original_route, Mount):
         return IndexedRoute(pattern, None, name)
-    return IndexedRoute(pattern, frozenset(route.methods or ()), name)
+    return IndexedRoute(pattern, frozenset(route.methods or ()), name, route.endpoint)
 
 
 def _depth(route: IndexedRoute) -> int:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from fastapi import FastAPI
+from starlette.middleware import Middleware
 
 from leadline_broker.api import cluster, fetch, forwarding, internal, offsets, produce, staging
 from leadline_broker.runtime.broker import Broker
@@ -20,7 +21,7 @@ from leadline_common.api import administration, groups
 from leadline_common.clock import Clock, SystemClock
 from leadline_common.http.app import ServiceApp, create_app
 from leadline_common.http.docs import Service, link_services
-from leadline_common.http.forward import Forwarder
+from leadline_common.http.forward import Forwarder, ForwardingLayer
 from leadline_common.http.health import Problem
 from leadline_common.http.origins import AllowedNames
 from leadline_common.http.peer_connections import PeerConnections
@@ -83,8 +84,9 @@ def build_app(
     load_endpoint = cluster.LoadEndpoint(lambda: broker.engine.load)
     app.add_asgi_route(cluster.LOAD_OPERATION, load_endpoint)
     app.include_router(cluster.cluster_routes(broker))
-    forwarding.add_administration(app, broker.metadata, app.forwarder)
-    forwarding.add_groups(app, broker.coordinator_finder, to_coordinator)
+    forwards = forwarding.add_administration(app, broker.metadata, app.forwarder)
+    forwards |= forwarding.add_groups(app, broker.coordinator_finder, to_coordinator)
+    app.user_middleware.append(Middleware(ForwardingLayer, forwards=forwards))
     internal.add_commands(app, lambda: broker.engine.commands, broker.controller_check)
     internal.add_replica_fetch(app, lambda: broker.engine.sessions)
     internal.add_staged_copies(app, lambda: broker.engine.copy_store, request_max_bytes)

@@ -6,11 +6,10 @@ handles the requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-from fastapi import Request
-from fastapi.routing import APIRoute
+from fastapi import APIRouter, Request
+from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -20,12 +19,10 @@ from leadline_client.errors import CoordinatorNotAvailable, NoController
 from leadline_common.api import administration, groups
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.bulk import DEFAULT_MAX_BULK_BYTES
-from leadline_common.http.forward import Forwarder
+from leadline_common.http.forward import Forward, Forwarder
 from leadline_common.http.middleware import limit_body
 from leadline_common.identity import Kind, ServiceAddress, ServiceIdentity
 from leadline_common.rpc import ControllerRow
-
-Forward: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
 
 _CONTROLLER_TIMEOUT_S: Final = 90.0
 _COORDINATOR_TIMEOUT_S: Final = 45.0
@@ -34,8 +31,11 @@ _COORDINATOR_TIMEOUT_S: Final = 45.0
 
 def add_administration(
     app: ServiceApp, metadata: ClusterMetadataCache, forwarder: Forwarder
-) -> None:
-    """Add the administration routes, which every broker forwards to the active controller."""
+) -> dict[str, Forward]:
+    """Document the administration routes, which every broker forwards to the active controller.
+
+    Returns what forwards each operation, for a `ForwardingLayer`.
+    """
 
     async def forward(request: Request) -> Response:
         controller = metadata.active_controller
@@ -44,11 +44,18 @@ def add_administration(
         to = _address("controller", controller)
         return await forwarder.forward(request, to, timeout_s=_CONTROLLER_TIMEOUT_S)
 
-    app.include_router(administration.administration_routes(_forwarded_by(forward)))
+    router = administration.administration_routes(_forwarded_by(forward))
+    app.include_router(router)
+    return _operations_of(router, forward)
 
 
-def add_groups(app: ServiceApp, finder: CoordinatorFinder, forwarder: Forwarder) -> None:
-    """Add the routes about groups, which every broker forwards to the active coordinator."""
+def add_groups(
+    app: ServiceApp, finder: CoordinatorFinder, forwarder: Forwarder
+) -> dict[str, Forward]:
+    """Document the routes about groups, which every broker forwards to the active coordinator.
+
+    Returns what forwards each operation but commits, for a `ForwardingLayer`.
+    """
 
     async def forward(request: Request) -> Response:
         coordinator = finder.current
@@ -57,16 +64,25 @@ def add_groups(app: ServiceApp, finder: CoordinatorFinder, forwarder: Forwarder)
         to = _address("coordinator", coordinator)
         return await forwarder.forward(request, to, timeout_s=_COORDINATOR_TIMEOUT_S)
 
-    app.include_router(groups.group_routes(_forwarded_by(forward)))
+    router = groups.group_routes(_forwarded_by(forward))
+    app.include_router(router)
     app.add_asgi_route(groups.COMMIT, _ForwardedCommit(forward))
+    return _operations_of(router, forward)
 
 
 def _address(kind: Kind, found: ControllerRow) -> ServiceAddress:
     return ServiceAddress(ServiceIdentity(kind, found.id), found.url, found.internal_url)
 
 
+def _operations_of(router: APIRouter, forward: Forward) -> dict[str, Forward]:
+    return {route.name: forward for route in iter_route_contexts(router.routes) if route.name}
+
+
 def _forwarded_by(forward: Forward) -> type[APIRoute]:
-    """Return a kind of route that only has the documentation of the other service."""
+    """Return a kind of route that only has the documentation of the other service.
+
+    Requests are forwarded before the framework finds it (`ForwardingLayer`).
+    """
 
     class ForwardedRoute(APIRoute):
         """Is handled by the other service."""
