@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
@@ -19,13 +20,21 @@ AUDIENCE = "leadline-test"
 
 @dataclass
 class TestIssuer:
-    """An issuer at `url`; `keys` are its private keys by id, `reads` how often they were read."""
+    """An issuer at `url`; `keys` are its private keys by id, `reads` how often they were read.
+
+    `answer` is sent instead of the keys, and none is sent before `answers` is set.
+    """
 
     __test__ = False
 
     url: str = "http://127.0.0.1"
     keys: dict[str, Any] = field(default_factory=dict)
     reads: int = 0
+    answer: bytes | None = None
+    answers: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.answers.set()
 
     def add_rsa(self, key_id: str) -> None:
         """Make a key and announce it."""
@@ -55,6 +64,9 @@ class TestIssuer:
 
     async def _keys(self, _: web.Request) -> web.Response:
         self.reads += 1
+        await self.answers.wait()
+        if self.answer is not None:
+            return web.Response(body=self.answer, content_type="application/json")
         return web.json_response(self.key_set)
 
     @asynccontextmanager

@@ -66,6 +66,9 @@ async def test_a_token_of_the_issuer_is_accepted_by_every_service_with_its_users
     assert made.status_code == 201, made.text
     await wait_until(partial(knows, world, token, 200), "it has its user's rights")
     world.issuer.add_ec("second")
+    keys = world.issuer.key_set["keys"]
+    nameless = {**keys[0], "kid": ["no", "name"]}
+    world.issuer.answer = json.dumps({"keys": [nameless, *keys]}).encode()
     rotated = world.issuer.token("issued", "second", algorithm="ES256")
     await wait_until(partial(knows, world, rotated, 200), "the new key is read")
     topics = f"{world.cluster.url('broker-1')}/v1/topics"

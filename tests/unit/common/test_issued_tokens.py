@@ -112,7 +112,8 @@ def test_keys_that_two_share_or_that_are_for_other_uses_are_left_out(issuer: Tes
     encrypting = {**good, "kid": "e", "use": "enc"}
     damaged = {**good, "kid": "d", "n": 7}
     hmac = {**good, "kid": "h", "alg": "HS256"}
-    keys = IssuerKeys.of({"keys": [secret, encrypting, damaged, hmac, "x", None, good]})
+    unnamed = [{**good, "kid": name} for name in (["a"], {"a": 1}, 7, None)]
+    keys = IssuerKeys.of({"keys": [secret, encrypting, damaged, hmac, "x", None, *unnamed, good]})
     assert list(keys.by_id) == ["a"]
     nothing: list[object] = [{"keys": [secret]}, {"keys": []}, {"keys": 3}, {}, [], None]
     for unusable in nothing:
@@ -192,6 +193,60 @@ async def test_keys_stay_in_use_while_the_issuer_cannot_be_read() -> None:
             assert client.user_of(token).name == "alice"
             with pytest.raises(UsersNotRead):  # Nobody knows whether the issuer has it.
                 client.user_of(issuer.token("alice", "new", key=kept["old"]))
+
+
+@pytest.mark.parametrize("answer", [b"[" * 100_000, b"<html>", b"", b"\xff", b'{"keys": [[]]}'])
+async def test_an_answer_that_is_no_set_of_keys_does_not_end_the_reading(answer: bytes) -> None:
+    issuer = TestIssuer(answer=answer)
+    issuer.add_rsa("a")
+    now = [0.0]
+    async with issuer.serving():
+        client = IssuerClient(Issuer(issuer.url, AUDIENCE), clock=lambda: now[0])
+        async with reading_keys(client):
+            await until(lambda: client._tried_at == 0, "the answer is read")
+            assert client.keys is None
+            issuer.answer = None
+            client._wanted.set()
+            await until(lambda: client.keys is not None, "the keys are read")
+
+
+async def test_a_fault_does_not_end_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    issuer = TestIssuer()
+    issuer.add_rsa("a")
+    reading = IssuerKeys.of
+
+    def failing(found: object) -> IssuerKeys:
+        monkeypatch.setattr(IssuerKeys, "of", reading)
+        raise TypeError("nobody thought of this")
+
+    monkeypatch.setattr(IssuerKeys, "of", failing)
+    monkeypatch.setattr("leadline_common.http.issuer.RETRY_S", 0.0)
+    async with issuer.serving():
+        client = IssuerClient(Issuer(issuer.url, AUDIENCE))
+        async with reading_keys(client):
+            await until(lambda: client.keys is not None, "the keys are read after all")
+
+
+async def test_tokens_that_come_while_keys_are_read_cause_no_second_read() -> None:
+    issuer = TestIssuer()
+    issuer.add_rsa("a")
+    strange = issuer.token("alice", "strange", key=issuer.keys["a"])
+    now = [0.0]
+    async with issuer.serving():
+        client = IssuerClient(Issuer(issuer.url, AUDIENCE), clock=lambda: now[0])
+        async with reading_keys(client):
+            await until(lambda: client._is_read, "the keys are read")
+            issuer.answers.clear()
+            now[0] += RETRY_S
+            for _ in range(2):
+                with pytest.raises(UsersNotRead):
+                    client.user_of(strange)
+                await until(lambda: issuer.reads == 2, "the keys are being read again")
+            issuer.answers.set()
+            await until(lambda: client._is_read, "they are read")
+            assert issuer.reads == 2
+            with pytest.raises(Unauthorized, match="no key"):
+                client.user_of(strange)
 
 
 async def test_the_description_must_be_the_issuers_own() -> None:

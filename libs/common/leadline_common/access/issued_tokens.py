@@ -141,6 +141,8 @@ def _signing_key(found: object) -> SigningKey | None:
     """Return a key of a set; None if it is damaged, secret, or not for signatures."""
     if not isinstance(found, dict) or found.get("use", "sig") != "sig":
         return None
+    if not isinstance(found.get("kid", ""), str):
+        return None
     allowed = _ALGORITHMS.get(str(found.get("kty")), ())
     stated = found.get("alg")
     algorithms = tuple(one for one in allowed if stated in (None, one))

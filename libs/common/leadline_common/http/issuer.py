@@ -25,6 +25,7 @@ from leadline_common.access.issued_tokens import Issuer, IssuerKeys, UnknownKey,
 from leadline_common.access.principals import Principal
 from leadline_common.http.listeners import is_loopback
 from leadline_common.identity import UnusableCredentials
+from leadline_common.keep_running import keep_running
 from leadline_common.settings import ServiceSettings
 
 REFRESH_S: Final = 300.0
@@ -76,8 +77,9 @@ class IssuerClient:
         connector = aiohttp.TCPConnector(ssl=self.tls)
         async with aiohttp.ClientSession(connector=connector, timeout=_TIMEOUT) as session:
             while True:
-                self._wanted.clear()
                 await self._read(session)
+                # Not before: tokens that came meanwhile would have the keys read twice in a row.
+                self._wanted.clear()
                 try:
                     async with asyncio.timeout(REFRESH_S if self._is_read else RETRY_S):
                         await self._wanted.wait()
@@ -91,7 +93,7 @@ class IssuerClient:
             found = await _json(session, await self._url(session))
             self.keys = IssuerKeys.of(found)
             self._is_read = True
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as problem:
+        except (aiohttp.ClientError, OSError, ValueError, RecursionError) as problem:
             logger.warning(
                 "the issuer's keys were not read", issuer=self.issuer.url, reason=str(problem)
             )
@@ -138,6 +140,7 @@ async def _json(session: aiohttp.ClientSession, url: str) -> Any:
 
     Raises:
         aiohttp.ClientError, OSError, TimeoutError, ValueError: there is none.
+        RecursionError: it is nested too deeply.
 
     """
     async with session.get(url, allow_redirects=False) as response:
@@ -189,7 +192,9 @@ async def reading_keys(issuer: IssuerClient | None) -> AsyncIterator[None]:
     if issuer is None:
         yield
         return
-    task = asyncio.create_task(issuer.run(), name="issuer-keys")
+    # Without the task, a service would refuse all tokens from the issuer's next key on.
+    reading = keep_running(issuer.run, "issuer-keys", pause_s=RETRY_S)
+    task = asyncio.create_task(reading, name="issuer-keys")
     try:
         yield
     finally:
