@@ -204,9 +204,9 @@ class Credentials:
             yield
 
     def _create_zookeeper_users(self) -> list[Path]:
-        """Make the users that are missing; every file gets the digests of all.
+        """Make the users that are missing, and add their digests to every file.
 
-        The files of services that exist are kept: they may be those of a rotation.
+        The files of services that exist keep all that they have: they may be those of a rotation.
         """
         files = [self.zookeeper_operator, *(self.zookeeper_user(kind) for kind in KINDS)]
         names = ["operator", *KINDS]
@@ -216,11 +216,17 @@ class Credentials:
             for path, name in zip(files, names, strict=True)
         }
         users = [digest_of(own[0]) for own in lines.values() if own]
+        made = [digest_of(lines[path][0]) for path in missing]
         for path, own in lines.items():
-            # An earlier release's operator has no digests.
-            if path in missing or (path == self.zookeeper_operator and len(own) == 1):
-                known = (user for user in users if user != digest_of(own[0]))
-                write_private(path, "\n".join((own[0], *known, "")).encode())
+            if not own:
+                continue
+            # An earlier release's operator has no digests. Files that an interrupted run has
+            # written have those of logins that were never written, and not those made now.
+            is_alone = path == self.zookeeper_operator and len(own) == 1
+            known = users if path in missing or is_alone else made
+            others = [user for user in known if user not in (*own, digest_of(own[0]))]
+            if path in missing or others:
+                write_private(path, "\n".join((*own, *others, "")).encode())
         return missing
 
     def _create_certificates(self, services: Iterable[ServiceIdentity]) -> list[Path]:

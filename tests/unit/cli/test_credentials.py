@@ -66,6 +66,22 @@ def test_every_kind_has_a_user_and_knows_all_others(tmp_path: Path) -> None:
         assert user.login.split(":")[1] not in repr(user)
 
 
+@pytest.mark.parametrize("written", [1, 2, 3])
+def test_all_know_each_other_after_a_run_that_was_interrupted(tmp_path: Path, written: int) -> None:
+    credentials = Credentials(tmp_path)
+    credentials.create([])
+    files = [credentials.zookeeper_operator, *map(credentials.zookeeper_user, KINDS)]
+    for path in files[written:]:
+        path.unlink()
+    kept = [path.read_text() for path in files[:written]]
+    credentials.create([])
+    users = [read_credentials(path) for path in files]
+    everybody = {digest_of(user.login) for user in users}
+    assert all(everybody <= set(user.users) for user in users)
+    for path, before in zip(files, kept, strict=False):
+        assert path.read_text().startswith(before), "a rotation's digests stay"
+
+
 def test_users_of_an_earlier_release_stay_and_the_operator_learns_of_the_new_ones(
     tmp_path: Path,
 ) -> None:
