@@ -1,7 +1,8 @@
 """Runs the services of one host from the directory that `leadline cluster init` made for it.
 
-Each service is a process; one that ends is started again, as a service manager would. No child
-outlives this process.
+Each service is a process; one that ends is started again, as a service manager would: after a
+second, and then after longer and longer pauses, if it ends soon each time. No child outlives this
+process.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,10 +19,11 @@ from typing import Final
 
 from leadline_cli.cluster_layout import SERVICE_MODULE
 from leadline_cli.embedded_zookeeper import ServerConfig
-from leadline_cli.forked_child import ForkedChild, import_ahead
+from leadline_cli.forked_child import ForkedChild, ForkServerFailed, import_ahead
 from leadline_cli.host_files import SETTINGS_FILE, ZOOKEEPER_FILE
 from leadline_cli.inventory import ZOOKEEPER
 from leadline_cli.processes import Child
+from leadline_client.backoff import backoff_pause
 from leadline_client.file_lock import FileLock, FileLockHeld
 from leadline_common.identity import KINDS, Kind
 from leadline_common.private_files import keep_files_private
@@ -28,12 +31,42 @@ from leadline_common.private_files import keep_files_private
 LOGS: Final = Path("logs")
 _LOCK: Final = "host.lock"
 _POLL_S: Final = 0.1
-_PAUSE_S: Final = 1.0
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 30.0
+_STABLE_S: Final = 60.0
+"""A process that ran for as long may end once without being taken for one that cannot run."""
+_ALL: Final = 1.0  # Nobody else waits for the same: the pause is not varied.
 _STOP_ORDER: Final = ("coordinator", "broker", "controller", ZOOKEEPER)
 
 
 class HostProblem(RuntimeError):
     """The directory cannot be used; the message says why."""
+
+
+@dataclass(slots=True)
+class Restarts:
+    """When one process starts again: later each time, if it ends soon after each start.
+
+    Times are seconds of a clock that does not go back.
+    """
+
+    started_at: float = 0.0
+    due_at: float | None = None
+    _failures: int = 0
+
+    def started(self, now: float) -> None:
+        """Note that the process starts."""
+        self.started_at, self.due_at = now, None
+
+    def ended(self, now: float) -> float:
+        """Note that it has ended, or could not be started; return in how many seconds it may."""
+        ran_s = now - self.started_at
+        self._failures = 1 if ran_s >= _STABLE_S else self._failures + 1
+        pause_s = backoff_pause(
+            self._failures, first=_FIRST_PAUSE_S, longest=_LONGEST_PAUSE_S, random=_ALL
+        )
+        self.due_at = now + pause_s
+        return pause_s
 
 
 @dataclass(eq=False, slots=True)
@@ -47,6 +80,7 @@ class HostRunner:
     has_zookeeper: bool
     report: Callable[[str], None]
     children: dict[str, Child] = field(default_factory=dict, init=False)
+    _restarts: dict[str, Restarts] = field(default_factory=dict, init=False)
     _lock: FileLock | None = field(default=None, init=False)
 
     @classmethod
@@ -107,19 +141,36 @@ class HostRunner:
         return ForkedChild(kind, argv, LOGS / f"{kind}.log", imports)
 
     def _start(self, child: Child) -> None:
+        """Start a process; if that fails, it is tried again later, and the others go on."""
         self.children[child.name] = child
-        child.start()
-        self.report(f"{child.name} runs as process {child.pid}: {child.log_path}")
+        restarts = self._restarts.setdefault(child.name, Restarts())
+        restarts.started(time.monotonic())
+        try:
+            child.start()
+        except (OSError, ForkServerFailed) as problem:
+            pause_s = restarts.ended(time.monotonic())
+            self.report(f"{child.name} does not start ({problem}); again in {pause_s:.0f} s")
+        else:
+            self.report(f"{child.name} runs as process {child.pid}: {child.log_path}")
 
     async def _watch(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            for child in list(self.children.values()):
-                if not child.running:
-                    self.report(f"{child.name} ended with {child.exit_code}; it starts again")
-                    await _wait_for(stop, _PAUSE_S)
-                    if not stop.is_set():
-                        self._start(child)
+            for child in self.children.values():
+                self._restart_if_ended(child)
             await _wait_for(stop, _POLL_S)
+
+    def _restart_if_ended(self, child: Child) -> None:
+        restarts = self._restarts[child.name]
+        if child.running:
+            return
+        now = time.monotonic()
+        if restarts.due_at is None:
+            pause_s = restarts.ended(now)
+            self.report(
+                f"{child.name} ended with {child.exit_code}; it starts again in {pause_s:.0f} s"
+            )
+        elif now >= restarts.due_at:
+            self._start(child)
 
 
 async def _wait_for(event: asyncio.Event, seconds: float) -> None:

@@ -1,0 +1,101 @@
+"""What `leadline host` does when one of its processes ends, or cannot be started."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from leadline_cli import host_runner
+from leadline_cli.host_runner import HostRunner, Restarts
+from leadline_cli.processes import Child
+from tests.support.services.cluster import wait_until
+
+
+def test_who_ends_at_once_starts_again_after_longer_and_longer_pauses() -> None:
+    restarts, now, pauses = Restarts(), 100.0, []
+    for _ in range(7):
+        restarts.started(now)
+        assert restarts.due_at is None
+        now += 0.5
+        pauses.append(restarts.ended(now))
+        assert restarts.due_at == now + pauses[-1]
+        now = restarts.due_at
+    assert pauses == [1, 2, 4, 8, 16, 30, 30]
+    restarts.started(now)
+    assert restarts.ended(now + 59) == 30
+    restarts.started(now)
+    assert restarts.ended(now + 60) == 1, "it has run for a while"
+
+
+@pytest.fixture(name="quick")
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_runner, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(host_runner, "_LONGEST_PAUSE_S", 0.01)
+
+
+def up(said: list[str], name: str) -> int:
+    return sum(line.startswith(f"{name} runs") for line in said)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_process_that_cannot_be_started_does_not_end_the_others(tmp_path: Path) -> None:
+    said: list[str] = []
+    runner = HostRunner((), has_zookeeper=False, report=said.append)
+    sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
+    good = Child("broker", sleeper, tmp_path / "broker.log")
+    logs = tmp_path / "logs"
+    logs.write_text("no directory")
+    bad = Child("coordinator", sleeper, logs / "coordinator.log")
+    runner._start(good)
+    runner._start(bad)
+    stop = asyncio.Event()
+    watching = asyncio.create_task(runner._watch(stop))
+
+    async def tried(times: int) -> bool:
+        return sum("coordinator does not start" in line for line in said) >= times
+
+    try:
+        await wait_until(partial(tried, 3), "it is tried again")
+        assert not watching.done()
+        assert good.running
+        assert up(said, "broker") == 1
+        logs.unlink()
+
+        async def runs() -> bool:
+            return bad.running
+
+        await wait_until(runs, "it runs after all")
+        stop.set()
+        await watching
+    finally:
+        stop.set()
+        await asyncio.gather(good.kill(), bad.kill())
+
+
+async def test_a_process_that_waits_for_its_next_start_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    runner = HostRunner((), has_zookeeper=False, report=said.append)
+    runner._start(Child("broker", [sys.executable, "-c", ""], tmp_path / "broker.log"))
+    runner._start(Child("controller", [sys.executable, "-c", ""], tmp_path / "controller.log"))
+    stop = asyncio.Event()
+    runner._restarts["broker"]._failures = 100
+    monkeypatch.setattr(host_runner, "_FIRST_PAUSE_S", 0.01)
+    watching = asyncio.create_task(runner._watch(stop))
+
+    async def restarted() -> bool:
+        return up(said, "controller") >= 3
+
+    try:
+        await wait_until(restarted, "the controller starts again")
+        assert up(said, "broker") == 1
+        assert any("broker ended with 0; it starts again in 30 s" in line for line in said)
+    finally:
+        stop.set()
+        await watching
+        await asyncio.gather(*(child.kill() for child in runner.children.values()))
