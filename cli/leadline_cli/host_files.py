@@ -7,11 +7,13 @@
 
 Paths in a host's files are relative to its directory, so that it may be copied to anywhere. What
 was made before is kept: another run adds hosts, and changes only what follows from the inventory.
+A host that has lost a role loses the files of that role, as it would run what it finds.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ from leadline_cli.certificates import is_for
 from leadline_cli.credentials import Credentials, write_private
 from leadline_cli.embedded_zookeeper import MAX_SESSION_TIMEOUT_MS
 from leadline_cli.inventory import ZOOKEEPER, BadInventory, Host, Inventory
-from leadline_common.identity import Kind, ServiceIdentity
+from leadline_common.identity import KINDS, Kind, ServiceIdentity
 from leadline_common.settings import (
     BrokerSettings,
     ControllerSettings,
@@ -48,6 +50,11 @@ ZOOKEEPER_PORT: Final = 2281
 _QUORUM_PORTS: Final = "2888:3888"
 _TICK_TIME_MS: Final = 500
 _WRITTEN: Final = "# Written by `leadline cluster init`: change the inventory, and run it again.\n"
+_OF_A_ROLE: Final = re.compile(
+    rf"zoo\.cfg|zookeeper-ca\.pem|zookeeper-server-\d+\.pem|zookeeper-({'|'.join(KINDS)})"
+    rf"|({'|'.join(KINDS)})-\d+(-public)?\.pem"
+)
+"""Files that are on a host because of its roles: nothing else there is removed."""
 _MODELS: Final[Mapping[Kind, type[ServiceSettings]]] = {
     "broker": BrokerSettings,
     "controller": ControllerSettings,
@@ -57,10 +64,10 @@ _MODELS: Final[Mapping[Kind, type[ServiceSettings]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A file that is new, or has another content than before."""
+    """A file that is new, or has another content than before; None: it is not needed any more."""
 
     path: Path
-    content: bytes
+    content: bytes | None
     is_new: bool
 
 
@@ -73,7 +80,9 @@ class HostFiles:
         self._credentials = Credentials(directory / AUTHORITY)
 
     def create(self) -> list[Change]:
-        """Write what is new or differs, readable for the owner only; return it.
+        """Write what is new or differs, readable for the owner only, and remove what is not needed.
+
+        Return all of that.
 
         Raises:
             BadInventory: a setting is wrong, or a certificate names another address.
@@ -87,10 +96,20 @@ class HostFiles:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._create_credentials()
         changes = [*self._changes()]
+        for name in (ADMIN, *(host.name for host in self._inventory.hosts)):
+            _make_private(self._directory / name)
         for change in changes:
-            change.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_private(change.path, change.content)
+            if change.content is None:
+                change.path.unlink()
+            else:
+                write_private(change.path, change.content)
         return changes
+
+    def forgotten(self) -> list[str]:
+        """Return the directories of hosts that are not in the inventory any more."""
+        known = {host.name for host in self._inventory.hosts}
+        found = (path.parent.name for path in self._directory.glob(f"*/{SETTINGS_FILE}"))
+        return sorted(set(found) - known)
 
     def _create_credentials(self) -> None:
         made = self._credentials
@@ -121,10 +140,15 @@ class HostFiles:
                     )
 
     def _changes(self) -> Iterator[Change]:
-        for path, content in self._wanted():
+        wanted = dict(self._wanted())
+        for path, content in wanted.items():
             before = path.read_bytes() if path.exists() else None
             if before != content:
                 yield Change(path, content, before is None)
+        for host in self._inventory.hosts:
+            for path in sorted((self._directory / host.name).glob("*")):
+                if _OF_A_ROLE.fullmatch(path.name) and path not in wanted:
+                    yield Change(path, None, is_new=False)
 
     def _wanted(self) -> Iterator[tuple[Path, bytes]]:
         """Yield all files outside of `authority`, with their content."""
@@ -154,6 +178,12 @@ class HostFiles:
             yield made.certificate_of(service)
             yield made.public_certificate_of(service)
             yield made.zookeeper_user(service.kind)
+
+
+def _make_private(directory: Path) -> None:
+    """Make a directory that nobody else may enter; one that is there may have another mode."""
+    directory.mkdir(mode=0o700, exist_ok=True)
+    directory.chmod(0o700)
 
 
 def settings_file(inventory: Inventory, host: Host) -> str:

@@ -24,7 +24,7 @@ from leadline_cli.output import (
 )
 
 if TYPE_CHECKING:
-    from leadline_cli.host_files import Change
+    from leadline_cli.host_files import Change, HostFiles
     from leadline_cli.host_runner import HostRunner
 
 _DEFAULT: Final = Path("cluster")
@@ -43,7 +43,7 @@ def init(
     """Make settings, certificates and users for each host of an inventory."""
     try:
         found = read_inventory(inventory)
-        changes = _tried(found) if dry_run else _create(found, directory)
+        changes, forgotten = _tried(found) if dry_run else _create(found, directory)
     except BadInventory as problem:
         print_problem(str(problem))
         raise typer.Exit(EXIT_USAGE) from None
@@ -55,6 +55,11 @@ def init(
         raise typer.Exit(EXIT_REFUSED) from None
     for advice in found.advice():
         print_warning(f"warning: {advice}")
+    for name in forgotten:
+        print_warning(
+            f"warning: the inventory has no host {name}: stop that host, then remove "
+            f"{directory / name}"
+        )
     _print(found, directory, changes, dry_run=dry_run)
 
 
@@ -81,17 +86,18 @@ async def _run(runner: HostRunner) -> None:
     await runner.run(stop)
 
 
-def _create(inventory: Inventory, directory: Path) -> list[Change]:
+def _create(inventory: Inventory, directory: Path) -> tuple[list[Change], list[str]]:
+    """Make all files; return what has changed, and which directories are of no host."""
     host_files = import_module("leadline_cli.host_files")  # it imports all settings
-    changes: list[Change] = host_files.HostFiles(inventory, directory).create()
-    return changes
+    made: HostFiles = host_files.HostFiles(inventory, directory)
+    return made.create(), made.forgotten()
 
 
-def _tried(inventory: Inventory) -> list[Change]:
+def _tried(inventory: Inventory) -> tuple[list[Change], list[str]]:
     """Make everything for nothing, so that all mistakes are found."""
     with tempfile.TemporaryDirectory() as directory:
         _create(inventory, Path(directory))
-    return []
+    return [], []
 
 
 def _print(
@@ -103,7 +109,9 @@ def _print(
     for one in inventory.hosts:
         own = [change for change in changes if change.path.parent.name == one.name]
         for change in own:
-            if not change.is_new:
+            if change.content is None:
+                print_line(f"removed {change.path}: remove it on {one.address}, too")
+            elif not change.is_new:
                 print_line(f"changed {change.path}")
         if own:
             made = sum(change.is_new for change in own)

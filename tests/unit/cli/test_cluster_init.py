@@ -137,6 +137,39 @@ def test_another_run_changes_nothing_and_a_new_host_only_what_follows(tmp_path: 
     assert all(path.read_bytes() == before[path] for path in kept)
 
 
+def test_a_host_loses_the_files_of_a_role_that_it_has_lost(tmp_path: Path) -> None:
+    """`leadline host` runs what it finds: the former ZooKeeper server, with the former servers."""
+    make(tmp_path)
+    own = tmp_path / "b/notes-of-the-operator.pem"
+    own.write_text("mine")
+    (tmp_path / "b/data/broker-2").mkdir(parents=True)
+    changed = make(tmp_path, [HOSTS[0], {**HOSTS[1], "roles": ["broker"]}, HOSTS[2]])
+    assert {"b/zoo.cfg", "b/controller-2-public.pem", "a/zoo.cfg"} <= set(changed)
+    assert {path.name for path in (tmp_path / "b").iterdir()} == {
+        "leadline.toml",
+        "broker-2.pem",
+        "broker-2-public.pem",
+        "ca.pem",
+        "internal-ca.pem",
+        "zookeeper-broker",
+        "zookeeper-ca.pem",
+        own.name,
+        "data",
+    }
+    assert (tmp_path / "authority/controller-2.pem").exists(), "it may get the role back"
+    make(tmp_path)
+    assert (tmp_path / "b/zoo.cfg").exists()
+
+
+def test_directories_that_others_can_enter_are_closed(tmp_path: Path) -> None:
+    for name in ("a", "admin", "authority"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name).chmod(0o777)
+    make(tmp_path)
+    for name in ("a", "b", "admin", "authority"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o700, name
+
+
 def test_a_new_address_needs_new_certificates(tmp_path: Path) -> None:
     make(tmp_path)
     moved = [{**HOSTS[0], "address": "10.0.0.99"}, *HOSTS[1:]]
@@ -223,6 +256,13 @@ def test_the_command_says_what_to_copy_and_shows_no_secret(tmp_path: Path) -> No
     assert token not in done.output
     again = CliRunner().invoke(app, arguments)
     assert again.output.strip() == "nothing has changed"
+    file.write_text(rows + '\nroles = ["broker"]')
+    changed = CliRunner().invoke(app, arguments)
+    removed = directory / "c/zoo.cfg"
+    assert f"removed {removed}: remove it on 10.0.0.3, too" in changed.output
+    file.write_text(rows.partition('[[hosts]]\nname = "c"')[0])
+    smaller = CliRunner().invoke(app, arguments)
+    assert f"stop that host, then remove {directory / 'c'}" in smaller.stderr
     file.write_text(rows.replace("id = 3", "id = 2"))
     refused = CliRunner().invoke(app, arguments)
     assert (refused.exit_code, "2 hosts have the id 2" in refused.stderr) == (2, True)
