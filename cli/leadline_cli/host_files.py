@@ -12,54 +12,38 @@ A host that has lost a role loses the files of that role, as it would run what i
 
 from __future__ import annotations
 
-import json
 import re
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from leadline_cli import secure_cluster
 from leadline_cli.certificates import is_for
 from leadline_cli.credentials import Credentials, write_private
 from leadline_cli.embedded_zookeeper import MAX_SESSION_TIMEOUT_MS
-from leadline_cli.inventory import ZOOKEEPER, BadInventory, Host, Inventory
-from leadline_common.identity import KINDS, Kind, ServiceIdentity
-from leadline_common.settings import (
-    BrokerSettings,
-    ControllerSettings,
-    CoordinatorSettings,
-    ServiceSettings,
-    SettingsError,
-    load_settings,
+from leadline_cli.host_settings import (
+    ELECTION_PORT,
+    QUORUM_PORT,
+    SETTINGS_FILE,
+    WRITTEN,
+    ZOOKEEPER_PORT,
+    check_settings,
+    relative,
+    settings_file,
 )
+from leadline_cli.inventory import ZOOKEEPER, BadInventory, Host, Inventory
+from leadline_common.identity import KINDS
 
-SETTINGS_FILE: Final = "leadline.toml"
 ZOOKEEPER_FILE: Final = "zoo.cfg"
 AUTHORITY: Final = "authority"
 ADMIN: Final = "admin"
-PORTS: Final[Mapping[Kind, int]] = {"broker": 9092, "controller": 9093, "coordinator": 9094}
-INTERNAL_PORTS: Final[Mapping[Kind, int]] = {
-    "broker": 9192,
-    "controller": 9193,
-    "coordinator": 9194,
-}
-ZOOKEEPER_PORT: Final = 2281
-"""Where ZooKeeper's servers speak TLS with clients; they have no other port for them."""
-_QUORUM_PORTS: Final = "2888:3888"
 _TICK_TIME_MS: Final = 500
-_WRITTEN: Final = "# Written by `leadline cluster init`: change the inventory, and run it again.\n"
 _OF_A_ROLE: Final = re.compile(
     rf"zoo\.cfg|zookeeper-ca\.pem|zookeeper-server-\d+\.pem|zookeeper-({'|'.join(KINDS)})"
     rf"|({'|'.join(KINDS)})-\d+(-public)?\.pem"
 )
 """Files that are on a host because of its roles: nothing else there is removed."""
-_MODELS: Final[Mapping[Kind, type[ServiceSettings]]] = {
-    "broker": BrokerSettings,
-    "controller": ControllerSettings,
-    "coordinator": CoordinatorSettings,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,30 +170,6 @@ def _make_private(directory: Path) -> None:
     directory.chmod(0o700)
 
 
-def settings_file(inventory: Inventory, host: Host) -> str:
-    """Return leadline.toml of a host."""
-    values = _flat(_settings_of(inventory, host))
-    lines = [f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in values.items()]
-    return _WRITTEN + "".join(lines)
-
-
-def check_settings(inventory: Inventory, host: Host) -> None:
-    """Check that the services of a host accept what leadline.toml will say.
-
-    Raises:
-        BadInventory: one does not.
-
-    """
-    with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory) / SETTINGS_FILE
-        file.write_text(settings_file(inventory, host), encoding="utf-8")
-        for kind in host.kinds:
-            try:
-                load_settings(_MODELS[kind], flags={}, environment={}, config=file)
-            except SettingsError as problem:
-                raise BadInventory(f"settings of host {host.name}: {problem}") from None
-
-
 def zookeeper_file(inventory: Inventory, host: Host) -> str:
     """Return zoo.cfg of a host: TLS for clients and between servers, by one authority.
 
@@ -217,7 +177,7 @@ def zookeeper_file(inventory: Inventory, host: Host) -> str:
     """
     certificate, authority = f"zookeeper-server-{host.id}.pem", "zookeeper-ca.pem"
     settings: dict[str, object] = {
-        "dataDir": f"{_path(inventory.data)}/zookeeper",
+        "dataDir": f"{relative(inventory.data)}/zookeeper",
         "secureClientPort": ZOOKEEPER_PORT,
         "secureClientPortAddress": host.address,
         "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
@@ -244,58 +204,5 @@ def zookeeper_file(inventory: Inventory, host: Host) -> str:
     servers = inventory.with_role(ZOOKEEPER)
     if len(servers) > 1:
         for one in servers:
-            settings[f"server.{one.id}"] = f"{one.in_url}:{_QUORUM_PORTS}"
-    return _WRITTEN + "".join(f"{name}={value}\n" for name, value in settings.items())
-
-
-def _settings_of(inventory: Inventory, host: Host) -> dict[str, Any]:
-    """Return the settings by name; those of one kind of service begin with the kind."""
-    values: dict[str, Any] = {
-        "authentication": "required",
-        "listen.host": host.address,
-        "tls.ca.file": "ca.pem",
-        "internal.ca.file": "internal-ca.pem",
-    }
-    servers = inventory.with_role(ZOOKEEPER)
-    if servers:
-        connect = ",".join(f"{one.in_url}:{ZOOKEEPER_PORT}" for one in servers)
-        values |= {"zookeeper.connect": connect, "zookeeper.tls.ca.file": "zookeeper-ca.pem"}
-    for service in host.services:
-        values |= _settings_of_service(inventory, host, service)
-    return values | _flat(inventory.settings)
-
-
-def _settings_of_service(
-    inventory: Inventory, host: Host, service: ServiceIdentity
-) -> dict[str, Any]:
-    kind, name = service.kind, f"{service.kind}-{service.id}"
-    values: dict[str, Any] = {
-        "id": service.id,
-        "listen.port": PORTS[kind],
-        "internal.listen.port": INTERNAL_PORTS[kind],
-        "advertised.url": f"https://{host.in_url}:{PORTS[kind]}",
-        "internal.advertised.url": f"https://{host.in_url}:{INTERNAL_PORTS[kind]}",
-        "listen.tls.certificate.file": f"{name}-public.pem",
-        "internal.certificate.file": f"{name}.pem",
-        "zookeeper.credentials.file": f"zookeeper-{kind}",
-    }
-    if kind == "broker":
-        values["log.dir"] = f"{_path(inventory.data)}/{name}"
-        if host.rack:
-            values["rack"] = host.rack
-    if kind == "controller":
-        values["data.dir"] = _path(inventory.data)
-    return {f"{kind}.{key}": value for key, value in values.items()}
-
-
-def _path(text: str) -> str:
-    """Return a path as ZooKeeper takes it: a relative one begins with a dot."""
-    return text if Path(text).is_absolute() else f"./{text}"
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        inner = _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else None
-        found |= {prefix + key: value} if inner is None else inner
-    return found
+            settings[f"server.{one.id}"] = f"{one.in_url}:{QUORUM_PORT}:{ELECTION_PORT}"
+    return WRITTEN + "".join(f"{name}={value}\n" for name, value in settings.items())

@@ -20,7 +20,8 @@ from typing import Final
 from leadline_cli.cluster_layout import SERVICE_MODULE
 from leadline_cli.embedded_zookeeper import ServerConfig
 from leadline_cli.forked_child import ForkedChild, ForkServerFailed, import_ahead
-from leadline_cli.host_files import SETTINGS_FILE, ZOOKEEPER_FILE
+from leadline_cli.host_files import ZOOKEEPER_FILE
+from leadline_cli.host_settings import SETTINGS_FILE
 from leadline_cli.inventory import ZOOKEEPER
 from leadline_cli.processes import Child
 from leadline_client.backoff import backoff_pause

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import stat
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,52 @@ def test_a_wrong_setting_is_named_before_anything_is_written(tmp_path: Path) -> 
         with pytest.raises(BadInventory, match=named):
             HostFiles(parse_inventory({"hosts": HOSTS, "settings": wrong}), directory).create()
     assert not directory.exists()
+
+
+def test_a_port_of_its_own_is_in_the_addresses_of_a_service(tmp_path: Path) -> None:
+    settings = {"broker": {"listen": {"port": 10092}}, "controller.internal.listen.port": 10193}
+    make(tmp_path, settings=settings)
+    file = tmp_path / "b/leadline.toml"
+    broker = load_settings(BrokerSettings, flags={}, environment={}, config=file)
+    controller = load_settings(ControllerSettings, flags={}, environment={}, config=file)
+    assert (broker.listen_port, broker.advertised_url) == (10092, "https://b.example.org:10092")
+    assert broker.internal_advertised_url == "https://b.example.org:9192"
+    assert controller.internal_advertised_url == "https://b.example.org:10193"
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"broker": {"listen": {"port": 9192}}}, "same port, 9192"),
+        ({"controller": {"listen": {"port": 9092}}}, "broker.listen.port and controller"),
+        ({"coordinator": {"listen.port": 2281}}, "zookeeper and coordinator"),
+        ({"broker": {"internal.listen.port": 3888}}, "zookeeper and broker"),
+        ({"broker": {"listen.port": 0}}, "0 is no port"),
+        ({"listen.port": 9092}, "put it into"),
+        ({"broker": {"id": 7}}, "broker.id differs from host to host"),
+        ({"advertised": {"url": "https://x"}}, "advertised.url differs"),
+        ({"controller.internal.advertised.url": "https://x"}, "differs"),
+        ({"broker": {"zookeeper": {"connect": "z:1"}}}, "of all services"),
+        ({"authentication": "none"}, "authentication is required"),
+        ({"broker": {"authentication": "none"}}, "authentication is required"),
+        ({"min.insync.replicas": date(2026, 1, 1)}, "min.insync.replicas is a text"),
+        ({"min.insync.replicas": [{"a": 1}]}, "min.insync.replicas is a text"),
+        ({"min.insync.replicas": float("inf")}, "min.insync.replicas"),
+    ],
+)
+def test_settings_with_which_no_cluster_could_run_are_refused(
+    tmp_path: Path, settings: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(BadInventory, match=named):
+        HostFiles(parse_inventory({"hosts": HOSTS, "settings": settings}), tmp_path).create()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ['a"b\\c', "r\n1", "😀", "\x7f", "é"])
+def test_every_text_comes_back_from_the_settings(tmp_path: Path, text: str) -> None:
+    make(tmp_path, [{**HOSTS[0], "rack": text}])
+    file = tmp_path / "a/leadline.toml"
+    assert load_settings(BrokerSettings, flags={}, environment={}, config=file).broker_rack == text
 
 
 def test_advice_is_given_for_what_is_allowed_but_weak() -> None:
