@@ -31,6 +31,8 @@ ROLES: Final = (ZOOKEEPER, *KINDS)
 MAX_ID: Final = 255
 """The largest id of a ZooKeeper server; other services could have larger ones."""
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+_DIRECTORY: Final = re.compile(r"(?![~ ])[ -\[\]-~]+(?<! )")
+_MAX_ADDRESS: Final = 253
 _RESERVED: Final = ("authority", "admin")
 _HOST_KEYS: Final = {"name", "address", "id", "rack", "roles"}
 _KEYS: Final = {"data", "settings", "hosts"}
@@ -130,8 +132,11 @@ def parse_inventory(document: Mapping[str, Any]) -> Inventory:
         raise BadInventory("there are no hosts: add a table [[hosts]] for each machine")
     hosts = tuple(_host(row, position) for position, row in enumerate(rows, 1))
     data, settings = document.get("data", "data"), document.get("settings", {})
-    if not isinstance(data, str) or not data:
-        raise BadInventory("data is the name of a directory")
+    if not isinstance(data, str) or not _DIRECTORY.fullmatch(data):
+        raise BadInventory(
+            "data is the name of a directory in printable ASCII without backslashes, as "
+            "ZooKeeper's settings have no other; it begins with no `~`"
+        )
     if not isinstance(settings, dict):
         raise BadInventory("settings is a table: [settings]")
     for name in ("name", "address", "id"):
@@ -155,12 +160,6 @@ def _host(row: object, position: int) -> Host:
             f"{where}: name is lower-case letters, digits, dots and dashes, and not one of "
             f"{', '.join(_RESERVED)}; it is {name!r}"
         )
-    try:
-        name_of_host(str(address))
-    except ValueError as problem:
-        raise BadInventory(f"host {name}: address: {problem}") from None
-    if "*" in str(address):
-        raise BadInventory(f"host {name}: address names one host, not {address}")
     if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= MAX_ID:
         raise BadInventory(f"host {name}: id is a number from 1 to {MAX_ID}, not {number!r}")
     rack, roles = row.get("rack", ""), row.get("roles", list(ROLES))
@@ -169,7 +168,32 @@ def _host(row: object, position: int) -> Host:
     if not isinstance(roles, list) or not roles or not all(role in ROLES for role in roles):
         raise BadInventory(f"host {name}: roles are some of {', '.join(ROLES)}")
     ordered = tuple(role for role in ROLES if role in roles)
-    return Host(name, str(address), number, rack, ordered)
+    return Host(name, _address(name, address), number, rack, ordered)
+
+
+def _address(name: str, address: object) -> str:
+    """Return the address of a host in the one form that everybody compares.
+
+    Raises:
+        BadInventory: it is not that of one host.
+
+    """
+    if not isinstance(address, str):
+        raise BadInventory(f"host {name}: address is a text, not {address!r}")
+    try:
+        found = name_of_host(address).value
+    except ValueError as problem:
+        raise BadInventory(f"host {name}: address: {problem}") from None
+    if isinstance(found, str):
+        is_one = "*" not in found and len(found) <= _MAX_ADDRESS
+        # No name ends with a number, but a mistyped IP address does.
+        is_one = is_one and not found.rpartition(".")[2].isdecimal()
+    else:
+        # A zone, as in fe80::1%eth0, means something else on each host.
+        is_one = "%" not in address and not (found.is_unspecified or found.is_multicast)
+    if not is_one:
+        raise BadInventory(f"host {name}: address names one host for all others, not {address!r}")
+    return str(found).lower()
 
 
 def _check_keys(where: str, table: Mapping[str, Any], known: set[str]) -> None:

@@ -195,6 +195,14 @@ def test_a_new_address_needs_new_certificates(tmp_path: Path) -> None:
         ({"hosts": [{**HOSTS[0], "name": "admin"}]}, "name is"),
         ({"hosts": [{**HOSTS[0], "address": "not a host"}]}, "address"),
         ({"hosts": [{**HOSTS[0], "address": "*.example.org"}]}, "address"),
+        *[
+            ({"hosts": [{**HOSTS[0], "address": address}]}, "address")
+            for address in (
+                *("10.0.0.256", "10.0.0", "::", "224.0.0.1", "ff02::1"),
+                *("fe80::1%eth0", "fe80::1%a\nserver.9=x:1:1", ".".join(["a" * 60] * 5)),
+                *(10, True, ["10.0.0.1"], None),
+            )
+        ],
         ({"hosts": [{**HOSTS[0], "id": True}]}, "id is a number"),
         ({"hosts": [{**HOSTS[0], "id": 0}]}, "id is a number"),
         ({"hosts": [{**HOSTS[0], "roles": ["brokers"]}]}, "roles are"),
@@ -202,11 +210,16 @@ def test_a_new_address_needs_new_certificates(tmp_path: Path) -> None:
         ({"hosts": [HOSTS[0], {**HOSTS[1], "id": 1}]}, "2 hosts have the id 1"),
         ({"hosts": [HOSTS[0], {**HOSTS[1], "address": "10.0.0.11"}]}, "the address"),
         ({"hosts": [HOSTS[0], {**HOSTS[1], "name": "a"}]}, "the name"),
+        ({"hosts": [HOSTS[1], {**HOSTS[0], "address": "B.Example.org"}]}, "the address"),
+        ({"hosts": [HOSTS[2], {**HOSTS[0], "address": "2001:DB8:0::3"}]}, "the address"),
         ({"hosts": [{**HOSTS[0], "roles": ["zookeeper", "broker"]}]}, "no host has the role"),
         ({"hosts": [{**HOSTS[0], "roles": ["broker", "controller", "coordinator"]}]}, "ensemble"),
         ({"hosts": HOSTS, "settings": {"zookeeper": {"connect": "z:1"}}}, "ensemble"),
         ({"hosts": HOSTS, "settings": 3}, "settings is a table"),
-        ({"hosts": HOSTS, "data": ""}, "data is"),
+        *[
+            ({"hosts": HOSTS, "data": data}, "data is")
+            for data in ("", "x\nserver.9=x:1:1", "x ", " x", "~/x", "a\\tb", "\u00e9", 3)
+        ],
     ],
 )
 def test_an_inventory_that_cannot_be_is_refused(document: dict[str, Any], reason: str) -> None:
@@ -269,6 +282,12 @@ def test_every_text_comes_back_from_the_settings(tmp_path: Path, text: str) -> N
     make(tmp_path, [{**HOSTS[0], "rack": text}])
     file = tmp_path / "a/leadline.toml"
     assert load_settings(BrokerSettings, flags={}, environment={}, config=file).broker_rack == text
+
+
+def test_a_directory_may_have_spaces(tmp_path: Path) -> None:
+    make(tmp_path, data="/var/lib/lead line")
+    lines = (tmp_path / "a/zoo.cfg").read_text().splitlines()
+    assert "dataDir=/var/lib/lead line/zookeeper" in lines
 
 
 def test_advice_is_given_for_what_is_allowed_but_weak() -> None:
