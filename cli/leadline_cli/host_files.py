@@ -33,7 +33,8 @@ from leadline_cli.host_settings import (
     settings_file,
 )
 from leadline_cli.inventory import ZOOKEEPER, BadInventory, Host, Inventory
-from leadline_common.identity import KINDS
+from leadline_common.identity import KINDS, UnusableCredentials
+from leadline_common.zk.credentials import read_credentials
 
 ZOOKEEPER_FILE: Final = "zoo.cfg"
 AUTHORITY: Final = "authority"
@@ -71,6 +72,7 @@ class HostFiles:
         Raises:
             BadInventory: a setting is wrong, or a certificate names another address.
             UnusableAuthority: an authority's files are incomplete or damaged, or it has expired.
+            UnusableCredentials: another file in `authority` is damaged.
             OSError: the directory cannot be written to.
 
         """
@@ -103,12 +105,15 @@ class HostFiles:
         servers = self._inventory.with_role(ZOOKEEPER)
         made.create_zookeeper({host.id: host.address for host in servers})
         secure_cluster.token_in_file(made.admin_token)
+        for path in (made.zookeeper_operator, *map(made.zookeeper_user, KINDS)):
+            read_credentials(path)
 
     def _check_addresses(self) -> None:
         """Refuse an address that the certificates of a host do not name.
 
         Raises:
             BadInventory: there is one.
+            UnusableCredentials: a certificate is damaged.
 
         """
         made = self._credentials
@@ -117,7 +122,7 @@ class HostFiles:
             if ZOOKEEPER in host.roles:
                 paths.append(made.zookeeper_certificate_of(host.id))
             for path in paths:
-                if path.exists() and not is_for(path.read_bytes(), host.address):
+                if path.exists() and not _names(path, host.address):
                     raise BadInventory(
                         f"{path} does not name {host.address}, the address of host {host.name}: "
                         "remove that file, so that a new certificate is made"
@@ -162,6 +167,21 @@ class HostFiles:
             yield made.certificate_of(service)
             yield made.public_certificate_of(service)
             yield made.zookeeper_user(service.kind)
+
+
+def _names(certificate: Path, host: str) -> bool:
+    """Tell whether the certificate in a file names a host.
+
+    Raises:
+        UnusableCredentials: it is damaged.
+
+    """
+    try:
+        return is_for(certificate.read_bytes(), host)
+    except ValueError:
+        raise UnusableCredentials(
+            f"{certificate} has no certificate: remove that file, so that a new one is made"
+        ) from None
 
 
 def _make_private(directory: Path) -> None:

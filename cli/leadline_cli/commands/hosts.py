@@ -22,6 +22,7 @@ from leadline_cli.output import (
     print_problem,
     print_warning,
 )
+from leadline_common.identity import UnusableCredentials
 
 if TYPE_CHECKING:
     from leadline_cli.host_files import Change, HostFiles
@@ -47,11 +48,11 @@ def init(
     except BadInventory as problem:
         print_problem(str(problem))
         raise typer.Exit(EXIT_USAGE) from None
-    except UnusableAuthority as problem:
+    except (UnusableAuthority, UnusableCredentials) as problem:
         print_problem(str(problem))
         raise typer.Exit(EXIT_REFUSED) from None
     except OSError as problem:
-        print_problem(f"cannot write to {directory}: {problem.strerror}")
+        print_problem(f"cannot use {problem.filename or directory}: {problem.strerror}")
         raise typer.Exit(EXIT_REFUSED) from None
     for advice in found.advice():
         print_warning(f"warning: {advice}")

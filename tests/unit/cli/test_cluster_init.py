@@ -6,6 +6,7 @@ import ssl
 import stat
 from datetime import date
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -332,6 +333,53 @@ def test_the_command_says_what_to_copy_and_shows_no_secret(tmp_path: Path) -> No
     file.write_text(rows.replace("id = 3", "id = 2"))
     refused = CliRunner().invoke(app, arguments)
     assert (refused.exit_code, "2 hosts have the id 2" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("content", ["", "damaged"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "broker-1-public.pem",
+        "zookeeper-server-1.pem",
+        "zookeeper-broker",
+        "zookeeper-operator",
+        "admin.token",
+    ],
+)
+def test_a_damaged_file_is_named_and_no_host_gets_it(
+    made: Path, tmp_path: Path, name: str, content: str
+) -> None:
+    directory = tmp_path / "cluster"
+    copytree(made, directory)
+    (directory / "authority" / name).write_text(content)
+    before = copied(directory)
+    file = tmp_path / "inventory.toml"
+    rows = [
+        "\n".join(f"{key} = {value!r}" for key, value in {"roles": list_of_all(), **host}.items())
+        for host in HOSTS
+    ]
+    file.write_text("".join(f"[[hosts]]\n{row}\n" for row in rows))
+    refused = CliRunner().invoke(app, ["cluster", "init", str(file), "--directory", str(directory)])
+    assert refused.exit_code == 1, refused.output
+    assert name in refused.stderr
+    assert copied(directory) == before
+
+
+def copied(directory: Path) -> dict[Path, bytes]:
+    """Return the files that leave the operator's machine."""
+    files = [path for path in directory.glob("*/*") if path.parent.name != "authority"]
+    return {path: path.read_bytes() for path in files}
+
+
+def test_a_file_that_cannot_be_read_is_named(made: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "cluster"
+    copytree(made, directory)
+    (directory / "authority/ca.pem").unlink()
+    file = tmp_path / "inventory.toml"
+    file.write_text("[[hosts]]\nname = 'a'\naddress = '10.0.0.11'\nid = 1\n")
+    refused = CliRunner().invoke(app, ["cluster", "init", str(file), "--directory", str(directory)])
+    assert refused.exit_code == 1
+    assert "authority/ca.pem: No such file" in refused.stderr
 
 
 def test_a_directory_of_nothing_is_no_host(tmp_path: Path) -> None:
