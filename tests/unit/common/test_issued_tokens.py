@@ -64,6 +64,7 @@ def test_a_claim_and_a_prefix_name_the_user(issuer: TestIssuer) -> None:
         ({"aud": "another"}, "another audience"),
         ({"iss": "https://other.example"}, "another issuer"),
         *[({name: None}, "claim is missing") for name in ("exp", "iat", "sub")],
+        ({"exp": float("inf")}, "cannot be verified"),
         ({"aud": None}, "refused"),
         ({"iss": None}, "refused"),
         ({"sub": "../admin"}, "no user's name"),
@@ -82,6 +83,20 @@ def test_what_is_not_for_this_cluster_now_is_refused(
 def test_a_claim_that_is_no_text_names_nobody(issuer: TestIssuer) -> None:
     with pytest.raises(Unauthorized, match="no user's name"):
         found(issuer, issuer.token("alice", "a", groups=["admin"]), user_claim="groups")
+
+
+@pytest.mark.parametrize("verified", [False, "false", "true", 1, 0, []])
+def test_an_address_that_the_issuer_has_not_verified_names_nobody(
+    issuer: TestIssuer, verified: object
+) -> None:
+    claims: dict[str, Any] = {"email": "admin@example.org", "email_verified": verified}
+    token = issuer.token("1234", "a", **claims)
+    with pytest.raises(Unauthorized, match="not verified"):
+        found(issuer, token, user_claim="email")
+    assert found(issuer, token).name == "1234", "it is no matter of other claims"
+    for known in ({"email": "admin@example.org"}, {**claims, "email_verified": True}):
+        token = issuer.token("1234", "a", **known)
+        assert found(issuer, token, user_claim="email").name == "admin@example.org"
 
 
 def test_nobody_but_the_issuer_signs(issuer: TestIssuer) -> None:

@@ -19,6 +19,7 @@ from leadline_common.access.principals import Principal, is_user_name
 
 LEEWAY_S: Final = 30
 """How much the clocks of the issuer and of this machine may differ."""
+_EMAIL: Final = "email"
 _FORM: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _ALGORITHMS: Final[Mapping[str, tuple[str, ...]]] = {
     "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
@@ -130,6 +131,9 @@ def user_of(token: str, keys: IssuerKeys, issuer: Issuer) -> Principal:
         )
     except (jwt.PyJWTError, ValueError) as problem:
         raise Unauthorized(f"the token was refused: {_reason(problem)}") from None
+    # Issuers let people enter any address, and say with this claim whether it is theirs.
+    if issuer.user_claim == _EMAIL and claims.get(f"{_EMAIL}_verified", True) is not True:
+        raise Unauthorized("the issuer has not verified the address in the claim `email`")
     claimed = claims[issuer.user_claim]
     name = f"{issuer.user_prefix}{claimed}" if isinstance(claimed, str) else ""
     if not is_user_name(name):
