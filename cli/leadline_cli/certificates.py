@@ -34,7 +34,22 @@ class Authority(NamedTuple):
     @classmethod
     def new(cls, now: dt.datetime | None = None, name_text: str = INTERNAL) -> Self:
         """Make an authority, valid from `now` on; by default from the present."""
-        key = ec.generate_private_key(ec.SECP256R1())
+        return cls._certified(ec.generate_private_key(ec.SECP256R1()), name_text, now)
+
+    @classmethod
+    def of_key(cls, key: bytes, name_text: str) -> Self:
+        """Make a certificate for the key of an authority, a PEM that `key_pem` returned.
+
+        Raises:
+            ValueError: it is damaged.
+
+        """
+        return cls._certified(_private_key(key), name_text)
+
+    @classmethod
+    def _certified(
+        cls, key: ec.EllipticCurvePrivateKey, name_text: str, now: dt.datetime | None = None
+    ) -> Self:
         name = _name(name_text)
         builder = _certificate(name, name, key.public_key(), now)
         builder = builder.add_extension(
@@ -53,11 +68,10 @@ class Authority(NamedTuple):
             ValueError: they are damaged, or do not belong together.
 
         """
-        secret = serialization.load_pem_private_key(key, None)
-        if isinstance(secret, ec.EllipticCurvePrivateKey):
-            for found in x509.load_pem_x509_certificates(certificate):
-                if secret.public_key() == found.public_key():
-                    return cls(found, secret)
+        secret = _private_key(key)
+        for found in x509.load_pem_x509_certificates(certificate):
+            if secret.public_key() == found.public_key():
+                return cls(found, secret)
         raise ValueError("the key is not that of the certificate")
 
     def require_valid(self) -> None:
@@ -199,6 +213,13 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
+    found = serialization.load_pem_private_key(pem, None)
+    if isinstance(found, ec.EllipticCurvePrivateKey):
+        return found
+    raise ValueError("the key is none of an elliptic curve")
 
 
 def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -37,6 +37,12 @@ _PRIVATE_DIRECTORY: Final = 0o700
 _PRIVATE_FILE: Final = 0o600
 LOOPBACK_HOSTS: Final = ("127.0.0.1", "::1", "localhost")
 _PASSWORD_BYTES: Final = 32
+_SIGNED_BY: Final[Mapping[str, str]] = {
+    INTERNAL: "*-*[0-9].pem",
+    PUBLIC: "*-public.pem",
+    ZOOKEEPER: "zookeeper-server-*.pem",
+}
+"""The files that an authority has signed, or some more."""
 
 
 class UnusableAuthority(OSError):
@@ -247,6 +253,9 @@ def _authority(certificate: Path, key: Path, name: str) -> Authority:
         write_private(certificate, authority.certificate_pem)
         return authority
     try:
+        if not certificate.exists() and not any(certificate.parent.glob(_SIGNED_BY[name])):
+            # A run that was interrupted has written the key, and signed nothing with it.
+            write_private(certificate, Authority.of_key(key.read_bytes(), name).certificate_pem)
         found = Authority.load(certificate.read_bytes(), key.read_bytes())
         found.require_valid()
     except (OSError, ValueError) as problem:

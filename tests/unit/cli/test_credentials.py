@@ -113,6 +113,43 @@ def test_half_an_authority_is_no_reason_to_make_another(tmp_path: Path, lost: st
     assert not credentials.certificate_of(CONTROLLER).exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "signed"),
+    [
+        ("internal-ca", "broker-1.pem"),
+        ("ca", "broker-1-public.pem"),
+        ("zookeeper-ca", "zookeeper-server-1.pem"),
+    ],
+)
+def test_a_key_that_has_signed_nothing_is_used_after_an_interrupted_run(
+    tmp_path: Path, name: str, signed: str
+) -> None:
+    credentials = Credentials(tmp_path)
+
+    def create(number: int) -> None:
+        service = ServiceIdentity("broker", number)
+        credentials.create([service])
+        credentials.create_public([service])
+        credentials.create_zookeeper({number: "10.0.0.1"})
+
+    create(1)
+    key = (tmp_path / f"{name}.key").read_bytes()
+    (tmp_path / f"{name}.pem").unlink()
+    for path in tmp_path.glob("*-1*.pem"):
+        path.unlink()
+    create(1)
+    assert (tmp_path / f"{name}.key").read_bytes() == key
+    authority = x509.load_pem_x509_certificate((tmp_path / f"{name}.pem").read_bytes())
+    certificate = x509.load_pem_x509_certificate((tmp_path / signed).read_bytes())
+    certificate.verify_directly_issued_by(authority)
+    (tmp_path / f"{name}.pem").unlink()
+    for path in tmp_path.glob("*-1*.pem"):
+        if path.name != signed:
+            path.unlink()
+    with pytest.raises(UnusableAuthority, match=name):
+        create(2)
+
+
 def test_the_key_of_another_authority_is_refused(tmp_path: Path) -> None:
     ours, theirs = Credentials(tmp_path / "ours"), Credentials(tmp_path / "theirs")
     ours.create([BROKER])
