@@ -82,7 +82,11 @@ def host(
 async def _run(runner: HostRunner) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    # When a terminal is closed, the broker still hands over. `nohup` ignores the signal.
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
         loop.add_signal_handler(number, stop.set)
     await runner.run(stop)
 

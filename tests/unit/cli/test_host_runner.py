@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from functools import partial
 from pathlib import Path
@@ -74,6 +75,53 @@ async def test_a_process_that_cannot_be_started_does_not_end_the_others(tmp_path
     finally:
         stop.set()
         await asyncio.gather(good.kill(), bad.kill())
+
+
+BROKER = """
+import signal
+signal.signal(signal.SIGTERM, lambda *_: print("stopped", flush=True) or exit())
+print("up", flush=True)
+signal.pause()
+"""
+HOST = """
+import asyncio, sys
+from pathlib import Path
+from leadline_cli.commands.hosts import _run
+from leadline_cli.host_runner import HostRunner
+from leadline_cli.processes import Child
+
+say = lambda text: print(text, flush=True)
+runner = HostRunner((), False, say)
+broker = Child("broker", [sys.executable, "-c", sys.argv[2]], Path(sys.argv[1]))
+
+async def main():
+    running = asyncio.create_task(_run(runner))
+    await asyncio.sleep(0)  # Now it handles signals.
+    runner._start(broker)
+    await running
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
+async def test_the_end_of_the_terminal_stops_services_like_ctrl_c(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    log = tmp_path / "broker.log"
+    host = await asyncio.create_subprocess_exec(sys.executable, "-c", HOST, str(log), BROKER)
+
+    async def runs() -> bool:
+        return log.exists() and "up" in log.read_text()
+
+    try:
+        await wait_until(runs, "the broker runs")
+        host.send_signal(number)
+        assert await host.wait() == 0
+        assert log.read_text() == "up\nstopped\n"
+    finally:
+        if host.returncode is None:
+            host.kill()
 
 
 async def test_a_process_that_waits_for_its_next_start_holds_up_no_other(
