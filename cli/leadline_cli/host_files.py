@@ -12,7 +12,9 @@ A host that has lost a role loses the files of that role, as it would run what i
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +22,7 @@ from typing import Final
 
 from leadline_cli import secure_cluster
 from leadline_cli.certificates import is_for
-from leadline_cli.credentials import Credentials, write_private
+from leadline_cli.credentials import Credentials, UnusableAuthority, write_private
 from leadline_cli.embedded_zookeeper import MAX_SESSION_TIMEOUT_MS
 from leadline_cli.host_settings import (
     ELECTION_PORT,
@@ -71,13 +73,16 @@ class HostFiles:
 
         Raises:
             BadInventory: a setting is wrong, or a certificate names another address.
-            UnusableAuthority: an authority's files are incomplete or damaged, or it has expired.
+            UnusableAuthority: an authority's files are incomplete or damaged, or it has expired, or
+                somebody else could exchange them.
             UnusableCredentials: another file in `authority` is damaged.
             OSError: the directory cannot be written to.
 
         """
         for host in self._inventory.hosts:
             check_settings(self._inventory, host)
+        for directory in (self._directory, self._directory / AUTHORITY):
+            _check_owner(directory)
         self._check_addresses()
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._create_credentials()
@@ -182,6 +187,25 @@ def _names(certificate: Path, host: str) -> bool:
         raise UnusableCredentials(
             f"{certificate} has no certificate: remove that file, so that a new one is made"
         ) from None
+
+
+def _check_owner(directory: Path) -> None:
+    """Check that nobody else can put a key of their own into a directory, if it is there.
+
+    Raises:
+        UnusableAuthority: somebody can.
+
+    """
+    if not directory.exists():
+        return
+    found = directory.stat()
+    if found.st_uid != os.geteuid():
+        raise UnusableAuthority(f"{directory} is another user's, who could exchange the keys in it")
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        raise UnusableAuthority(
+            f"everybody can write to {directory}, and exchange the keys in it: `chmod o-w` it, and "
+            "use no keys that are there if others had access to it"
+        )
 
 
 def _make_private(directory: Path) -> None:

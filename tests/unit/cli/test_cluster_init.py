@@ -1,7 +1,8 @@
-"""What an inventory may say, and the files that `leadline cluster init` makes of it."""
+"""The files that `leadline cluster init` makes of an inventory."""
 
 from __future__ import annotations
 
+import os
 import ssl
 import stat
 from datetime import date
@@ -13,6 +14,7 @@ import pytest
 from cryptography import x509
 from typer.testing import CliRunner
 
+from leadline_cli.credentials import UnusableAuthority
 from leadline_cli.host_files import HostFiles
 from leadline_cli.inventory import BadInventory, parse_inventory, read_inventory
 from leadline_cli.main import app
@@ -24,12 +26,8 @@ from leadline_common.settings import (
 )
 from leadline_common.zk.credentials import read_credentials
 from leadline_common.zk.tls import ZkTls
+from tests.unit.cli.test_inventory import HOSTS, list_of_all
 
-HOSTS: list[dict[str, Any]] = [
-    {"name": "a", "address": "10.0.0.11", "id": 1, "rack": "r1"},
-    {"name": "b", "address": "b.example.org", "id": 2},
-    {"name": "c", "address": "2001:db8::3", "id": 3, "roles": ["broker", "zookeeper"]},
-]
 SETTINGS = {"min": {"insync": {"replicas": 2}}, "broker": {"log": {"segment": {"bytes": 4096}}}}
 
 
@@ -166,10 +164,33 @@ def test_a_host_loses_the_files_of_a_role_that_it_has_lost(tmp_path: Path) -> No
 def test_directories_that_others_can_enter_are_closed(tmp_path: Path) -> None:
     for name in ("a", "admin", "authority"):
         (tmp_path / name).mkdir()
-        (tmp_path / name).chmod(0o777)
+        (tmp_path / name).chmod(0o755)
     make(tmp_path)
     for name in ("a", "b", "admin", "authority"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o700, name
+
+
+@pytest.mark.parametrize("name", ["", "authority"])
+def test_no_keys_are_made_or_used_where_others_can_exchange_them(tmp_path: Path, name: str) -> None:
+    directory = tmp_path / name
+    directory.mkdir(exist_ok=True)
+    directory.chmod(0o777)
+    with pytest.raises(UnusableAuthority, match="everybody can write"):
+        make(tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    directory.chmod(0o1777)
+    make(tmp_path)
+
+
+def test_the_directory_of_another_user_is_not_used(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    if os.geteuid() == 0:
+        os.chown(theirs, 12_345, 12_345)
+    else:
+        theirs = Path("/")
+    with pytest.raises(UnusableAuthority, match="another user's"):
+        make(theirs)
 
 
 def test_a_new_address_needs_new_certificates(tmp_path: Path) -> None:
@@ -182,50 +203,6 @@ def test_a_new_address_needs_new_certificates(tmp_path: Path) -> None:
     assert {"a/broker-1-public.pem", "a/leadline.toml", "b/leadline.toml"} <= set(
         make(tmp_path, moved)
     )
-
-
-@pytest.mark.parametrize(
-    ("document", "reason"),
-    [
-        ({}, "no hosts"),
-        ({"hosts": []}, "no hosts"),
-        ({"hosts": HOSTS, "host": 1}, "'host'"),
-        ({"hosts": [{**HOSTS[0], "colour": "x"}]}, "'colour'"),
-        ({"hosts": [{"name": "a", "id": 1}]}, "no address"),
-        ({"hosts": [{**HOSTS[0], "name": "../a"}]}, "name is"),
-        ({"hosts": [{**HOSTS[0], "name": "admin"}]}, "name is"),
-        ({"hosts": [{**HOSTS[0], "address": "not a host"}]}, "address"),
-        ({"hosts": [{**HOSTS[0], "address": "*.example.org"}]}, "address"),
-        *[
-            ({"hosts": [{**HOSTS[0], "address": address}]}, "address")
-            for address in (
-                *("10.0.0.256", "10.0.0", "::", "224.0.0.1", "ff02::1"),
-                *("fe80::1%eth0", "fe80::1%a\nserver.9=x:1:1", ".".join(["a" * 60] * 5)),
-                *(10, True, ["10.0.0.1"], None),
-            )
-        ],
-        ({"hosts": [{**HOSTS[0], "id": True}]}, "id is a number"),
-        ({"hosts": [{**HOSTS[0], "id": 0}]}, "id is a number"),
-        ({"hosts": [{**HOSTS[0], "roles": ["brokers"]}]}, "roles are"),
-        ({"hosts": [{**HOSTS[0], "roles": []}]}, "roles are"),
-        ({"hosts": [HOSTS[0], {**HOSTS[1], "id": 1}]}, "2 hosts have the id 1"),
-        ({"hosts": [HOSTS[0], {**HOSTS[1], "address": "10.0.0.11"}]}, "the address"),
-        ({"hosts": [HOSTS[0], {**HOSTS[1], "name": "a"}]}, "the name"),
-        ({"hosts": [HOSTS[1], {**HOSTS[0], "address": "B.Example.org"}]}, "the address"),
-        ({"hosts": [HOSTS[2], {**HOSTS[0], "address": "2001:DB8:0::3"}]}, "the address"),
-        ({"hosts": [{**HOSTS[0], "roles": ["zookeeper", "broker"]}]}, "no host has the role"),
-        ({"hosts": [{**HOSTS[0], "roles": ["broker", "controller", "coordinator"]}]}, "ensemble"),
-        ({"hosts": HOSTS, "settings": {"zookeeper": {"connect": "z:1"}}}, "ensemble"),
-        ({"hosts": HOSTS, "settings": 3}, "settings is a table"),
-        *[
-            ({"hosts": HOSTS, "data": data}, "data is")
-            for data in ("", "x\nserver.9=x:1:1", "x ", " x", "~/x", "a\\tb", "\u00e9", 3)
-        ],
-    ],
-)
-def test_an_inventory_that_cannot_be_is_refused(document: dict[str, Any], reason: str) -> None:
-    with pytest.raises(BadInventory, match=reason):
-        parse_inventory(document)
 
 
 def test_a_wrong_setting_is_named_before_anything_is_written(tmp_path: Path) -> None:
@@ -289,20 +266,6 @@ def test_a_directory_may_have_spaces(tmp_path: Path) -> None:
     make(tmp_path, data="/var/lib/lead line")
     lines = (tmp_path / "a/zoo.cfg").read_text().splitlines()
     assert "dataDir=/var/lib/lead line/zookeeper" in lines
-
-
-def test_advice_is_given_for_what_is_allowed_but_weak() -> None:
-    two = parse_inventory({"hosts": HOSTS[:2]})
-    assert any("ZooKeeper" in line for line in two.advice())
-    assert any("brokers" in line for line in two.advice())
-    assert (
-        parse_inventory({"hosts": [*HOSTS[:2], {**HOSTS[2], "roles": list_of_all()}]}).advice()
-        == []
-    )
-
-
-def list_of_all() -> list[str]:
-    return ["zookeeper", "controller", "broker", "coordinator"]
 
 
 def test_the_command_says_what_to_copy_and_shows_no_secret(tmp_path: Path) -> None:
