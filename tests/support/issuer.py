@@ -22,7 +22,9 @@ AUDIENCE = "leadline-test"
 class TestIssuer:
     """An issuer at `url`; `keys` are its private keys by id, `reads` how often they were read.
 
-    `answer` is sent instead of the keys, and none is sent before `answers` is set.
+    `answer` is sent instead of the keys, and none is sent before `answers` is set. `headers` and
+    `status` are those of the answer. `keys_url` is announced instead of the place of the keys,
+    which are at `/others`, too.
     """
 
     __test__ = False
@@ -31,6 +33,9 @@ class TestIssuer:
     keys: dict[str, Any] = field(default_factory=dict)
     reads: int = 0
     answer: bytes | None = None
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    keys_url: str = ""
     answers: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -52,21 +57,30 @@ class TestIssuer:
     def token(
         self, user: str, key_id: str, *, algorithm: str = "RS256", key: Any = None, **claims: Any
     ) -> str:
-        """Return a token for a user; `claims` replace those that are usual, None leaves one out."""
+        """Return a token for a user; `claims` replace those that are usual, None leaves one out.
+
+        Without a `key_id`, it names no key.
+        """
         now = int(time.time())
         usual = {"iss": self.url, "aud": AUDIENCE, "sub": user, "iat": now, "exp": now + 600}
         payload = {name: value for name, value in (usual | claims).items() if value is not None}
         signing = self.keys[key_id] if key is None else key
-        return jwt.encode(payload, signing, algorithm=algorithm, headers={"kid": key_id})
+        return jwt.encode(
+            payload, signing, algorithm=algorithm, headers={"kid": key_id} if key_id else None
+        )
 
     async def _describe(self, _: web.Request) -> web.Response:
-        return web.json_response({"issuer": self.url, "jwks_uri": f"{self.url}/keys"})
+        return web.json_response(
+            {"issuer": self.url, "jwks_uri": self.keys_url or f"{self.url}/keys"}
+        )
 
     async def _keys(self, _: web.Request) -> web.Response:
         self.reads += 1
         await self.answers.wait()
-        if self.answer is not None:
-            return web.Response(body=self.answer, content_type="application/json")
+        body = json.dumps(self.key_set).encode() if self.answer is None else self.answer
+        return web.Response(body=body, status=self.status, headers=self.headers)
+
+    async def _others(self, _: web.Request) -> web.Response:
         return web.json_response(self.key_set)
 
     @asynccontextmanager
@@ -75,6 +89,7 @@ class TestIssuer:
         app = web.Application()
         app.router.add_get("/.well-known/openid-configuration", self._describe)
         app.router.add_get("/keys", self._keys)
+        app.router.add_get("/others", self._others)
         runner = web.AppRunner(app)
         await runner.setup()
         try:

@@ -119,6 +119,10 @@ def test_zookeepers_servers_know_each_other_and_speak_tls_only(made: Path) -> No
     assert lines["server.3"] == "[2001:db8::3]:2888:3888"
     assert (lines["secureClientPort"], lines["sslQuorum"]) == ("2281", "true")
     assert "clientPort" not in lines
+    assert lines["secureClientPortAddress"] == "2001:db8::3"
+    for purpose in ("ssl", "ssl.quorum"):
+        assert lines[f"{purpose}.keyStore.location"] == "zookeeper-server-3.pem"
+        assert lines[f"{purpose}.trustStore.location"] == "zookeeper-ca.pem"
 
 
 def test_another_run_changes_nothing_and_a_new_host_only_what_follows(tmp_path: Path) -> None:

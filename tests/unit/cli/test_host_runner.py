@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import stat
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from leadline_cli import host_runner
-from leadline_cli.host_runner import HostRunner, Restarts
+from leadline_cli.host_runner import HostProblem, HostRunner, Restarts
 from leadline_cli.processes import Child
 from tests.support.services.cluster import wait_until
 
@@ -122,6 +125,58 @@ async def test_the_end_of_the_terminal_stops_services_like_ctrl_c(
     finally:
         if host.returncode is None:
             host.kill()
+
+
+LISTED = """
+import signal, sys
+def stopped(*_):
+    with open(sys.argv[1], "a") as file:
+        file.write(sys.argv[2] + "\\n")
+    sys.exit()
+signal.signal(signal.SIGTERM, stopped)
+print("up", flush=True)
+signal.pause()
+"""
+
+
+async def test_the_broker_stops_while_a_controller_runs_and_zookeeper_stops_last(
+    tmp_path: Path,
+) -> None:
+    runner = HostRunner((), has_zookeeper=False, report=lambda _: None)
+    for name in ("zookeeper", "broker", "controller", "coordinator"):
+        argv = [sys.executable, "-c", LISTED, str(tmp_path / "order"), name]
+        runner._start(Child(name, argv, tmp_path / f"{name}.log"))
+
+    async def run() -> bool:
+        return all(child.tail() == "up" for child in runner.children.values())
+
+    await wait_until(run, "all run")
+    stop = asyncio.Event()
+    stop.set()
+    await runner.run(stop)
+    order = (tmp_path / "order").read_text().split()
+    assert order == ["coordinator", "broker", "controller", "zookeeper"]
+
+
+@pytest.fixture(name="entered")
+def _entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory of a host with a broker; the test's own umask and directory come back."""
+    (tmp_path / "leadline.toml").touch()
+    (tmp_path / "broker-1-public.pem").touch()
+    monkeypatch.chdir(tmp_path)
+    before = os.umask(0o022)
+    yield tmp_path
+    os.umask(before)
+
+
+def test_a_host_runs_once_and_its_files_are_private(entered: Path) -> None:
+    runner = HostRunner.enter(entered, lambda _: None)
+    assert runner.kinds == ("broker",)
+    with pytest.raises(HostProblem, match=f"process {os.getpid()} runs the host"):
+        HostRunner.enter(entered, lambda _: None)
+    assert stat.S_IMODE((entered / "host.lock").stat().st_mode) == 0o600
+    assert runner._lock is not None
+    runner._lock.release()
 
 
 async def test_a_process_that_waits_for_its_next_start_holds_up_no_other(

@@ -160,6 +160,21 @@ def test_an_unknown_key_is_told_apart(issuer: TestIssuer) -> None:
         found(issuer, token)
 
 
+def test_a_token_that_names_no_key_is_of_the_only_one(issuer: TestIssuer) -> None:
+    token = issuer.token("alice", "", key=issuer.keys["a"])
+    with pytest.raises(UnknownKey):
+        found(issuer, token)
+    only = IssuerKeys.of({"keys": issuer.key_set["keys"][:1]})
+    assert user_of(token, only, Issuer(issuer.url, AUDIENCE)).name == "alice"
+
+
+def test_clocks_may_differ_a_little(issuer: TestIssuer) -> None:
+    now = int(time.time())
+    near: list[dict[str, Any]] = [{"exp": now - LEEWAY_S + 10}, {"nbf": now + LEEWAY_S}]
+    for times in (*near, {"iat": now + LEEWAY_S}):
+        assert found(issuer, issuer.token("alice", "a", **times)).name == "alice"
+
+
 def test_only_bearer_tokens_of_three_parts_are_the_issuers(issuer: TestIssuer) -> None:
     token = issuer.token("alice", "a")
     assert issued_token_in(f"Bearer {token}") == token
@@ -223,6 +238,37 @@ async def test_an_answer_that_is_no_set_of_keys_does_not_end_the_reading(answer:
             issuer.answer = None
             client._wanted.set()
             await until(lambda: client.keys is not None, "the keys are read")
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "padding"),
+    [(302, {"Location": "/others"}, 0), (500, {}, 0), (200, {}, 1 << 20)],
+)
+async def test_keys_from_elsewhere_of_an_error_or_without_end_are_not_used(
+    status: int, headers: dict[str, str], padding: int
+) -> None:
+    issuer = TestIssuer(status=status, headers=headers)
+    issuer.add_rsa("a")
+    issuer.answer = json.dumps(issuer.key_set).encode() + b" " * padding
+    async with issuer.serving():
+        client = IssuerClient(Issuer(issuer.url, AUDIENCE), clock=lambda: 0.0)
+        async with reading_keys(client):
+            await until(lambda: client._tried_at == 0, "the answer is read")
+            assert client.keys is None
+            issuer.status, issuer.answer = 200, None
+            client._wanted.set()
+            await until(lambda: client.keys is not None, "the keys are read")
+
+
+async def test_keys_are_not_read_where_somebody_on_the_way_could_exchange_them() -> None:
+    issuer = TestIssuer()
+    issuer.add_rsa("a")
+    async with issuer.serving():
+        issuer.keys_url = issuer.url.replace("127.0.0.1", "0.0.0.0") + "/keys"  # noqa: S104 - no listener: a host that is not named as loopback
+        client = IssuerClient(Issuer(issuer.url, AUDIENCE), clock=lambda: 0.0)
+        async with reading_keys(client):
+            await until(lambda: client._tried_at == 0, "the description is read")
+            assert (client.keys, issuer.reads) == (None, 0)
 
 
 async def test_a_fault_does_not_end_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from leadline_common.http.quotas import current_payer, payer_of
 from leadline_common.identity import ServiceIdentity
 from leadline_common.metrics import Metrics
 from leadline_common.quotas.bucket import BURST_S, TokenBucket
-from leadline_common.quotas.gate import QuotaGate
+from leadline_common.quotas.gate import MOST_SHOWN, QuotaGate
 from leadline_common.quotas.ledger import Payer, QuotaLedger
 from leadline_common.quotas.limits import Limits, Quota
 from leadline_common.settings import ServiceSettings
@@ -194,6 +194,16 @@ def test_a_refused_request_uses_nothing_and_others_are_not_touched() -> None:
     assert 'leadline_quota_refused_requests_total{quota="fetch_bytes_per_s"} 5.0' in text
     assert 'leadline_quota_refused_requests_total{quota="requests_per_s"} 0.0' in text
     assert 'leadline_quota_used_total{quota="fetch_bytes_per_s",user="alice"} 110.0' in text
+
+
+def test_metrics_show_a_bounded_number_of_users_those_seen_last() -> None:
+    world = World(settings=SimpleNamespace(quota_requests_per_s=1))
+    for number in range(MOST_SHOWN + 5):
+        world.gate.admit(Quota.REQUESTS, Payer(f"u{number}"), 1)
+    text = world.metrics.render().decode()
+    assert text.count("leadline_quota_used_total{") == MOST_SHOWN
+    assert 'user="u4"' not in text
+    assert 'user="u5"' in text
 
 
 def test_a_users_own_quota_counts_instead_of_the_default() -> None:
