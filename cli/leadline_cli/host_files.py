@@ -35,6 +35,7 @@ from leadline_cli.host_settings import (
     settings_file,
 )
 from leadline_cli.inventory import ZOOKEEPER, BadInventory, Host, Inventory
+from leadline_client.file_lock import FileLock
 from leadline_common.identity import KINDS, UnusableCredentials
 from leadline_common.zk.credentials import read_credentials
 
@@ -85,7 +86,14 @@ class HostFiles:
             _check_owner(directory)
         self._check_addresses()
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._create_credentials()
+        lock = self._directory / ".lock"
+        # Two at a time would write, rename and remove each other's files.
+        with FileLock.acquire(lock):
+            lock.chmod(0o600)
+            self._create_credentials()
+            return self._write()
+
+    def _write(self) -> list[Change]:
         changes = [*self._changes()]
         for name in (ADMIN, *(host.name for host in self._inventory.hosts)):
             _make_private(self._directory / name)

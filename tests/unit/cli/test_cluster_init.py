@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 from shutil import copytree
@@ -172,6 +173,13 @@ def test_directories_that_others_can_enter_are_closed(tmp_path: Path) -> None:
     make(tmp_path)
     for name in ("a", "b", "admin", "authority"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o700, name
+
+
+def test_several_runs_at_a_time_make_one_cluster(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: make(tmp_path), range(4)))
+    assert sorted(map(len, made))[:3] == [0, 0, 0], "one of them has made everything"
+    assert len(make(tmp_path)) == 0
 
 
 @pytest.mark.parametrize("name", ["", "authority"])
