@@ -212,7 +212,7 @@ def create_admin(
     try:
         user = login.read_credentials(credentials)
         if ca is not None:
-            user = replace(user, tls=login.load_tls(ca))
+            user = replace(user, tls=import_module("leadline_common.zk.tls").ZkTls(ca))
         shown_token = secure_cluster.token_in_file(file)
         asyncio.run(first_admin.make_admin(zookeeper, user, name, shown_token, restore=True))
     except (ValueError, OSError) as problem:  # unusable files
