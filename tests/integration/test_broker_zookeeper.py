@@ -19,7 +19,7 @@ from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import PartitionState, StateChange, TopicAssignment
 from tests.support.manual_clock import ManualClock
-from tests.support.services.zookeeper import SESSION_TIMEOUT_MS, until
+from tests.support.services.zookeeper import SESSION_TIMEOUT_MS, register_newer_broker, until
 
 NAME = ("t", "id-1", 0)
 URLS = Addresses("http://127.0.0.1:1", "https://127.0.0.1:2")
@@ -99,6 +99,32 @@ async def test_a_broker_of_a_release_that_cannot_speak_with_another_is_not_regis
         await zk.set(znodes.broker_id_path(2), old + b',"incarnation":1}', ANY_VERSION)
         registered = await store.register(URLS, None, {}, DISK)
     assert (registered.release, registered.newest_protocol) == (current_release(), NEWEST_PROTOCOL)
+
+
+class Overtaken(ZkBrokerStore):
+    """A store that a newer release overtakes: it registers after this one has looked."""
+
+    def __init__(self, hosts: str, newer: ZkSession) -> None:
+        super().__init__(1, hosts, SESSION_TIMEOUT_MS, ManualClock())
+        self._newer = newer
+
+    async def _check_versions(self, session: ZkSession) -> None:
+        await super()._check_versions(session)
+        if await self._newer.exists(znodes.broker_id_path(2)) is None:
+            await register_newer_broker(self._newer)
+
+
+async def test_a_release_that_registers_at_the_same_time_is_noticed(
+    zk: ZkSession, zk_chroot: str
+) -> None:
+    store, notified = Overtaken(zk_chroot, zk), Notifications()
+    await store.connect(notified.on_lost, notified.on_hint)
+    try:
+        with pytest.raises(IncompatibleRelease, match=r"broker 2 \(release 9.0.0\) speaks 8 to 9"):
+            await store.register(URLS, None, {}, DISK)
+    finally:
+        await store.close()
+    assert await zk.exists(znodes.broker_id_path(1)) is None
 
 
 async def test_defect_01_a_directory_keeps_its_epoch_and_another_one_gets_the_next(

@@ -33,6 +33,7 @@ from tests.support.services.zookeeper import (
 
 LEADER = "/leader"
 EPOCH = "/leader_epoch"
+DEADLINE_S = 20.0
 
 
 def identity(data: bytes) -> tuple[int, str, str]:
@@ -240,6 +241,7 @@ async def test_a_candidate_of_an_incompatible_release_takes_no_part(
         await candidate.task
     assert candidate.terms == []
     assert candidate.sessions[0].is_closed
+    assert await zk_session.exists(EPOCH) is None, "it has written nothing"
 
 
 async def test_a_standby_looks_at_the_releases_again_before_it_leads(
@@ -251,6 +253,26 @@ async def test_a_standby_looks_at_the_releases_again_before_it_leads(
     assert standby.task is not None
     with pytest.raises(IncompatibleRelease):
         await standby.task
+    assert await zk_session.exists(LEADER) is None
+    assert await epoch(zk_session) == b"1", "it has claimed nothing"
+
+
+async def test_a_release_that_registers_during_the_claim_is_noticed(
+    candidates: Candidates, zk_session: ZkSession
+) -> None:
+    candidate = candidates.add()
+
+    def interfere(store: ScriptedStore) -> None:
+        # It has looked before the claim, and so has not seen this candidate either.
+        store.before_claim = partial(register_newer_broker, zk_session)
+
+    candidate.on_open = interfere
+    candidate.start()
+    assert candidate.task is not None
+    with pytest.raises(IncompatibleRelease):
+        async with asyncio.timeout(DEADLINE_S):
+            await candidate.task
+    assert candidate.terms == []
     assert await zk_session.exists(LEADER) is None
 
 

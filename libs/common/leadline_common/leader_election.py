@@ -225,6 +225,9 @@ class LeaderElection(Generic[SessionT]):
         else:
             term = state.term
         if term is not None:
+            # A service that registered since the last look may not have seen this claim. Whichever
+            # of two writes is the later, a read after it shows the earlier.
+            await session.require_compatible(self._candidate.versions)
             logger.info("elected", epoch=term.epoch)
             self.leader = Leader(
                 claim.id, claim.url, term.epoch, session.session_id, claim.internal_url

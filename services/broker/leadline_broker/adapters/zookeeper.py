@@ -172,6 +172,9 @@ class ZkBrokerStore:
                 except (ConnectionLoss, MultiFailed) as error:
                     logger.info("registration retried", error=str(error))
                     continue
+            # A service that registered since the last look may not have seen this registration.
+            # Whichever of two writes is the later, a read after it shows the earlier.
+            await self._check_versions(session)
             self._incarnation = incarnation
             return registration
 
