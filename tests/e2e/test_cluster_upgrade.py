@@ -30,6 +30,7 @@ from leadline_common.versions import current_release
 from leadline_common.zk.credentials import read_credentials
 from tests.support.faults.scenario import TOPIC, loaded, running_cluster
 from tests.support.services.cluster import Cluster
+from tests.support.services.up import command_line
 
 PREVIOUS_RELEASE: Final = "fbc15d68da0f1cbdbb1abf81ea19af7ed1eaaa15"
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -93,6 +94,19 @@ async def releases(cluster: Cluster) -> set[str | None]:
         return {msgspec.json.decode((await zk.get(path))[0]).get("release") for path in paths}
 
 
+async def shown_releases(cluster: Cluster) -> set[str]:
+    """Return the releases that this release's `leadline brokers` and `leadline doctor` show."""
+    where = ("--json", "--data-dir", str(cluster.data_dir))
+    said = []
+    for command in ("brokers", "doctor"):
+        process = await asyncio.create_subprocess_exec(
+            *command_line(command, *where), stdout=asyncio.subprocess.PIPE
+        )
+        said.append(msgspec.json.decode((await process.communicate())[0]))
+    found = {row["found"] for row in said[1]["findings"] if row["check"] == "releases"}
+    return {row["release"] for row in said[0]["brokers"]} | found
+
+
 async def restrict(cluster: Cluster, *more: str) -> None:
     """Give all nodes the ACLs for the cluster's users, and for more."""
     operator = cluster.credentials.zookeeper_operator
@@ -116,10 +130,13 @@ async def test_releases_are_exchanged_without_a_failed_produce(tmp_path: Path) -
         await restrict(cluster, "world:anyone")  # the previous release knows no users by kind
         await roll_to(cluster, installed)
         assert await releases(cluster) == {None}
+        assert await shown_releases(cluster) == {"", "unknown: broker 1, 2, 3"}
         await running.load.progress()
         await roll_to(cluster, None)
         await restrict(cluster)
         assert await releases(cluster) == {current_release()}
+        now = current_release()
+        assert await shown_releases(cluster) == {now, f"{now}: broker 1, 2, 3"}
         await running.load.progress()
         assert running.load.errors == {}
         await running.verify()

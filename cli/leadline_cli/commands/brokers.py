@@ -227,10 +227,13 @@ def _print_risks(broker: int, found: dict[str, Any]) -> None:
 
 
 def _releases(admin: AdminContext) -> dict[int, str]:
-    """Return the releases of live brokers; nothing without a controller."""
+    """Return the releases of live brokers; nothing without a controller.
+
+    A controller up to release 0.1.0, which a rolling upgrade restarts last, does not name them.
+    """
     with suppress(LeadlineError), admin.client(_BRIEF) as client:
         found = client.administer("GET", "/v1/brokers")["brokers"]
-        return {row["id"]: row["release"] for row in found}
+        return {row["id"]: row.get("release", "") for row in found}
     return {}
 
 

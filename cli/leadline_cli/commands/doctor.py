@@ -24,6 +24,7 @@ from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.java_runtime import find_java
 from leadline_cli.output import EXIT_REFUSED, print_line, print_table, reported
 from leadline_cli.readiness import find_coordinator, why_not_ready
+from leadline_cli.release_check import check_releases
 from leadline_client.wire import NO_LEADER, Metadata
 
 _MINIMUM_FREE_BYTES: Final = 1 << 30
@@ -175,15 +176,8 @@ async def _registered(http: httpx.AsyncClient, metadata: Metadata) -> list[dict[
 
 
 def _releases(brokers: list[dict[str, Any]]) -> list[CheckResult]:
-    """Name the releases of the brokers; several are no fault, but should not stay."""
-    by_release: dict[str, list[str]] = {}
-    for broker in brokers:
-        by_release.setdefault(broker["release"] or "unknown", []).append(str(broker["id"]))
-    if not by_release:
-        return []
-    rows = (f"{name}: broker {', '.join(ids)}" for name, ids in sorted(by_release.items()))
-    advice = "finish the rolling upgrade or its rollback" if len(by_release) > 1 else ""
-    return [CheckResult("releases", True, "; ".join(rows), advice)]
+    """Name the releases of the brokers; several are no fault if they can work together."""
+    return [CheckResult("releases", *check_releases(brokers))] if brokers else []
 
 
 def _log_directories(brokers: list[dict[str, Any]]) -> list[CheckResult]:

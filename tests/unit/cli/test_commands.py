@@ -160,6 +160,13 @@ def test_a_damaged_cluster_file_is_named(tmp_path: Path) -> None:
         assert "cannot be read" in ended.stderr
 
 
+def test_brokers_are_listed_beside_a_controller_that_names_no_releases(
+    cluster: StandInCluster,
+) -> None:
+    listed = json.loads(leadline(cluster, "brokers", "--json").stdout)
+    assert [row["release"] for row in listed["brokers"]] == ["", ""]
+
+
 def test_the_doctor_finds_what_is_wrong(cluster: StandInCluster) -> None:
     ended = leadline(cluster, "doctor", "--json")
     assert ended.exit_code == 1

@@ -164,6 +164,7 @@ class Broker:
         self.app = Starlette(
             routes=[
                 Route("/v1/metadata", self._metadata),
+                Route("/v1/brokers", self._brokers),
                 Route("/v1/producer-ids", self._producer_id, methods=["POST"]),
                 Route("/v1/topics", self._create, methods=["POST"]),
                 Route(f"{path}/offsets", self._at_leader(self._offsets)),
@@ -183,6 +184,10 @@ class Broker:
             kept = {name: one for name, one in document["topics"].items() if name in names}
             document = {**document, "topics": kept}
         return JSONResponse(document)
+
+    async def _brokers(self, _: Request) -> Response:
+        """Answer as a controller of release 0.1.0, which names no releases."""
+        return JSONResponse({"brokers": [{"id": number} for number in self._cluster.urls]})
 
     async def _producer_id(self, _: Request) -> Response:
         self._cluster.next_producer_id += 1
