@@ -16,6 +16,7 @@ HEALTHY = """\
 leadline_controller_active 1
 leadline_coordinator_active 1
 leadline_lease_left_seconds 4
+leadline_build_info{release="a"} 1
 leadline_internal_certificate_not_after_timestamp_seconds 9e9
 """
 NOW_S = 1_700_000_000.0
@@ -91,6 +92,10 @@ SAMPLES = {
         REBALANCING + 'leadline_coordinator_evictions_total{reason="r"} 10\n',
     ),
     "UnreadableNodes": ("", "leadline_unreadable_znodes 1\n"),
+    "TwoReleases": (
+        "",
+        'leadline_build_info{release="a"} 1\nleadline_build_info{release="b"} 1\n',
+    ),
     "OpenFilesHigh": ("", "process_open_fds 81\nprocess_max_fds 100\n"),
     "MetricsOmitted": ("", 'leadline_metrics_omitted{kind="topics"} 1\n'),
 }
