@@ -162,6 +162,8 @@ def systemd(deploy: Path) -> list[str]:
         kind = path.name.removeprefix("leadline-").removesuffix("@.service")
         if kind in PORTS and f"--set listen.port={PORTS[kind]}" not in path.read_text():
             found.append(f"{path.name}: another port than elsewhere")
+        if kind not in PORTS and "KillMode=mixed" not in lines:
+            found.append(f"{path.name}: stops ZooKeeper and the services at once, not in order")
         if shutil.which("systemd-analyze"):
             result = subprocess.run(
                 ["systemd-analyze", "verify", path], capture_output=True, text=True, check=False
@@ -209,6 +211,8 @@ MISTAKES = [
     (systemd, "systemd/leadline-controller@.service", "port=9093", "port=9094"),
     (systemd, "systemd/leadline-coordinator@.service", "UMask=0077", "UMask=0022"),
     (systemd, "systemd/leadline-coordinator@.service", "PrivateTmp=", "PrivateTemp="),
+    (systemd, "systemd/leadline-host.service", "NoNewPrivileges=yes", "NoNewPrivileges=no"),
+    (systemd, "systemd/leadline-host.service", "KillMode=mixed", "KillMode=control-group"),
 ]
 
 
