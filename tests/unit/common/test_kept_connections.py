@@ -228,10 +228,12 @@ async def test_an_answer_of_many_megabytes_comes_through_a_kept_connection() -> 
             assert len((await sent).body) == len(text)
 
 
-async def test_requests_at_the_same_time_have_connections_of_their_own() -> None:
+@pytest.mark.parametrize("count", [3, 120])
+async def test_requests_at_the_same_time_have_connections_of_their_own(count: int) -> None:
+    """However many wait for their answers, as event streams do for hours."""
     async with sending() as (sender, [active]):
-        sent = [sender.send(active) for _ in range(3)]
-        connections = [await active.accept() for _ in range(3)]
+        sent = [sender.send(active) for _ in range(count)]
+        connections = [await active.accept() for _ in range(count)]
         for connection in connections:
             await served(connection, answer("own"))
-        assert [bytes(one.body) for one in await asyncio.gather(*sent)] == [b"own"] * 3
+        assert [bytes(one.body) for one in await asyncio.gather(*sent)] == [b"own"] * count

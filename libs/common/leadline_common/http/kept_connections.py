@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 IDLE_S: Final = 0.5
 """Half of the shortest time that `connections.max.idle.ms` allows."""
-MOST: Final = 100
-"""Connections in use and kept, of one forwarder; a request beyond waits for one."""
 
 
 class KeptConnections(aiohttp.TCPConnector):
     """aiohttp's connections, of which only those are used again that are open beyond doubt."""
 
     def __init__(self) -> None:
-        super().__init__(limit=MOST, keepalive_timeout=IDLE_S)
+        # Requests in flight are bounded where they come in. A bound here would let event streams,
+        # which last for hours, keep all other requests waiting.
+        super().__init__(limit=0, keepalive_timeout=IDLE_S)
 
     async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
         """Return a kept connection, None if there is none: the caller then opens one."""
