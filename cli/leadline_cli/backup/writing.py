@@ -70,7 +70,8 @@ async def _require_empty(session: ZkSession) -> None:
     if RESTORING.removeprefix("/") not in names:
         raise NotEmpty(
             f"ZooKeeper has nodes already ({', '.join(names)}): a backup is restored into an empty "
-            "one. If a new cluster was started there by mistake, stop it and remove its nodes"
+            "one. If a new cluster was started there by mistake, stop it and remove its nodes (of "
+            "`leadline up`: move its directory zookeeper-1 away)"
         )
     for path in _REGISTRATIONS:
         if await session.exists(path) is not None:

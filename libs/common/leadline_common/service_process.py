@@ -8,6 +8,9 @@ from typing import Any
 
 import structlog
 
+from leadline_client.errors import LeadlineError
+from leadline_common.process_errors import CannotRun, ServiceFailed
+
 logger = structlog.get_logger(__name__)
 
 
@@ -20,16 +23,19 @@ async def serve_beside(
     meanwhile, because the service is stopping, does not.
 
     Raises:
-        SystemExit: with 1, if the work failed.
+        ServiceFailed: the work failed.
 
     """
     served = asyncio.create_task(serving, name=f"{service}-serving")
     try:
         await asyncio.wait({served, work}, return_when=asyncio.FIRST_COMPLETED)
         failure = work.exception() if work.done() and not work.cancelled() else None
+        if isinstance(failure, CannotRun | LeadlineError):
+            logger.error(f"{service} cannot run", reason=str(failure))
+            raise ServiceFailed
         if failure is not None:
             logger.error(f"{service} stopped by an error", exc_info=failure)
-            raise SystemExit(1)
+            raise ServiceFailed
         await served
     finally:
         for task in (served, work):

@@ -17,6 +17,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from leadline_common.process_errors import CannotRun
+
 FIRST_PROTOCOL: Final = 1
 """What registrations of releases before 0.2 speak, which name no version."""
 OLDEST_PROTOCOL: Final = 1
@@ -25,7 +27,7 @@ NEWEST_PROTOCOL: Final = 1
 """The newest version that this release speaks."""
 
 
-class IncompatibleRelease(Exception):
+class IncompatibleRelease(CannotRun):
     """This release and a service that is registered speak no protocol version in common."""
 
 

@@ -31,6 +31,7 @@ from leadline_common.http.tls import InternalProtocol
 from leadline_common.http.tls_files import TlsFiles
 from leadline_common.http.websocket_connections import BoundedWebSocket
 from leadline_common.metrics import Metrics
+from leadline_common.process_errors import ServiceFailed
 from leadline_common.settings.fields import ServiceSettings
 
 GRACE_S: Final = 2
@@ -92,6 +93,9 @@ async def serve(
     try:
         # uvicorn accepts the connections of plain HTTP only.
         await server.serve(sockets=[] if listener.tls else [listener.socket])
+    except asyncio.CancelledError:
+        await server.lifespan.shutdown()
+        raise
     finally:
         watching.cancel()
     logger.info("stopped", url=listener.url)
@@ -197,6 +201,15 @@ class _Server(uvicorn.Server):
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run the main coroutine of a service on uvloop."""
+    """Run the main coroutine of a service on uvloop.
+
+    Raises:
+        SystemExit: with 1, if the service failed. Within the loop it would skip what else has to
+            end, such as sessions.
+
+    """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main)
+        try:
+            runner.run(main)
+        except ServiceFailed:
+            raise SystemExit(1) from None

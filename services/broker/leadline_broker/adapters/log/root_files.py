@@ -72,7 +72,8 @@ def claim(root: Path, cluster_id: str, broker_id: int) -> tuple[str, bool]:
     if (owner.cluster_id, owner.broker_id) != (cluster_id, broker_id):
         raise WrongDirectory(
             f"{root} belongs to broker {owner.broker_id} of cluster {owner.cluster_id},"
-            f" not to broker {broker_id} of cluster {cluster_id}"
+            f" not to broker {broker_id} of cluster {cluster_id}: give another log.dir; or, if"
+            " ZooKeeper has lost its data, restore it (`leadline cluster restore`)"
         )
     if owner.directory_id:
         return owner.directory_id, False

@@ -17,17 +17,18 @@ from leadline_broker.domain.state import Directories
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.ports import ClusterStore, Registration
 from leadline_client.backoff import Backoff
+from leadline_common.process_errors import CannotRun
 from leadline_common.rpc import ControllerRow
 from leadline_common.zk.errors import ZkError
 
 logger = structlog.get_logger(__name__)
 
 
-class SupersededError(Exception):
+class SupersededError(CannotRun):
     """Another process has registered under this broker's id; this process must stop."""
 
 
-class ClusterReplacedError(Exception):
+class ClusterReplacedError(CannotRun):
     """ZooKeeper has another cluster now, to which this broker's logs do not belong."""
 
 
