@@ -3,7 +3,7 @@
 Whoever may ask a question may ask many at once. A computation in a thread shares the interpreter's
 lock with the event loop, which still runs every few milliseconds, but each further thread would
 slow it down again. So there is one thread, a short queue, and a refusal for the rest. In the long
-run computations get a twentieth of a core, because they compete with the records of producers and
+run computations get a fiftieth of a core, because they compete with the records of producers and
 consumers; those that cost no more than any request are not counted. What a request may compute is
 bounded by its own limits; nothing here interrupts it.
 """
@@ -26,9 +26,9 @@ MAX_WAITING: Final = 4
 """Computations that run or wait at a time in a process."""
 FREE_WORK: Final = 1_000
 """Work that costs no more than any other request, and is always done at once."""
-SHARE: Final = 0.05
+SHARE: Final = 0.02
 """The share of a core that the computations of a process get in the long run."""
-BURST_S: Final = 1.0
+BURST_S: Final = 0.5
 """Seconds that may be computed before that, so that a few questions are answered at once."""
 LONGEST_DELAY_S: Final = 10.0
 """A question that would wait for longer is refused."""
