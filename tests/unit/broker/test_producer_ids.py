@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -14,6 +15,12 @@ from leadline_broker.domain.producer_ids import (
     owned_id,
 )
 from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID
+from leadline_broker.runtime.serving.producer_ids import ProducerIds
+from leadline_client.errors import BrokerFenced, ForeignProducerId
+from leadline_common.access.caller import Caller, caller_scope
+from leadline_common.access.principals import Principal
+from leadline_common.access.rights import UNLIMITED
+from leadline_common.zk.errors import ConnectionLoss
 
 numbers = st.integers(0, MAX_NUMBER)
 owners = st.text(min_size=1, max_size=140)
@@ -59,3 +66,58 @@ def test_ids_of_earlier_releases_are_anybodys() -> None:
     for found in (0, 4_000, 2**24 - 1):
         assert not has_owner(found)
         assert number_of(found) == found
+
+
+class KeyStore:
+    """What `ProducerIds` asks a store for. `key` may be an error."""
+
+    def __init__(self, key: bytes | Exception | None) -> None:
+        self.key = key
+        self.claimed = 0
+
+    async def claim_producer_ids(self, count: int) -> int:
+        self.claimed += count
+        return self.claimed - count
+
+    async def producer_id_key(self) -> bytes | None:
+        if isinstance(self.key, Exception):
+            raise self.key
+        return self.key
+
+
+KEY = bytes(range(KEY_BYTES))
+ANN, BOB = (Caller(Principal.user(name), UNLIMITED) for name in ("ann", "bob"))
+
+
+def ids_with(key: bytes | Exception | None) -> ProducerIds:
+    return ProducerIds(KeyStore(key))  # type: ignore[arg-type]  # only these two are called
+
+
+async def allocated(ids: ProducerIds, caller: Caller) -> int:
+    with caller_scope(caller):
+        return (await ids.allocate())[0]
+
+
+async def test_every_broker_with_the_key_knows_the_owner() -> None:
+    found = await allocated(ids_with(KEY), ANN)
+    another = ids_with(KEY)  # It has allocated nothing, and so has not read the key yet.
+    with caller_scope(ANN):
+        await another.require_own(found)
+    with caller_scope(BOB), pytest.raises(ForeignProducerId, match="user:bob"):
+        await another.require_own(found)
+
+
+async def test_without_the_key_an_owned_id_is_nobodys() -> None:
+    found = await allocated(ids_with(KEY), ANN)
+    with caller_scope(ANN), pytest.raises(ForeignProducerId):
+        await ids_with(None).require_own(found)
+    with caller_scope(ANN), pytest.raises(BrokerFenced):
+        await ids_with(ConnectionLoss()).require_own(found)
+
+
+async def test_what_was_allocated_without_a_key_or_a_user_is_anybodys() -> None:
+    ids = ids_with(KEY)
+    for found in (await allocated(ids_with(None), ANN), (await ids.allocate())[0]):
+        with caller_scope(BOB):
+            await ids.require_own(found)
+    await ids.require_own(await allocated(ids, ANN))  # authentication was switched off

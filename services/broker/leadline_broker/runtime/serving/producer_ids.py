@@ -61,7 +61,8 @@ class ProducerIds:
                 await self._read_key()
             except ZkError as error:
                 raise BrokerFenced("ZooKeeper does not answer: try again") from error
-        if self._key is not None and not belongs_to(producer_id, owner, self._key):
+        # Without a key nobody can own an id: it was bound by a key that somebody has deleted.
+        if self._key is None or not belongs_to(producer_id, owner, self._key):
             raise ForeignProducerId(
                 f"producer id {producer_id} was not allocated to {owner}: allocate one with "
                 "POST /v1/producer-ids"
