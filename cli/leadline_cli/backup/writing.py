@@ -15,6 +15,7 @@ from leadline_cli.backup.nodes import read_nodes
 from leadline_cli.backup.restored_nodes import RestoredNodes
 from leadline_common import consumer_znodes, znodes
 from leadline_common.cluster_id import RESTORING
+from leadline_common.zk.batches import batches_of
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import MultiFailed, NodeExists, NoNode
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp
@@ -23,9 +24,6 @@ from leadline_common.znodes import AuditEntry
 from leadline_controller.adapters.outbox import ZkOutbox
 
 _SESSION_TIMEOUT_MS: Final = 30_000
-_BATCH: Final = 500
-_BATCH_BYTES: Final = 700 * 1024
-_OVERHEAD: Final = 64
 _OF_ZOOKEEPER: Final = "zookeeper"
 _REGISTRATIONS: Final = (znodes.CONTROLLER, consumer_znodes.COORDINATOR)
 
@@ -81,7 +79,7 @@ async def _require_empty(session: ZkSession) -> None:
 
 
 async def _submit(session: ZkSession, ops: Iterable[Op]) -> None:
-    for batch in _batches(ops):
+    for batch in batches_of(ops):
         try:
             await session.multi(batch)
         except MultiFailed as failure:
@@ -91,21 +89,6 @@ async def _submit(session: ZkSession, ops: Iterable[Op]) -> None:
                     "services, and restore again"
                 ) from None
             raise
-
-
-def _batches(ops: Iterable[Op]) -> Iterator[list[Op]]:
-    """Split operations into multis within ZooKeeper's limits."""
-    batch: list[Op] = []
-    size = 0
-    for op in ops:
-        weight = len(op.path) + len(getattr(op, "data", b"")) + _OVERHEAD
-        if batch and (len(batch) == _BATCH or size + weight > _BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(op)
-        size += weight
-    if batch:
-        yield batch
 
 
 def _repeated_writes(nodes: Sequence[Node]) -> Iterator[Op]:

@@ -22,6 +22,7 @@ from leadline_client.wire import TopicPartition
 from leadline_common import consumer_znodes as nodes
 from leadline_common import znodes
 from leadline_common.leader_election import LeadershipTerm, TermEnded
+from leadline_common.zk.batches import batches_of
 from leadline_common.zk.errors import BadVersion, MultiFailed, ZkError
 from leadline_common.zk.ops import ANY_VERSION, CheckOp, CreateOp, DeleteOp, Op, SetOp
 from leadline_common.zk.session import ZkSession
@@ -39,11 +40,6 @@ from leadline_coordinator.domain.records import CommittedOffset, GroupRecord, St
 
 logger = structlog.get_logger(__name__)
 
-_BATCH: Final = 1_000
-"""Operations in one multi."""
-_BATCH_BYTES: Final = 700 * 1024
-_OVERHEAD: Final = 64
-"""The most bytes of an operation besides its path and data."""
 _ATTEMPTS: Final = 3
 
 
@@ -147,7 +143,9 @@ class GroupNodes:
             if value != written.group:
                 last.append(SetOp(nodes.group_path(record.name), value, ANY_VERSION))
             written.group, written.members, written.owners = value, members, owners
-            return [*_batches(ids), *_batches(last)]
+            # A partition's new owner is recorded after the old one has stopped, so any mixture of
+            # old and new owners is valid: they need not be written at once.
+            return [*batches_of(ids), *batches_of(last)]
 
         await self._apply(term, record.name, differing, group_value(record))
 
@@ -177,7 +175,7 @@ class GroupNodes:
                 if not written.offsets[topic]:
                     ops.append(DeleteOp(nodes.topic_offsets_path(group, topic), ANY_VERSION))
                     del written.offsets[topic]
-            return _batches(ops)
+            return [*batches_of(ops)]
 
         await self._apply(term, group, writing, audit=audit)
 
@@ -199,7 +197,7 @@ class GroupNodes:
                 paths.append(nodes.topic_offsets_path(group, topic))
             paths += [nodes.ids_path(group), nodes.owners_path(group), nodes.offsets_path(group)]
             paths.append(nodes.group_path(group))
-            return _batches([DeleteOp(path, ANY_VERSION) for path in paths])
+            return [*batches_of([DeleteOp(path, ANY_VERSION) for path in paths])]
 
         await self._apply(term, group, deleting, audit=audit)
         self._written.pop(group, None)
@@ -283,24 +281,6 @@ def _with_audit(multis: Sequence[list[Op]], audit: Sequence[AuditEntry]) -> list
 def _audit_op(entry: AuditEntry) -> CreateOp:
     """Return the operation that writes an audit entry."""
     return CreateOp(znodes.AUDIT_ENTRY_PREFIX, znodes.encode_audit(entry), sequence=True)
-
-
-def _batches(ops: Sequence[Op]) -> list[list[Op]]:
-    """Split operations into multis within ZooKeeper's limits.
-
-    Even the owners of one group need not be written at once. A partition's new owner is
-    recorded after the old one has stopped, so any mixture of old and new owners is valid.
-    """
-    batches: list[list[Op]] = []
-    size = _BATCH_BYTES
-    for op in ops:
-        weight = len(op.path) + len(getattr(op, "data", b"")) + _OVERHEAD
-        if size + weight > _BATCH_BYTES or len(batches[-1]) == _BATCH:
-            batches.append([])
-            size = 0
-        batches[-1].append(op)
-        size += weight
-    return batches
 
 
 def _differences(
