@@ -22,9 +22,8 @@ import uvloop
 from failover import BROKERS, Bench, broker_process, heal
 
 from leadline_client.wire import NewTopic
-from leadline_common import znodes
+from leadline_common.audit_outbox import audit_op
 from leadline_common.clock import SystemClock
-from leadline_common.zk.ops import CreateOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import AuditEntry, StateChange
 from leadline_controller.adapters.history.store import SqlHistory
@@ -50,7 +49,7 @@ async def flood(session: ZkSession, entries: int) -> None:
     """Write audit entries, as leaders do that change their ISR."""
     change = StateChange("t0", 0, "shrunk", (1, 4, (1, 2, 3)), (1, 4, (1, 2)), 7)
     entry = AuditEntry(0, "isr-1-1-1", "broker 1", "isr_change", changes=(change,))
-    op = CreateOp(znodes.AUDIT_ENTRY_PREFIX, znodes.encode_audit(entry), sequence=True)
+    op = audit_op(entry)
     pending = [session.submit_multi([op] * MULTI) for _ in range(entries // MULTI)]
     await asyncio.gather(*pending)
 

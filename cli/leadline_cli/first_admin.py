@@ -17,6 +17,7 @@ from leadline_common.access.principals import check_user_name
 from leadline_common.access.rights import Action, Grant, Role
 from leadline_common.access.tokens import KeptToken, Token, hash_of
 from leadline_common.access.users import USERS, User, decode_user_or_empty, encode_user, user_path
+from leadline_common.audit_outbox import audit_op
 from leadline_common.cause import new_cause
 from leadline_common.identity import UnusableCredentials
 from leadline_common.zk.credentials import ZkCredentials
@@ -103,4 +104,4 @@ async def _audit(session: ZkSession, name: str, now_ms: int) -> list[Op]:
     entry = AuditEntry(
         now_ms, new_cause(), "zookeeper operator", "administrator_made", resource={"user": name}
     )
-    return [CreateOp(znodes.AUDIT_ENTRY_PREFIX, znodes.encode_audit(entry), sequence=True)]
+    return [audit_op(entry)]

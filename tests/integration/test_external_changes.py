@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from leadline_common import znodes
+from leadline_common.audit_outbox import audit_op
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import PartitionState, TopicAssignment
 from leadline_controller.adapters.outbox import ZkOutbox
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.state import AuditedTransactions
-from leadline_controller.runtime.engine.state_writer import audit_op
 from tests.integration.test_reassignment_agent import UncertainStore
 from tests.support.checks.audit_records import broken_chains
 from tests.support.reassigning import audit_records, get, read_topic

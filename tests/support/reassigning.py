@@ -16,13 +16,13 @@ import msgspec
 
 from leadline_client.errors import NoController
 from leadline_common import znodes
+from leadline_common.audit_outbox import audit_op
 from leadline_common.zk.errors import MultiFailed
 from leadline_common.zk.ops import SetOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import AuditEntry, StateChange, TopicAssignment
 from leadline_controller.domain.history import AuditRecord
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
-from leadline_controller.runtime.engine.state_writer import audit_op
 from tests.support.services.controller_rig import Rig
 from tests.support.services.controllers import RunningController
 from tests.support.services.zookeeper import until

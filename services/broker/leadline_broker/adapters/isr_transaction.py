@@ -11,7 +11,8 @@ from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrWriteResult
 from leadline_broker.domain.state import TopicIdPartition
 from leadline_common import znodes
-from leadline_common.zk.ops import ANY_VERSION, CheckOp, CreateOp, Op, OpResult, SetOp, Stat
+from leadline_common.audit_outbox import audit_op
+from leadline_common.zk.ops import ANY_VERSION, CheckOp, Op, OpResult, SetOp, Stat
 from leadline_common.znodes import AuditEntry, PartitionState, StateChange, TopicAssignment
 
 
@@ -83,7 +84,7 @@ class IsrTransaction:
         path = znodes.state_path(self._topic, self._partition)
         ops.append(SetOp(path, znodes.encode_state(after), nodes.version))
         entry = self._audit(before, after, nodes.version + 1, now_ms)
-        ops.append(CreateOp(znodes.AUDIT_ENTRY_PREFIX, znodes.encode_audit(entry), sequence=True))
+        ops.append(audit_op(entry))
         return ops
 
     def _audit(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from leadline_common import znodes
+from leadline_common.audit_outbox import audit_op
 from leadline_common.cause import new_cause
 from leadline_common.clock import Clock
 from leadline_common.leader_election import Claim, LeaderElection, LeadershipTerm
@@ -25,9 +26,8 @@ from leadline_common.versions import (
     OLDEST_PROTOCOL,
     SpokenVersions,
     current_release,
-    spoken_here,
+    own_versions,
 )
-from leadline_common.zk.ops import CreateOp
 from leadline_common.znodes import AuditEntry, ControllerRegistration
 from leadline_controller.domain.cluster import ClusterPolicy
 from leadline_controller.runtime.active_controller import ActiveController
@@ -114,7 +114,7 @@ class ControllerLeadership:
     @property
     def versions(self) -> SpokenVersions:
         """The protocol versions that this process speaks."""
-        return spoken_here(f"controller {self.settings.controller_id}")
+        return own_versions(f"controller {self.settings.controller_id}")
 
     async def open_session(self) -> ControllerStore:
         """Open a session.
@@ -155,7 +155,7 @@ class ControllerLeadership:
             kind="controller_elected",
             after=msgspec.structs.asdict(me) | {"extra": None},
         )
-        audit = CreateOp(znodes.AUDIT_ENTRY_PREFIX, znodes.encode_audit(entry), sequence=True)
+        audit = audit_op(entry)
         return Claim(me.id, me.url, znodes.encode_value(me), (audit,), me.internal_url)
 
     async def serve(self, store: ControllerStore, term: LeadershipTerm) -> None:

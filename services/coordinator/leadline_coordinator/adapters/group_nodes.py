@@ -20,7 +20,7 @@ import structlog
 
 from leadline_client.wire import TopicPartition
 from leadline_common import consumer_znodes as nodes
-from leadline_common import znodes
+from leadline_common.audit_outbox import audit_op
 from leadline_common.leader_election import LeadershipTerm, TermEnded
 from leadline_common.zk.batches import batches_of
 from leadline_common.zk.errors import BadVersion, MultiFailed, ZkError
@@ -211,7 +211,7 @@ class GroupNodes:
     async def write_audit(self, term: LeadershipTerm, entry: AuditEntry) -> None:
         """Write an audit entry alone."""
         try:
-            await self._submit(term, [[_audit_op(entry)]])
+            await self._submit(term, [[audit_op(entry)]])
         except MultiFailed as failure:
             raise TermEnded("another coordinator has been elected") from failure
 
@@ -275,12 +275,7 @@ class GroupNodes:
 def _with_audit(multis: Sequence[list[Op]], audit: Sequence[AuditEntry]) -> list[list[Op]]:
     """Add audit entries to the last multi."""
     *before, last = multis or [[]]
-    return [*before, [*last, *map(_audit_op, audit)]]
-
-
-def _audit_op(entry: AuditEntry) -> CreateOp:
-    """Return the operation that writes an audit entry."""
-    return CreateOp(znodes.AUDIT_ENTRY_PREFIX, znodes.encode_audit(entry), sequence=True)
+    return [*before, [*last, *map(audit_op, audit)]]
 
 
 def _differences(

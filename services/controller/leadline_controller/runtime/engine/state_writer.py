@@ -26,6 +26,7 @@ import structlog
 
 from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_common import znodes
+from leadline_common.audit_outbox import audit_op
 from leadline_common.clock import Clock
 from leadline_common.leader_election import LeadershipTerm, TermEnded
 from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
@@ -355,8 +356,3 @@ def audit_row(decision: StateDecision) -> StateChange:
         (after.leader, after.leader_epoch, after.isr),
         decision.version + 1,
     )
-
-
-def audit_op(entry: AuditEntry) -> CreateOp:
-    """Return the operation that writes an entry into the audit outbox."""
-    return CreateOp(znodes.AUDIT_ENTRY_PREFIX, znodes.encode_audit(entry), sequence=True)
