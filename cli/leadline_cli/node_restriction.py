@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
+from leadline_cli.zookeeper_session import zookeeper_session
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.restriction import Restriction, apply_acls
-from leadline_common.zk.session import ZkSession
-
-_SESSION_TIMEOUT_MS: Final = 30_000
 
 
 async def restrict_nodes(
@@ -20,9 +16,5 @@ async def restrict_nodes(
         ZkError: no server answers, or the connection was lost.
 
     """
-    session = ZkSession(credentials=credentials)
-    await session.start(zookeeper, _SESSION_TIMEOUT_MS)
-    try:
+    async with zookeeper_session(zookeeper, credentials) as session:
         return await apply_acls(session, dry_run=dry_run)
-    finally:
-        await session.close()

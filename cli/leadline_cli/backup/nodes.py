@@ -8,14 +8,13 @@ left out with all that is below it.
 from __future__ import annotations
 
 from leadline_cli.backup.archive import Node
+from leadline_cli.zookeeper_session import zookeeper_session
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import NotPermitted
 from leadline_common.zk.ops import Stat
+from leadline_common.zk.restriction import OF_ZOOKEEPER
 from leadline_common.zk.session import ZkSession
 from leadline_common.znode_json import NO_DATA
-
-_SESSION_TIMEOUT_MS = 30_000
-_OF_ZOOKEEPER = "/zookeeper"
 
 
 async def read_cluster(zookeeper: str, credentials: ZkCredentials | None) -> list[Node]:
@@ -26,13 +25,9 @@ async def read_cluster(zookeeper: str, credentials: ZkCredentials | None) -> lis
         ZkError: no server answers, or the connection was lost.
 
     """
-    session = ZkSession(credentials=credentials)
-    await session.start(zookeeper, _SESSION_TIMEOUT_MS)
-    try:
+    async with zookeeper_session(zookeeper, credentials) as session:
         await session.sync()
         return await read_nodes(session)
-    finally:
-        await session.close()
 
 
 async def read_nodes(session: ZkSession) -> list[Node]:
@@ -53,7 +48,7 @@ async def read_nodes(session: ZkSession) -> list[Node]:
             for name in sorted(names or ())
         ]
         level = []
-        paths = [path for path in below if path != _OF_ZOOKEEPER]
+        paths = [path for path in below if path != OF_ZOOKEEPER]
         for path, read in zip(paths, await session.get_many(paths), strict=True):
             if (node := _persistent(path, read)) is not None:
                 found.append(node)

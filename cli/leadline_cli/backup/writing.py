@@ -13,18 +13,19 @@ from typing import Final
 from leadline_cli.backup.archive import Node
 from leadline_cli.backup.nodes import read_nodes
 from leadline_cli.backup.restored_nodes import RestoredNodes
+from leadline_cli.zookeeper_session import zookeeper_session
 from leadline_common import consumer_znodes, znodes
+from leadline_common.audit_outbox import audit_op
 from leadline_common.cluster_id import RESTORING
 from leadline_common.zk.batches import batches_of
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import MultiFailed, NodeExists, NoNode
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp
+from leadline_common.zk.restriction import OF_ZOOKEEPER
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import AuditEntry
 from leadline_controller.adapters.outbox import ZkOutbox
 
-_SESSION_TIMEOUT_MS: Final = 30_000
-_OF_ZOOKEEPER: Final = "zookeeper"
 _REGISTRATIONS: Final = (znodes.CONTROLLER, consumer_znodes.COORDINATOR)
 
 
@@ -46,9 +47,7 @@ async def write_cluster(
         ZkError: no server answers, or the connection was lost: run it again.
 
     """
-    session = ZkSession(credentials=credentials)
-    await session.start(zookeeper, _SESSION_TIMEOUT_MS)
-    try:
+    async with zookeeper_session(zookeeper, credentials) as session:
         await session.sync()
         await _require_empty(session)
         await session.create(RESTORING)
@@ -56,13 +55,11 @@ async def write_cluster(
         await _submit(session, _repeated_writes(restored.nodes))
         await ZkOutbox(session).skip_to(first_audit_id)
         await _finish(session, restored.cluster_id, entry)
-    finally:
-        await session.close()
 
 
 async def _require_empty(session: ZkSession) -> None:
     """Remove what an interrupted restore has left; refuse anything else."""
-    names = sorted(set(await session.get_children("/")) - {_OF_ZOOKEEPER})
+    names = sorted(set(await session.get_children("/")) - {OF_ZOOKEEPER.removeprefix("/")})
     if not names:
         return
     if RESTORING.removeprefix("/") not in names:
@@ -99,6 +96,6 @@ def _repeated_writes(nodes: Sequence[Node]) -> Iterator[Op]:
 
 
 async def _finish(session: ZkSession, cluster_id: bytes, entry: AuditEntry) -> None:
-    audit = CreateOp(znodes.AUDIT_ENTRY_PREFIX, znodes.encode_audit(entry), sequence=True)
+    audit = audit_op(entry)
     ops = (CreateOp(znodes.CLUSTER_ID, cluster_id), audit, DeleteOp(RESTORING, ANY_VERSION))
     await _submit(session, ops)

@@ -22,8 +22,8 @@ from leadline_common.zk.session import ZkSession
 logger = structlog.get_logger(__name__)
 
 ROOT: Final = "/"
-_OF_ZOOKEEPER: Final = "/zookeeper"
-_QUOTAS: Final = f"{_OF_ZOOKEEPER}/quota"
+OF_ZOOKEEPER: Final = "/zookeeper"
+_QUOTAS: Final = f"{OF_ZOOKEEPER}/quota"
 """ZooKeeper's own nodes, below the root of the whole tree, and those of them that are open."""
 _AT_ONCE: Final = 1_000
 
@@ -83,8 +83,8 @@ async def apply_acls(session: ZkSession, *, dry_run: bool = False) -> Restrictio
         await _apply_to(session, below, done, dry_run=dry_run)
         paths = await _children_of(session, paths)
     with suppress(NoNode):  # Within a chroot there is none.
-        await session.acl_users(_OF_ZOOKEEPER)
-        await _apply_to(session, [_QUOTAS, _OF_ZOOKEEPER], done, dry_run=dry_run)
+        await session.acl_users(OF_ZOOKEEPER)
+        await _apply_to(session, [_QUOTAS, OF_ZOOKEEPER], done, dry_run=dry_run)
     await _apply_to(session, [ROOT], done, dry_run=dry_run)
     return done
 
@@ -120,7 +120,7 @@ async def _children_of(session: ZkSession, paths: Sequence[str]) -> list[str]:
         for path, names in zip(paths, lists, strict=True)
         for name in names
     )
-    return [path for path in found if path != _OF_ZOOKEEPER]
+    return [path for path in found if path != OF_ZOOKEEPER]
 
 
 async def _children(session: ZkSession, path: str) -> list[str]:
