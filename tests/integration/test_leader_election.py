@@ -18,7 +18,7 @@ from leadline_common.leader_election import (
     LeadershipTerm,
     TermEnded,
 )
-from leadline_common.versions import IncompatibleRelease, spoken_here
+from leadline_common.versions import IncompatibleRelease, own_versions
 from leadline_common.zk.errors import BadVersion, MultiFailed
 from leadline_common.zk.ops import ANY_VERSION, CheckOp, CreateOp
 from leadline_common.zk.session import ZkSession
@@ -76,7 +76,7 @@ class ExampleService:
     def __init__(self, number: int, hosts: str) -> None:
         self.number = number
         self.url = f"http://127.0.0.1:{number}"
-        self.versions = spoken_here(f"candidate {number}")
+        self.versions = own_versions(f"candidate {number}")
         self.sessions: list[ScriptedStore] = []
         self.terms: list[LeadershipTerm] = []
         self.is_leading = False

@@ -13,9 +13,9 @@ import structlog
 
 from leadline_common.election_epochs import decode_epoch
 from leadline_common.leader_election import Claim, ElectionState, Leader, LeadershipTerm
-from leadline_common.registered_versions import registered_versions
+from leadline_common.registered_versions import require_compatible_with_registered
 from leadline_common.unreadable import UNREADABLE
-from leadline_common.versions import SpokenVersions, require_compatible
+from leadline_common.versions import SpokenVersions
 from leadline_common.zk.client import Callback
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
@@ -95,11 +95,7 @@ class ElectionStore:
             IncompatibleRelease: it does not.
 
         """
-        try:
-            others = await registered_versions(self._session)
-        except NoNode:
-            return  # No controller has prepared this cluster yet, so no service is registered.
-        require_compatible(own, (other for other in others if other.service != own.service))
+        await require_compatible_with_registered(self._session, own)
 
     async def read_election(self, watch: Callback | None = None) -> ElectionState:
         """Read leader and term in one snapshot; call `watch` once when the leader node changes.

@@ -9,8 +9,9 @@ import msgspec
 
 from leadline_common import consumer_znodes, znodes
 from leadline_common.consumer_znodes import CoordinatorRegistration
-from leadline_common.versions import SpokenVersions
+from leadline_common.versions import SpokenVersions, require_compatible
 from leadline_common.zk.client import ZkClient
+from leadline_common.zk.errors import NoNode
 from leadline_common.znodes import BrokerRegistration, ControllerRegistration
 
 _Registration = BrokerRegistration | ControllerRegistration | CoordinatorRegistration
@@ -39,6 +40,21 @@ async def registered_versions(zk: ZkClient) -> list[SpokenVersions]:
                 row = decode(value[0])
                 found.append(row.spoken_by(f"{kind} {row.id}"))
     return found
+
+
+async def require_compatible_with_registered(zk: ZkClient, own: SpokenVersions) -> None:
+    """Check that a service speaks a protocol version in common with all other registered ones.
+
+    Raises:
+        IncompatibleRelease: it does not.
+        ZkError: ZooKeeper could not be asked.
+
+    """
+    try:
+        others = await registered_versions(zk)
+    except NoNode:
+        return  # No controller has prepared this cluster yet, so no service is registered.
+    require_compatible(own, (other for other in others if other.service != own.service))
 
 
 def _decode_coordinator(data: bytes) -> CoordinatorRegistration:

@@ -52,7 +52,7 @@ class SpokenVersions(NamedTuple):
     newest: int
 
 
-def spoken_here(service: str) -> SpokenVersions:
+def own_versions(service: str) -> SpokenVersions:
     """Return what this process speaks as `service`, which is its name for people."""
     return SpokenVersions(service, current_release(), OLDEST_PROTOCOL, NEWEST_PROTOCOL)
 

@@ -15,7 +15,7 @@ from leadline_common.leader_election import (
     LeaderElection,
     LeadershipTerm,
 )
-from leadline_common.versions import SpokenVersions, spoken_here
+from leadline_common.versions import SpokenVersions, own_versions
 from leadline_common.zk.client import Callback
 
 
@@ -57,7 +57,7 @@ class WatchedSession:
 class Standby:
     """A candidate that never wins."""
 
-    versions = spoken_here("candidate 1")
+    versions = own_versions("candidate 1")
 
     def __init__(self) -> None:
         self.session = WatchedSession()

@@ -28,15 +28,14 @@ from leadline_common import znodes
 from leadline_common.clock import Clock
 from leadline_common.cluster_id import UnreadableNode, decode_cluster_id
 from leadline_common.directories import next_directories
-from leadline_common.registered_versions import registered_versions
+from leadline_common.registered_versions import require_compatible_with_registered
 from leadline_common.rpc import ControllerRow
 from leadline_common.unreadable import UNREADABLE
 from leadline_common.versions import (
     NEWEST_PROTOCOL,
     OLDEST_PROTOCOL,
     current_release,
-    require_compatible,
-    spoken_here,
+    own_versions,
 )
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import (
@@ -223,9 +222,8 @@ class ZkBrokerStore:
 
     async def _check_versions(self, session: ZkSession) -> None:
         """Raise IncompatibleRelease if a registered service speaks no version in common."""
-        own = spoken_here(f"broker {self.broker_id}")
-        others = await registered_versions(session)
-        require_compatible(own, (other for other in others if other.service != own.service))
+        own = own_versions(f"broker {self.broker_id}")
+        await require_compatible_with_registered(session, own)
 
     def _replacing(
         self, old: Stat | None, registration: BrokerRegistration, epoch: BrokerEpoch

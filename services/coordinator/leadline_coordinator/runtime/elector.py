@@ -22,7 +22,7 @@ from leadline_common.versions import (
     OLDEST_PROTOCOL,
     SpokenVersions,
     current_release,
-    spoken_here,
+    own_versions,
 )
 from leadline_common.zk.errors import ZkError
 from leadline_coordinator.runtime.context import CoordinatorContext, CoordinatorMetrics
@@ -81,7 +81,7 @@ class CoordinatorElector:
     @property
     def versions(self) -> SpokenVersions:
         """The protocol versions that this process speaks."""
-        return spoken_here(f"coordinator {self.settings.coordinator_id}")
+        return own_versions(f"coordinator {self.settings.coordinator_id}")
 
     async def open_session(self) -> CoordinatorStore:
         """Open a session."""
