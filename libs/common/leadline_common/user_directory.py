@@ -18,10 +18,10 @@ import structlog
 from leadline_common.access.users import USERS, User, Users, decode_user, user_path
 from leadline_common.http.access import Authentication
 from leadline_common.http.app import ServiceApp
-from leadline_common.http.health import Problem
 from leadline_common.http.issuer import issuer_of, reading_keys
 from leadline_common.identity import Kind
 from leadline_common.keep_running import keep_running
+from leadline_common.problems import Problem
 from leadline_common.settings import ServiceSettings
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.session import ZkSession

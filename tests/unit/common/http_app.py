@@ -27,8 +27,8 @@ from leadline_common.cause import current_cause
 from leadline_common.http.app import ServiceApp, create_app
 from leadline_common.http.bulk import bulk_route
 from leadline_common.http.errors import error_responses, read_only
-from leadline_common.http.health import Problem
 from leadline_common.identity import ServiceIdentity
+from leadline_common.problems import Problem
 from tests.support.services.identities import served_to
 
 CALLER = ServiceIdentity("broker", 2)

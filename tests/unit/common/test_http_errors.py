@@ -24,8 +24,8 @@ from leadline_client.errors import (
     error_from_body,
 )
 from leadline_common.http.errors import ErrorBody, error_response, error_responses
-from leadline_common.http.health import Problem
 from leadline_common.logs import configure_logging
+from leadline_common.problems import Problem
 from tests.unit.common.http_app import Seen, build, client_of
 
 JSON = {"content-type": "application/json"}

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from leadline_common.http.health import Problem
 from leadline_common.identity import ServiceIdentity, UnusableCredentials
+from leadline_common.problems import Problem
 
 WARN_BEFORE_S: Final = 30 * 86_400
 """How long before its end a certificate is reported."""

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from leadline_common.http.connection_bounds import ConnectionBounds
-from leadline_common.http.reloading import ServerTls
+from leadline_common.reloading import ServerTls
 
 HANDSHAKE_TIMEOUT_S: Final = 5.0
 """How long a connection may take for its handshake."""

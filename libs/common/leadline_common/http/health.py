@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from fastapi import APIRouter
@@ -18,17 +17,10 @@ from starlette.responses import JSONResponse, Response
 from leadline_common.access.caller import current_caller
 from leadline_common.access.rights import Action
 from leadline_common.metrics import CONTENT_TYPE, Metrics
+from leadline_common.problems import Problem
 
 OPERATIONS = "operations"
 """The tag of these routes in OpenAPI."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A problem of the service; with `serving`, the service works in spite of it."""
-
-    reason: str
-    serving: bool = False
 
 
 Check = Callable[[], Iterable[Problem]]

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leadline_common.http.app import ServiceApp
-from leadline_common.http.health import Problem
 from leadline_common.http.listeners import Listener, bind
 from leadline_common.http.tls import InternalTls
 from leadline_common.identity import ServiceIdentity, UnusableCredentials
 from leadline_common.metrics import Metrics
+from leadline_common.problems import Problem
 from leadline_common.settings import ServiceSettings
 
 

@@ -10,8 +10,8 @@ import ssl
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from leadline_common.http.reloading import ClientTls
 from leadline_common.identity import ServiceAddress
+from leadline_common.reloading import ClientTls
 
 
 class Connection(NamedTuple):

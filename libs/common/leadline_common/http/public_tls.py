@@ -18,9 +18,9 @@ from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 from leadline_common.http.certificates import Certificate, load_key, read_public
-from leadline_common.http.health import Problem
-from leadline_common.http.reloading import Reloaded
 from leadline_common.identity import UnusableCredentials
+from leadline_common.problems import Problem
+from leadline_common.reloading import Reloaded
 from leadline_common.settings.fields import ServiceSettings
 
 CLIENT_CERTIFICATE_KEY: Final = "leadline.client_certificate"

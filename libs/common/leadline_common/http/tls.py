@@ -20,8 +20,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from leadline_common.http.certificates import CertificateChain, load_key, read_chain
 from leadline_common.http.internal import PEER_KEY
-from leadline_common.http.reloading import Reloaded
 from leadline_common.identity import ServiceIdentity, UnusableCredentials
+from leadline_common.reloading import Reloaded
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from typing import Any, Final, Protocol
 import structlog
 
 from leadline_common.http.app import ServiceApp
-from leadline_common.http.health import Problem
 from leadline_common.http.internal_listener import InternalListener
 from leadline_common.http.listeners import Listener
 from leadline_common.http.public_tls import PublicTrust
-from leadline_common.http.reloading import CHECK_INTERVAL_S, Reloaded
 from leadline_common.metrics import Metrics
+from leadline_common.problems import Problem
+from leadline_common.reloading import CHECK_INTERVAL_S, Reloaded
 
 _REPORT_EVERY: Final = 3_600
 """Checks between two reports of a certificate in the log: an hour."""

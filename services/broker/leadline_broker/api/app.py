@@ -22,10 +22,10 @@ from leadline_common.clock import Clock, SystemClock
 from leadline_common.http.app import ServiceApp, create_app
 from leadline_common.http.docs import Service, link_services
 from leadline_common.http.forward import Forwarder, ForwardingLayer
-from leadline_common.http.health import Problem
 from leadline_common.http.origins import AllowedNames
 from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.metrics import Metrics
+from leadline_common.problems import Problem
 from leadline_common.versions import current_release
 
 DESCRIPTION = """

@@ -30,11 +30,11 @@ from leadline_common.http.bulk import bulk_route
 from leadline_common.http.caching import Document
 from leadline_common.http.docs import Service, link_services
 from leadline_common.http.forward import LocalPaths, StandbyGate
-from leadline_common.http.health import Problem
 from leadline_common.http.origins import AllowedNames
 from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.identity import ServiceIdentity
 from leadline_common.metrics import Metrics
+from leadline_common.problems import Problem
 from leadline_common.quotas.gate import QuotaGate
 from leadline_common.rpc import (
     CONTROLLED_SHUTDOWN_PATH,

@@ -14,10 +14,10 @@ from leadline_common.computing import Computer
 from leadline_common.http.app import ServiceApp, create_app
 from leadline_common.http.docs import DOCUMENTATION, Service, link_services
 from leadline_common.http.forward import Forwarder, LocalPaths, StandbyGate
-from leadline_common.http.health import Problem
 from leadline_common.http.origins import AllowedNames
 from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.metrics import Metrics
+from leadline_common.problems import Problem
 from leadline_common.versions import current_release
 from leadline_coordinator.api import coordinator as about
 from leadline_coordinator.api.channel import channel_route

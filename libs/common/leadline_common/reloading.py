@@ -14,8 +14,8 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
 
-from leadline_common.http.health import Problem
 from leadline_common.identity import UnusableCredentials
+from leadline_common.problems import Problem
 
 CHECK_INTERVAL_S: Final = 1.0
 """How often a service checks whether its files have changed."""
