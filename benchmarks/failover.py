@@ -42,6 +42,7 @@ from leadline_common.http.internal_listener import InternalListener
 from leadline_common.http.listeners import bind
 from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.server import serve
+from leadline_common.http.service_calls import ServiceCalls
 from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.settings import ControllerSettings
 from leadline_common.zk import codec
@@ -256,7 +257,7 @@ class CountingBrokers(BrokerRpcClient):
     """A gateway that counts role commands and notes when the last was acknowledged."""
 
     def __init__(self) -> None:
-        super().__init__(PeerConnections(tls_of("controller", 1)))
+        super().__init__(ServiceCalls(PeerConnections(tls_of("controller", 1))))
         self.reset()
 
     def reset(self) -> None:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from leadline_common.zk.errors import SessionExpired
+from leadline_common.zk.ports import SessionState
 from leadline_common.zk.session import ZkSession
-from leadline_common.zk.transport import SessionState
 from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import RunningController, active
 from tests.support.services.zookeeper import until

@@ -29,8 +29,9 @@ from leadline_common.zk.errors import (
     SessionExpired,
 )
 from leadline_common.zk.ops import ANY_VERSION, CheckOp, CreateOp, DeleteOp, Op, SetOp, Stat
+from leadline_common.zk.ports import SessionState
 from leadline_common.zk.session import ZkSession
-from leadline_common.zk.transport import SEND_WINDOW, SessionState
+from leadline_common.zk.transport import SEND_WINDOW
 from tests.support.embedded_zookeeper import (
     EmbeddedEnsemble,
     EmbeddedZooKeeper,

@@ -20,8 +20,9 @@ from leadline_common.zk.client import Callback
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
 from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp
+from leadline_common.zk.ports import OpenTransport, SessionState
 from leadline_common.zk.session import ZkSession
-from leadline_common.zk.transport import SessionState
+from leadline_common.zk.transport import KazooTransport
 
 logger = structlog.get_logger(__name__)
 
@@ -43,10 +44,17 @@ class ElectionNodes:
 class ElectionStore:
     """An `ElectionSession` over a `ZkSession`, the base of a service's store. `start` it first."""
 
-    def __init__(self, nodes: ElectionNodes, credentials: ZkCredentials | None = None) -> None:
+    def __init__(
+        self,
+        nodes: ElectionNodes,
+        credentials: ZkCredentials | None = None,
+        open_transport: OpenTransport = KazooTransport,
+    ) -> None:
         self.lost = asyncio.Event()
         self._nodes = nodes
-        self._session = ZkSession(on_state=self._on_state, credentials=credentials)
+        self._session = ZkSession(
+            on_state=self._on_state, credentials=credentials, open_transport=open_transport
+        )
 
     async def start(self, hosts: str, session_timeout_ms: int) -> None:
         """Open the session.

@@ -25,6 +25,7 @@ from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.public_tls import PublicTrust
 from leadline_common.http.server import run as run_on_loop
 from leadline_common.http.server import serve
+from leadline_common.http.service_calls import ServiceCalls
 from leadline_common.http.tls_files import TlsFiles
 from leadline_common.identity import ServiceIdentity
 from leadline_common.logs import configure_logging
@@ -63,7 +64,7 @@ def build_broker(
             clock,
             credentials,
         ),
-        peers=HttpPeers(connections),
+        peers=HttpPeers(ServiceCalls(connections or PeerConnections())),
         open_logs=lambda cluster_id: DiskLogs(settings, cluster_id),
         clock=clock,
         metrics=metrics,

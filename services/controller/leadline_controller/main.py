@@ -21,6 +21,7 @@ from leadline_common.http.public_tls import PublicTrust
 from leadline_common.http.quotas import current_payer
 from leadline_common.http.server import run as run_loop
 from leadline_common.http.server import serve
+from leadline_common.http.service_calls import ServiceCalls
 from leadline_common.http.tls_files import TlsFiles
 from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.logs import configure_logging
@@ -72,7 +73,7 @@ async def _main(settings: ControllerSettings) -> None:
     listener, trust = bind_public(settings), PublicTrust.of(settings)
     internal = bind_internal(settings, ServiceIdentity("controller", settings.controller_id))
     connections = PeerConnections(internal.tls, trust, settings.authentication == "required")
-    gateway = BrokerRpcClient(connections)
+    gateway = BrokerRpcClient(ServiceCalls(connections))
     history = SqlHistory(_history_url(settings))
     url, login = settings.advertised_url or listener.url, login_of(settings)
     leadership, service, quotas = _build(settings, url, gateway, history, login, connections)

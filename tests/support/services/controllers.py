@@ -21,6 +21,7 @@ from leadline_common.clock import SystemClock
 from leadline_common.http.internal_listener import InternalListener
 from leadline_common.http.listeners import Listener, bind
 from leadline_common.http.peer_connections import PeerConnections
+from leadline_common.http.service_calls import ServiceCalls
 from leadline_common.http.tls import InternalProtocol, InternalTls
 from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.settings import ControllerSettings
@@ -277,7 +278,7 @@ class RunningController:
         self.listener = bind("127.0.0.1", 0)
         tls = tls_of("controller", controller_id)
         self._internal = InternalListener(bind("127.0.0.1", 0), tls)
-        self.gateway = BrokerRpcClient(PeerConnections(tls))
+        self.gateway = BrokerRpcClient(ServiceCalls(PeerConnections(tls)))
         self.stores: list[ControllerZkStore] = []
         self._hosts = hosts
         self._store_type = store_type

@@ -12,6 +12,7 @@ from kazoo.client import KazooClient
 
 from leadline_common.zk.ops import CreateOp
 from leadline_common.zk.session import ZkSession
+from leadline_common.zk.transport import KazooTransport
 from leadline_common.znodes import BROKER_IDS, BrokerRegistration, broker_id_path, encode_value
 from tests.support.embedded_zookeeper import EmbeddedZooKeeper
 
@@ -56,7 +57,7 @@ async def until(condition: Callable[[], bool], what: str, deadline_s: float = 20
 async def expire(session: ZkSession, hosts: str) -> None:
     """End a session without its owner: another connection takes it over and closes it."""
     transport = session._transport
-    assert transport is not None
+    assert isinstance(transport, KazooTransport)
     await asyncio.to_thread(_take_over_and_close, hosts, transport._client.client_id)
 
 

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from leadline_common.zk import codec
 from leadline_common.zk.errors import NodeExists, NoNode, NotPermitted, RequestTooLarge
 from leadline_common.zk.ops import CreateOp, DeleteOp, MultiResults, Op, SetOp, Stat
+from leadline_common.zk.ports import Transport
 from leadline_common.zk.requests import (
     EncodedRequest,
     ExistsWatch,
@@ -22,7 +23,6 @@ from leadline_common.zk.requests import (
     Reply,
     Request,
 )
-from leadline_common.zk.transport import KazooTransport
 
 MAX_REQUEST_BYTES: Final = 900 * 1024
 """The largest request to send. A server closes the connection above jute.maxbuffer (1 MiB)."""
@@ -45,7 +45,7 @@ class ZkClient(ABC):
     """The ACL of a node that it creates, by the node's path."""
 
     @abstractmethod
-    def _open_transport(self) -> KazooTransport:
+    def _open_transport(self) -> Transport:
         """Return the connection, or raise SessionExpired."""
 
     # -- one node --------------------------------------------------------------

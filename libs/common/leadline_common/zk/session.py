@@ -22,14 +22,14 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from leadline_common.loop_watchdog import LoopWatchdog
 from leadline_common.zk import codec
 from leadline_common.zk.client import Callback, ZkClient, no_body
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.encoded_acls import NodeAcls
 from leadline_common.zk.errors import NotConnected, SessionExpired, ZkError
+from leadline_common.zk.ports import OpenTransport, SessionState, Transport
 from leadline_common.zk.requests import EncodedRequest
-from leadline_common.zk.transport import KazooTransport, SessionState
+from leadline_common.zk.transport import KazooTransport
 
 
 def _monotonic_ms() -> float:
@@ -75,6 +75,7 @@ class ZkSession(ZkClient):
     `on_reconnected()` is called after each return from SUSPENDED. `lease` is the lease of the
     session (R10); read it after `start`, which replaces it. With `credentials`, it logs in, and
     the nodes that it creates get the ACL of `zk.node_acls` for the users of the credentials.
+    `open_transport` makes its connection.
     """
 
     def __init__(
@@ -84,8 +85,10 @@ class ZkSession(ZkClient):
         on_reconnected: Callback = lambda: None,
         clock_ms: Callable[[], float] = _monotonic_ms,
         credentials: ZkCredentials | None = None,
+        open_transport: OpenTransport = KazooTransport,
     ) -> None:
         self._credentials = credentials
+        self._new_transport = open_transport
         if credentials is not None:
             self._acl_of = NodeAcls(credentials.users).encoded
         self._on_state = on_state
@@ -96,9 +99,8 @@ class ZkSession(ZkClient):
         self._connected = asyncio.Event()
         self._reconnected = asyncio.Event()
         self.lease = SessionLease(0)
-        self._transport: KazooTransport | None = None
+        self._transport: Transport | None = None
         self._heartbeat: asyncio.Task[None] | None = None
-        self._watchdog: LoopWatchdog | None = None
 
     # -- life cycle ------------------------------------------------------------
 
@@ -116,7 +118,7 @@ class ZkSession(ZkClient):
                 object.
 
         """
-        self._transport = KazooTransport(
+        self._transport = self._new_transport(
             hosts,
             session_timeout_ms,
             self._state_changed,
@@ -136,15 +138,12 @@ class ZkSession(ZkClient):
             await self.close()
             raise
         self._heartbeat = asyncio.create_task(self._send_heartbeats(), name="zookeeper-heartbeat")
-        self._watchdog = LoopWatchdog(self.session_timeout_ms / 1000, self._transport.abandon)
-        self._watchdog.start()
+        self._transport.watch_loop()
 
     async def close(self) -> None:
         """Close the session; its ephemeral nodes are deleted when this returns. Idempotent."""
         self._closing = True
         self.lease.revoke()
-        if self._watchdog is not None:
-            self._watchdog.stop()
         if self._heartbeat is not None:
             self._heartbeat.cancel()
             await asyncio.gather(self._heartbeat, return_exceptions=True)
@@ -184,7 +183,7 @@ class ZkSession(ZkClient):
 
     # -- internal --------------------------------------------------------------
 
-    def _open_transport(self) -> KazooTransport:
+    def _open_transport(self) -> Transport:
         if self._transport is None or self._state is SessionState.LOST:
             raise SessionExpired("the session is over")
         return self._transport

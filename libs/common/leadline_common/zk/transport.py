@@ -13,7 +13,6 @@ All use of kazoo's undocumented members is in this module.
 from __future__ import annotations
 
 import asyncio
-import enum
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -35,8 +34,10 @@ from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
 
+from leadline_common.loop_watchdog import LoopWatchdog
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import ConnectionLoss, NotConnected, SessionExpired, node_error
+from leadline_common.zk.ports import SessionState
 from leadline_common.zk.requests import Reply, Request
 from leadline_common.zk.tls import ZkTls
 
@@ -52,13 +53,11 @@ loop when about 270 bytes are unread.
 _T = TypeVar("_T")
 Event: TypeAlias = Callable[[], None]
 
-
-class SessionState(enum.Enum):
-    """The state of the session: connected, disconnected for now, or over for good."""
-
-    CONNECTED = KazooState.CONNECTED
-    SUSPENDED = KazooState.SUSPENDED
-    LOST = KazooState.LOST
+_STATES: Final = {
+    KazooState.CONNECTED: SessionState.CONNECTED,
+    KazooState.SUSPENDED: SessionState.SUSPENDED,
+    KazooState.LOST: SessionState.LOST,
+}
 
 
 class _Handler(SequentialThreadingHandler):
@@ -218,6 +217,8 @@ def _translated(error: Exception, path: str) -> Exception:
 class KazooTransport:
     """The connection of one session: takes requests, and posts events to its event loop.
 
+    Implements `zk.ports.Transport`.
+
     With `credentials`, each connection logs in by the digest scheme, over TLS if they have it.
     """
 
@@ -235,6 +236,7 @@ class KazooTransport:
         self._backlog: deque[Event] = deque()
         self._in_flight = 0
         self._session_id = 0
+        self._watchdog: LoopWatchdog | None = None
         self._client = _Client(hosts, session_timeout_ms, credentials)
         self._client.add_listener(self._state_changed)
 
@@ -257,8 +259,15 @@ class KazooTransport:
         """Start to connect; the outcome is reported as a state."""
         self._client.start_async()
 
+    def watch_loop(self) -> None:
+        """From now on, close the session if the event loop is blocked for the session timeout."""
+        self._watchdog = LoopWatchdog(self.granted_timeout_ms / 1000, self.abandon)
+        self._watchdog.start()
+
     async def finish(self) -> None:
         """Close the session and free its resources; states and replies still arrive meanwhile."""
+        if self._watchdog is not None:
+            self._watchdog.stop()
         await asyncio.to_thread(self._client.close_session)
 
     def abandon(self) -> None:
@@ -320,7 +329,7 @@ class KazooTransport:
 
     def _state_changed(self, state: str) -> bool:
         """Pass a state on (kazoo's thread); returning False keeps the listener registered."""
-        new_state = SessionState(state)
+        new_state = _STATES[state]
         if new_state is SessionState.CONNECTED:
             self._session_id = self._client.session_id
         if new_state is SessionState.LOST:

@@ -9,7 +9,6 @@ import msgspec
 
 from leadline_client.errors import ConnectionLost
 from leadline_common.bulk_offsets import OFFSETS_PATH, BulkAnswer, BulkQuestion
-from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.service_calls import ServiceCalls
 from leadline_common.identity import InternalAddress, ServiceAddress
 from leadline_common.rpc import (
@@ -42,8 +41,8 @@ _T = TypeVar("_T")
 class HttpPeers:
     """Implements `runtime.ports.Peers`."""
 
-    def __init__(self, connections: PeerConnections | None = None) -> None:
-        self._calls = ServiceCalls(connections or PeerConnections())
+    def __init__(self, calls: ServiceCalls) -> None:
+        self._calls = calls
         self._fetch_response = msgspec.msgpack.Decoder(ReplicaFetchResponse)
         self._heartbeat_response = msgspec.json.Decoder(HeartbeatResponse)
         self._shutdown_response = msgspec.json.Decoder(ControlledShutdownResponse)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -46,8 +45,9 @@ from leadline_common.zk.errors import (
     ZkError,
 )
 from leadline_common.zk.ops import CreateOp, DeleteOp, Op, SetOp, Stat
+from leadline_common.zk.ports import OpenTransport, SessionState
 from leadline_common.zk.session import ZkSession
-from leadline_common.zk.transport import SessionState
+from leadline_common.zk.transport import KazooTransport
 from leadline_common.znodes import BrokerEpoch, BrokerRegistration
 
 logger = structlog.get_logger(__name__)
@@ -64,6 +64,7 @@ class ZkBrokerStore:
     session_timeout_ms: int
     clock: Clock
     credentials: ZkCredentials | None = None
+    open_transport: OpenTransport = KazooTransport
     _session: ZkSession | None = field(default=None, init=False)
     _incarnation: int = field(default=-1, init=False)
 
@@ -85,7 +86,7 @@ class ZkBrokerStore:
         """Return the remaining time of the lease; negative once it has expired."""
         if self._session is None:
             return -1.0
-        return max(-1.0, self._session.lease.valid_until_ms - time.monotonic() * 1000)
+        return max(-1.0, self._session.lease.valid_until_ms - self.clock.monotonic_ms())
 
     async def connect(self, on_lost: Callable[[], None], on_hint: Callable[[], None]) -> None:
         """Start a new session.
@@ -101,7 +102,11 @@ class ZkBrokerStore:
                 on_lost()
 
         session = ZkSession(
-            on_state=state_changed, on_reconnected=on_hint, credentials=self.credentials
+            on_state=state_changed,
+            on_reconnected=on_hint,
+            clock_ms=self.clock.monotonic_ms,
+            credentials=self.credentials,
+            open_transport=self.open_transport,
         )
         await session.start(self.hosts, self.session_timeout_ms)
         self._session, self._hint = session, on_hint

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.service_calls import ServiceCalls
 from leadline_common.identity import InternalAddress
 from leadline_common.rpc import JSON
@@ -11,8 +10,8 @@ from leadline_common.rpc import JSON
 class BrokerRpcClient:
     """Implements `runtime.ports.CommandGateway`."""
 
-    def __init__(self, connections: PeerConnections | None = None) -> None:
-        self._calls = ServiceCalls(connections or PeerConnections())
+    def __init__(self, calls: ServiceCalls) -> None:
+        self._calls = calls
 
     async def post(self, to: InternalAddress, path: str, body: bytes, timeout_ms: int) -> bytes:
         """Send a JSON body and return the body of the response.

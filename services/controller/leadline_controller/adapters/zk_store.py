@@ -28,7 +28,9 @@ from leadline_common.zk.client import READ_BATCH
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import NodeExists, NoNode, NotPermitted
 from leadline_common.zk.ops import MultiResults, Op, Stat
+from leadline_common.zk.ports import OpenTransport
 from leadline_common.zk.restriction import restrict_namespace
+from leadline_common.zk.transport import KazooTransport
 from leadline_common.znode_json import node_number
 from leadline_common.znodes import PartitionState
 from leadline_controller.adapters.outbox import ZkOutbox
@@ -52,8 +54,12 @@ _ELECTION = ElectionNodes(znodes.CONTROLLER, znodes.CONTROLLER_EPOCH, _identity)
 class ControllerZkStore(ElectionStore):
     """Implements `runtime.ports.ControllerStore` on one session; call `start` first."""
 
-    def __init__(self, credentials: ZkCredentials | None = None) -> None:
-        super().__init__(_ELECTION, credentials)
+    def __init__(
+        self,
+        credentials: ZkCredentials | None = None,
+        open_transport: OpenTransport = KazooTransport,
+    ) -> None:
+        super().__init__(_ELECTION, credentials, open_transport)
         self.reads = 0
         self.writes = 0
         self._broker_watches: dict[int, _BrokerWatch] = {}
