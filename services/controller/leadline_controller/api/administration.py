@@ -118,18 +118,16 @@ class ControllerAdministration(
 
     async def add_partitions(self, topic: str, wanted: MorePartitionsBody) -> AddedPartitions:
         """Add partitions, or with `dry_run` only plan their replicas."""
-        asked = self._controller.ask(
-            AddPartitions(
-                topic=topic,
-                total=wanted.partitions,
-                replica_assignment=_replicas(wanted.replica_assignment),
-                dry_run=wanted.dry_run,
-            )
+        request = AddPartitions(
+            topic=topic,
+            total=wanted.partitions,
+            replica_assignment=_replicas(wanted.replica_assignment),
+            dry_run=wanted.dry_run,
         )
         added = (
-            await asked
+            await self._controller.ask(request)
             if wanted.dry_run
-            else await self._controller.until_acknowledged(topic, asked)
+            else await self._controller.ask_until_acknowledged(topic, request)
         )
         return AddedPartitions(
             topic=topic,

@@ -231,16 +231,20 @@ class ControllerService:
                 ZooKeeper was lost.
 
         """
-        asked = self.ask(CreateTopic(new, dry_run=dry_run))
+        request = CreateTopic(new, dry_run=dry_run)
         if dry_run:
-            return "", await asked
-        assignment = await self.until_acknowledged(new.name, asked)
+            return "", await self.ask(request)
+        assignment = await self.ask_until_acknowledged(new.name, request)
         return self.image().topics[new.name].topic_id, assignment
 
-    async def until_acknowledged(self, topic: str, asked: Awaitable[Answer]) -> Answer:
-        """Await a change of a topic, and then the acknowledgement of every live broker.
+    async def ask_until_acknowledged(
+        self, topic: str, request: ControllerRequest[Answer]
+    ) -> Answer:
+        """Have a topic changed, and wait for the acknowledgement of every live broker.
 
         Raises:
+            NoController: this process is not active.
+            Refused: against the rules; nothing was written.
             OutcomeUnknown: written, but not acknowledged within create.topic.timeout.ms, or
                 the topic was deleted meanwhile.
 
@@ -249,7 +253,7 @@ class ControllerService:
         timeout_ms = active.configs.current().create_topic_timeout_ms
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                answer = await asked
+                answer = await self.ask(request)
                 version = active.image.version
                 acknowledged = partial(active.dispatcher.is_acknowledged, topic, version)
                 known = await active.dispatcher.until(acknowledged)
