@@ -18,7 +18,7 @@ from leadline_common import rpc
 from leadline_common.settings import BrokerSettings
 from tests.support.services.zookeeper import until
 from tests.unit.broker.log_support import batch, open_log
-from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, NodeStore, StateNodes
+from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, NodeStore, SmallCluster, StateNodes
 
 
 def made(root: Path, number: int) -> Partition:
@@ -134,3 +134,34 @@ async def test_a_state_that_cannot_be_read_is_asked_for_until_it_can(tmp_path: P
         await until(lambda: partitions[0].replica.state.isr == (1,), "it is taken once repaired")
     finally:
         running.cancel()
+
+
+async def test_defect_26_a_follower_that_catches_up_while_its_removal_is_written_rejoins(
+    tmp_path: Path,
+) -> None:
+    """Without new records too: below min.insync.replicas there can be none."""
+    async with SmallCluster(tmp_path, replica_lag_time_max_ms=200) as cluster:
+        await cluster.start(1, 2)
+        cluster.publish(1, 0, (1, 2))
+        cluster.grant(1, 2, init=True, replicas=(1, 2))
+        await cluster.produce(1, "first")
+        leader = cluster.brokers[1].engine
+        leading = leader.replicas.named(TOPIC, 0)
+        assert leading is not None
+        cluster.stores[1].writing.clear()
+        cluster.cut.add(2)
+        unanswered = asyncio.create_task(cluster.produce(1, "second"))
+        await cluster.until(lambda: leading.replica.leading().pending is not None, "it lags")
+
+        cluster.cut.clear()
+        await unanswered
+        await leader.maintenance.check_isrs()
+        cluster.stores[1].writing.set()
+
+        await cluster.until(lambda: cluster.stores[1].written != [], "its removal is written")
+        await cluster.until(
+            lambda: (
+                cluster.nodes.states[TOPIC, 0].isr == (1, 2) and len(cluster.stores[1].written) > 1
+            ),
+            "it rejoins",
+        )
