@@ -1,0 +1,1 @@
+"""Simulates the services' own runtime: virtual time, network, disks and ZooKeeper around it."""

@@ -1,0 +1,93 @@
+"""A broker's disk: real files in memory, and what of them a power cut would leave.
+
+A file is durable up to its content at its last fsync, and an entry of a directory as it was at the
+directory's last fsync. A power cut restores that; of what was not synced, a part may survive.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+
+@dataclass(eq=False, slots=True)
+class Disk:
+    """The files below `root`.
+
+    `entries` are the durable entries of each directory that was ever synced, each with the inode
+    of a file or None for a directory; `contents` the durable content of each inode.
+    """
+
+    root: Path
+    random: Random
+    entries: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    contents: dict[int, bytes] = field(default_factory=dict)
+    free_bytes: int | None = None
+    failing: bool = False
+
+    def __post_init__(self) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
+
+    def covers(self, path: str) -> bool:
+        """Tell whether a path lies on this disk."""
+        return path == str(self.root) or path.startswith(f"{self.root}/")
+
+    def synced(self, path: str) -> None:
+        """Note that a file's content, or a directory's entries, are durable."""
+        if Path(path).is_dir():
+            self.entries[path] = {
+                entry.name: None if entry.is_dir() else entry.inode() for entry in os.scandir(path)
+            }
+        else:
+            self.contents[Path(path).stat().st_ino] = Path(path).read_bytes()
+
+    def moved(self, source: str, target: str) -> None:
+        """Note that a directory was renamed: what is durable below it moves along."""
+        for path in [p for p in self.entries if p == source or p.startswith(f"{source}/")]:
+            self.entries[target + path[len(source) :]] = self.entries.pop(path)
+
+    def cut_power(self) -> None:
+        """Leave what is durable, and by chance a part of what is not."""
+        current = {
+            path.stat().st_ino: path.read_bytes() for path in self.root.rglob("*") if path.is_file()
+        }
+        surviving = dict(self._surviving(str(self.root), current))
+        directories = [path for path in self.entries if path in surviving or path == str(self.root)]
+        self.wipe()
+        for path, content in surviving.items():
+            if content is not None:
+                Path(path).write_bytes(content)
+                self.synced(path)
+            else:
+                Path(path).mkdir()
+        for path in directories:
+            self.synced(path)
+
+    def wipe(self) -> None:
+        """Lose everything."""
+        shutil.rmtree(self.root)
+        self.root.mkdir()
+        self.entries.clear()
+        self.contents.clear()
+
+    def _surviving(
+        self, path: str, current: dict[int, bytes]
+    ) -> Iterator[tuple[str, bytes | None]]:
+        """Yield what is left below a directory: files with their content, directories without."""
+        for name, inode in self.entries.get(path, {}).items():
+            below = f"{path}/{name}"
+            if inode is None:
+                yield below, None
+                yield from self._surviving(below, current)
+            else:
+                yield below, self._content(self.contents.get(inode, b""), current.get(inode, b""))
+
+    def _content(self, durable: bytes, current: bytes) -> bytes:
+        """Return the durable content, sometimes with the beginning of what was appended since."""
+        if current.startswith(durable) and self.random.random() < 0.5:
+            return current[: self.random.randint(len(durable), len(current))]
+        return durable

@@ -1,0 +1,216 @@
+"""Injects the faults of a plan into a running cluster, and heals it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from leadline_common import znodes
+from tests.runtime_simulation.cluster import FAST_DISK_S, Cluster
+from tests.runtime_simulation.network import NetworkWeather
+from tests.runtime_simulation.plan import Fault, Plan
+from tests.runtime_simulation.services import BrokerService, Service
+from tests.runtime_simulation.zookeeper import ZooKeeperWeather
+
+
+class Faults:
+    """Injects the faults of a plan into a cluster, and heals it."""
+
+    def __init__(self, cluster: Cluster, plan: Plan) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self._healed = False
+        cluster.slow_disk_s = plan.slow_disk_s
+        cluster.network.weather = plan.network
+        cluster.zookeeper.weather = plan.zookeeper
+        self._of_brokers: dict[str, Callable[[BrokerService, Fault], None]] = {
+            "kill": self._kill,
+            "power cut": self._cut_power,
+            "leader killed at an acknowledgement": self._kill_at_acknowledgement,
+            "freeze": self._freeze,
+            "wiped disk": self._wipe,
+            "cut from ZooKeeper": self._cut_from_zookeeper,
+            "ZooKeeper connection lost": self._disconnect,
+            "fsync fails": self._fail_fsync,
+            "disk full": self._fill_disk,
+            "isolate": self._isolate,
+            "one-way cut": self._cut_one_way,
+        }
+        self._of_others: dict[str, Callable[[Fault], None]] = {
+            "power cut of all": self._cut_all,
+            "power cut of all at an acknowledgement": self._cut_all_at_acknowledgement,
+            "kill controller": lambda fault: self._kill(self._active(fault), fault),
+            "freeze controller": lambda fault: self._freeze(self._active(fault), fault),
+            "cut controller from ZooKeeper": lambda fault: self._cut_from_zookeeper(
+                self._active(fault), fault
+            ),
+            "cut controller from brokers": self._cut_controller,
+            "second controller": self._delete_controller,
+            "no quorum": self._lose_quorum,
+        }
+        for fault in plan.faults:
+            self._world.loop.after(fault.at_s, self._inject, fault)
+
+    def heal(self) -> None:
+        """End all faults: everything runs, and all links work."""
+        self._healed = True
+        cluster = self._cluster
+        cluster.slow_disk_s = FAST_DISK_S
+        cluster.network.weather = NetworkWeather()
+        cluster.zookeeper.weather = ZooKeeperWeather()
+        cluster.network.heal()
+        cluster.zookeeper.cut.clear()
+        cluster.zookeeper.regain_quorum()
+        for broker in cluster.brokers.values():
+            broker.disk.free_bytes = None
+            if broker.disk.failing:
+                self._repair_disk(broker)
+        for service in cluster.services:
+            service.resume()
+            service.start()
+
+    def _inject(self, fault: Fault) -> None:
+        if self._healed:
+            return
+        self._world.note("FAULT %s", fault)
+        self._world.reached(fault.kind)
+        broker = self._broker(fault)
+        inject = self._of_brokers.get(fault.kind)
+        if inject is not None:
+            inject(broker, fault)
+        else:
+            self._of_others[fault.kind](fault)
+
+    def _later(self, delay_s: float, action: Callable[..., object], *args: object) -> None:
+        def act() -> None:
+            if not self._healed:
+                action(*args)
+
+        self._world.loop.after(delay_s, act)
+
+    def _broker(self, fault: Fault) -> BrokerService:
+        """Return the leader of a partition in half of the faults, otherwise any broker."""
+        brokers = self._cluster.brokers
+        state = self._cluster.state(0)
+        if fault.choice & 8 and state is not None and state.leader in brokers:
+            return brokers[state.leader]
+        return brokers[1 + fault.target % len(brokers)]
+
+    def _active(self, fault: Fault) -> Service:
+        """Return the active controller in three faults of four, otherwise any."""
+        hosts = self._cluster.controllers
+        active = [host for host in hosts if host.service is not None and host.service.is_active]
+        return active[0] if active and fault.choice % 4 else hosts[fault.target % len(hosts)]
+
+    # -- processes and disks ---------------------------------------------------
+
+    def _kill(self, service: Service, fault: Fault) -> None:
+        if not self._healed:
+            service.kill()
+            self._later(fault.for_s, service.start)
+
+    def _cut_power(self, broker: BrokerService, fault: Fault) -> None:
+        if not self._healed:
+            broker.kill()
+            broker.disk.cut_power()
+            self._later(fault.for_s * self._world.between(0.5, 1.5), broker.start)
+
+    def _cut_all(self, fault: Fault) -> None:
+        for broker in self._cluster.brokers.values():
+            self._cut_power(broker, fault)
+
+    def _kill_at_acknowledgement(self, broker: BrokerService, fault: Fault) -> None:
+        self._cluster.at_next_acknowledgement(partial(self._kill, broker, fault))
+
+    def _cut_all_at_acknowledgement(self, fault: Fault) -> None:
+        self._cluster.at_next_acknowledgement(partial(self._cut_all, fault))
+
+    def _freeze(self, service: Service, fault: Fault) -> None:
+        service.freeze()
+        self._later(fault.for_s, service.resume)
+
+    def _wipe(self, broker: BrokerService, fault: Fault) -> None:
+        """Lose a broker's disk, once in a run: min.insync.replicas - 1 disks may be lost."""
+        if self._cluster.wiped is None and len(self._cluster.brokers) > 2:
+            self._cluster.wiped = broker.number
+            broker.kill()
+            broker.disk.wipe()
+            self._later(fault.for_s, broker.start)
+
+    def _fail_fsync(self, broker: BrokerService, fault: Fault) -> None:
+        broker.disk.failing = True
+        self._later(fault.for_s, self._repair_disk, broker)
+
+    @staticmethod
+    def _repair_disk(broker: BrokerService) -> None:
+        """Let fsync work again. A log that failed stays closed until its broker is restarted."""
+        broker.disk.failing = False
+        broker.kill()
+        broker.start()
+
+    def _fill_disk(self, broker: BrokerService, fault: Fault) -> None:
+        broker.disk.free_bytes = 0
+
+        def free() -> None:
+            broker.disk.free_bytes = None
+            broker.start()
+
+        self._later(fault.for_s, free)
+
+    # -- ZooKeeper -------------------------------------------------------------
+
+    def _disconnect(self, broker: BrokerService, _: Fault) -> None:
+        if broker.process is not None:
+            self._cluster.zookeeper.disconnect(broker.process)
+
+    def _cut_from_zookeeper(self, service: Service, fault: Fault) -> None:
+        zookeeper, process = self._cluster.zookeeper, service.process
+        if process is None:
+            return
+        zookeeper.cut.add(service.name)
+        # A silent cut is noticed only after a part of the session timeout.
+        notice_s = 0.0 if fault.choice % 2 else self._world.between(0.1, 1.3)
+        self._later(notice_s, zookeeper.disconnect, process)
+        self._later(fault.for_s, zookeeper.cut.discard, service.name)
+
+    def _delete_controller(self, _: Fault) -> None:
+        """Delete the leader node, as an operator may: two controllers believe that they lead."""
+        zookeeper = self._cluster.zookeeper
+        if zookeeper.tree.now(znodes.CONTROLLER) is not None:
+            transaction = zookeeper.tree.begin()
+            transaction.delete(znodes.CONTROLLER, -1)
+            zookeeper.committed(transaction.commit())
+
+    def _lose_quorum(self, fault: Fault) -> None:
+        zookeeper = self._cluster.zookeeper
+        zookeeper.without_quorum = True
+        for service in self._cluster.services:
+            if service.process is not None:
+                zookeeper.disconnect(service.process)
+        self._later(fault.for_s, zookeeper.regain_quorum)
+
+    # -- links -----------------------------------------------------------------
+
+    def _isolate(self, broker: BrokerService, fault: Fault) -> None:
+        others = self._others(broker)
+        self._cut(
+            {(broker.name, other) for other in others} | {(other, broker.name) for other in others},
+            fault,
+        )
+
+    def _cut_one_way(self, broker: BrokerService, fault: Fault) -> None:
+        others = self._others(broker)
+        self._cut({(broker.name, others[fault.choice % len(others)])}, fault)
+
+    def _cut_controller(self, fault: Fault) -> None:
+        controller = self._active(fault)
+        brokers = self._cluster.brokers.values()
+        self._cut({(controller.name, broker.name) for broker in brokers}, fault)
+
+    def _others(self, broker: BrokerService) -> list[str]:
+        return [each.name for each in self._cluster.brokers.values() if each is not broker]
+
+    def _cut(self, links: set[tuple[str, str]], fault: Fault) -> None:
+        network = self._cluster.network
+        network.cut |= links
+        self._later(fault.for_s, network.cut.difference_update, links)

@@ -1,0 +1,68 @@
+"""Rules of the protocol that are taken out of the services, one at a time, for tests only.
+
+A run without a rule must sooner or later violate a check: this shows that the checks, the faults
+and the simulated world suffice to find what the rule prevents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from leadline_broker.adapters.log import durability
+from leadline_broker.domain.replica import Replica
+from leadline_broker.domain.rules import ALL_RULES, Rules
+from leadline_broker.runtime.replication import replica_manager
+from leadline_controller.domain import failover
+from leadline_controller.domain.failover import BrokerChange
+from leadline_controller.runtime.topics import brokers
+
+Replacement = tuple[Any, str, Any]
+
+
+def _without(rule: str) -> list[Replacement]:
+    """Return replacements that make brokers' replicas work without a rule."""
+    rules: Rules = replace(ALL_RULES, **{rule: False})
+    return [(replica_manager, "Replica", partial(Replica, rules=rules))]
+
+
+def _no_new_epoch_after_a_restart() -> list[Replacement]:
+    real: Callable[..., BrokerChange] = failover.on_broker_change
+
+    def flawed(*arguments: Any) -> BrokerChange:
+        change = real(*arguments)
+        return replace(change, decisions=[]) if change.bounced else change
+
+    return [(brokers, "on_broker_change", flawed)]
+
+
+FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
+    "R1": partial(_without, "r1_identity"),
+    "R2": partial(_without, "r2_reconcile"),
+    "R3": partial(_without, "r3_correlated"),
+    "R4": partial(_without, "r4_durable_ends"),
+    "R5": partial(_without, "r5_proposed_isr"),
+    "R6": partial(_without, "r6_joiner"),
+    "R7": partial(_without, "r7_ambiguous"),
+    "R9": _no_new_epoch_after_a_restart,
+    "R17": partial(_without, "r17_directories"),
+    "fsync": lambda: [(durability, "_sync", lambda *_: None)],
+}
+"""By the name of the rule, what to replace where."""
+
+
+@contextmanager
+def in_force(name: str) -> Iterator[None]:
+    """Run the block with a flaw; the empty name is none."""
+    replacements = FLAWS[name]() if name else []
+    before = [(owner, attribute, getattr(owner, attribute)) for owner, attribute, _ in replacements]
+    try:
+        for owner, attribute, value in replacements:
+            setattr(owner, attribute, value)
+        yield
+    finally:
+        for owner, attribute, value in before:
+            setattr(owner, attribute, value)

@@ -1,0 +1,38 @@
+"""Requests of simulated clients, which the brokers' HTTP layer decodes otherwise."""
+
+from __future__ import annotations
+
+import msgspec
+
+PRODUCE_PATH = "/v1/produce"
+
+
+class Produce(msgspec.Struct):
+    """A batch to append with acks=all."""
+
+    topic: str
+    partition: int
+    batch: bytes
+    timeout_ms: int
+    leader_epoch: int | None = None
+
+
+class Produced(msgspec.Struct):
+    """Where the batch stands."""
+
+    base_offset: int
+    leader_epoch: int
+    duplicate: bool = False
+
+
+PRODUCER_ID_PATH = "/v1/producer-ids"
+
+
+class NewProducerId(msgspec.Struct):
+    """Asks for a producer id."""
+
+
+class ProducerId(msgspec.Struct):
+    """A new producer id; its first epoch is 0."""
+
+    id: int

@@ -1,0 +1,143 @@
+"""Plans of faults: what goes wrong when, and how unreliable network and ZooKeeper are meanwhile.
+
+A plan is data, so that a failing run can be repeated with parts of its plan left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Final
+
+from tests.runtime_simulation.network import NetworkWeather
+from tests.runtime_simulation.zookeeper import ZooKeeperWeather
+
+HORIZON_S: Final = 6.0
+"""Faults begin within this time after the topic exists."""
+
+KINDS: Final = (
+    "kill",
+    "power cut",
+    "power cut of all",
+    "freeze",
+    "cut from ZooKeeper",
+    "ZooKeeper connection lost",
+    "isolate",
+    "one-way cut",
+    "kill controller",
+    "freeze controller",
+    "cut controller from ZooKeeper",
+    "cut controller from brokers",
+    "second controller",
+    "fsync fails",
+    "disk full",
+    "no quorum",
+    "wiped disk",
+    "power cut of all at an acknowledgement",
+    "leader killed at an acknowledgement",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault: when (s), what, to whom, and for how long (s); `choice` decides on the rest."""
+
+    at_s: float
+    kind: str
+    target: int
+    for_s: float
+    choice: int = 0
+
+    def __str__(self) -> str:
+        return f"at {self.at_s:.3f} s {self.kind}, target {self.target}, for {self.for_s:.3f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole run: its size, its load, its faults and its weather."""
+
+    brokers: int = 3
+    controllers: int = 2
+    partitions: int = 2
+    producers: int = 1
+    pause_s: float = 0.1
+    faults: tuple[Fault, ...] = ()
+    slow_disk_s: float = 0.004
+    network: NetworkWeather = field(default_factory=NetworkWeather)
+    zookeeper: ZooKeeperWeather = field(default_factory=ZooKeeperWeather)
+
+
+def make_plan(seed: int) -> Plan:
+    """Return the plan of a seed: the weights of the faults differ from seed to seed."""
+    random = Random(f"plan {seed}")
+    weights = [random.choice((0, 1, 3)) for _ in KINDS]
+    if not any(weights):
+        weights[0] = 1
+    faults = [
+        Fault(
+            random.uniform(0, HORIZON_S),
+            kind,
+            random.randrange(6),
+            random.choice((random.uniform(0.02, 0.4), random.uniform(0.3, 4.0))),
+            random.randrange(1 << 16),
+        )
+        for kind in random.choices(KINDS, weights, k=random.randint(1, 8))
+    ]
+    return Plan(
+        brokers=random.choice((2, 3, 3, 3)),
+        controllers=random.choice((1, 2)),
+        partitions=random.choice((1, 1, 2, 3)),
+        producers=random.choice((1, 1, 2)),
+        pause_s=random.choice((0.03, 0.1, 0.2)),
+        faults=tuple(sorted(faults, key=lambda fault: fault.at_s)),
+        slow_disk_s=random.choice((0.004, 0.004, 0.05, 0.3)),
+        network=_network(random),
+        zookeeper=_zookeeper(random),
+    )
+
+
+def _network(random: Random) -> NetworkWeather:
+    if random.random() < 0.3:
+        return NetworkWeather()
+    return NetworkWeather(
+        delay_s=random.choice((0.003, 0.03)),
+        loss=random.choice((0, 0.01, 0.05)),
+        repeat=random.choice((0, 0.02, 0.1)),
+        late=random.choice((0, 0.02, 0.1)),
+        late_s=random.choice((0.3, 1.5)),
+    )
+
+
+def _zookeeper(random: Random) -> ZooKeeperWeather:
+    if random.random() < 0.3:
+        return ZooKeeperWeather()
+    return ZooKeeperWeather(
+        delay_s=random.choice((0.002, 0.02)),
+        slow=random.choice((0, 0.05)),
+        break_before=random.choice((0, 0, 0.01)),
+        break_after=random.choice((0, 0.01, 0.03)),
+        lag_s=random.choice((0, 0.05, 0.3)),
+    )
+
+
+def smaller(plan: Plan) -> list[Plan]:
+    """Return the plans that lack one thing each."""
+    found = [
+        replace(plan, faults=plan.faults[:index] + plan.faults[index + 1 :])
+        for index in range(len(plan.faults))
+    ]
+    calmer = [
+        replace(plan, network=NetworkWeather()),
+        replace(plan, zookeeper=ZooKeeperWeather()),
+        *(replace(plan, network=replace(plan.network, **{n: 0.0})) for n in _NETWORK),
+        *(replace(plan, zookeeper=replace(plan.zookeeper, **{n: 0.0})) for n in _ZOOKEEPER),
+        replace(plan, slow_disk_s=0.004),
+        replace(plan, partitions=1),
+        replace(plan, producers=1),
+        replace(plan, controllers=1),
+    ]
+    return found + [each for each in calmer if each != plan]
+
+
+_NETWORK: Final = ("loss", "repeat", "late")
+_ZOOKEEPER: Final = ("slow", "break_before", "break_after", "lag_s")

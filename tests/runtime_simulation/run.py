@@ -1,0 +1,156 @@
+"""One seed from start to verdict, and the search for a small plan that still fails."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from tests.runtime_simulation.checks import LIVENESS, Violation, check_everything
+from tests.runtime_simulation.cluster import Cluster, files
+from tests.runtime_simulation.event_loop import OWNER, OutOfSteps
+from tests.runtime_simulation.faults import Faults
+from tests.runtime_simulation.flaws import in_force
+from tests.runtime_simulation.plan import HORIZON_S, Plan, make_plan, smaller
+from tests.runtime_simulation.world import World
+
+START_S = 12.0
+HEALING_S = 20.0
+LEADERLESS_S = 8.0
+"""How long an operator waits before he gives up a disk."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of a run; `kind` is empty when every check held."""
+
+    seed: int
+    plan: Plan
+    flaw: str = ""
+    kind: str = ""
+    message: str = ""
+    steps: int = 0
+    acknowledged: int = 0
+    healed_in_s: float = 0.0
+    sometimes: Counter[str] = field(default_factory=Counter)
+    trace: list[str] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        """Tell whether a check failed."""
+        return bool(self.kind)
+
+
+def simulate(
+    seed: int, flaw: str = "", *, plan: Plan | None = None, tracing: bool = False
+) -> Result:
+    """Run one seed, with its own plan or a given one, and with a flaw of `flaws.FLAWS` if named."""
+    plan = plan or make_plan(seed)
+    world = World(seed, tracing=tracing)
+    result = Result(seed, plan, flaw, sometimes=world.sometimes, trace=world.trace)
+    with files() as root, _logs_in_trace(world), in_force(flaw):
+        try:
+            _run(world, plan, root, result)
+        except Violation as violation:
+            result.kind, result.message = violation.kind, str(violation)
+        except OutOfSteps as problem:
+            result.kind, result.message = LIVENESS, str(problem)
+        if result.kind:
+            world.note("VIOLATION %s: %s", result.kind, result.message)
+    result.steps = world.loop.steps
+    return result
+
+
+def _run(world: World, plan: Plan, root: Path, result: Result) -> None:
+    cluster = Cluster(world, root, plan.brokers, plan.controllers)
+    with cluster.system.in_force():
+        try:
+            _live(cluster, plan, result)
+        finally:
+            result.acknowledged = sum(producer.acked for producer in cluster.producers)
+            cluster.end()
+
+
+def _live(cluster: Cluster, plan: Plan, result: Result) -> None:
+    world = cluster.world
+    cluster.start()
+    cluster.create_topic(plan.partitions, plan.brokers)
+    everywhere = range(plan.partitions)
+    if not cluster.run(START_S, lambda: all(cluster.state(n) is not None for n in everywhere)):
+        raise Violation(LIVENESS, "no topic could be created without any fault")
+    cluster.produce(plan.partitions, plan.producers, plan.pause_s)
+    faults = Faults(cluster, plan)
+    cluster.run(HORIZON_S)
+    faults.heal()
+    healed_at_s = world.loop.now_s
+    before = {producer: producer.acked for producer in cluster.producers}
+    if cluster.wiped is not None:
+        cluster.run(LEADERLESS_S)
+        cluster.elect_after_wiped_disk(range(plan.partitions))
+    numbers = [number for number in range(plan.partitions) if not cluster.is_lost(number)]
+
+    def recovered() -> bool:
+        return cluster.complete(numbers) and all(
+            producer.acked > acked
+            for producer, acked in before.items()
+            if producer.partition in numbers
+        )
+
+    if not cluster.run_in_steps(HEALING_S, recovered):
+        raise Violation(LIVENESS, cluster.describe(numbers))
+    result.healed_in_s = world.loop.now_s - healed_at_s
+    for producer in cluster.producers:
+        producer.stop()
+    if not cluster.run_in_steps(HEALING_S, lambda: cluster.is_settled(numbers)):
+        raise Violation(LIVENESS, f"not settled: {cluster.describe(numbers)}")
+    check_everything(cluster, numbers)
+
+
+@contextmanager
+def _logs_in_trace(world: World) -> Iterator[None]:
+    """Put what the services log into the trace, or drop it."""
+
+    def note(_: Any, method: str, event: MutableMapping[str, Any]) -> str:
+        if world.tracing:
+            text = " ".join(f"{name}={value}" for name, value in event.items())
+            world.note("  %s %s: %s", OWNER.get(), method, text)
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[note], cache_logger_on_first_use=False)
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
+
+
+def search(seeds: Iterable[int], flaw: str = "") -> Result | None:
+    """Return the first run that fails."""
+    return next((result for seed in seeds if (result := simulate(seed, flaw)).failed), None)
+
+
+def shrink(result: Result) -> Result:
+    """Leave out parts of the plan while the same kind of violation remains."""
+    best, progress = result, True
+    while progress:
+        progress = False
+        for plan in smaller(best.plan):
+            tried = simulate(result.seed, result.flaw, plan=plan)
+            if tried.kind == result.kind:
+                best, progress = tried, True
+                break
+    return simulate(result.seed, result.flaw, plan=best.plan, tracing=True)
+
+
+def report(result: Result) -> str:
+    """Return plan, trace, verdict and the command that replays the seed."""
+    plan = [f"    plan  {fault}" for fault in result.plan.faults]
+    weather = [f"    {result.plan.network}", f"    {result.plan.zookeeper}"]
+    verdict = f"{result.kind}: {result.message}" if result.failed else "every check held"
+    off = f" --flaw {result.flaw}" if result.flaw else ""
+    replay = f"replay: .venv/bin/python -m tests.runtime_simulation --seed {result.seed}{off}"
+    return "\n".join([*plan, *weather, *result.trace, verdict, replay])

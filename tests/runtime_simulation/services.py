@@ -1,0 +1,293 @@
+"""Simulated processes of the services: their own runtime and adapters, wired as `main` does it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+
+from leadline_broker.adapters.disk import DiskLogs
+from leadline_broker.adapters.peers import HttpPeers
+from leadline_broker.adapters.zookeeper import ZkBrokerStore
+from leadline_broker.domain.state import Addresses
+from leadline_broker.runtime.broker import Broker
+from leadline_client.errors import BrokerFenced
+from leadline_client.wire import ProduceResult
+from leadline_common import rpc
+from leadline_common.metrics import Metrics
+from leadline_common.settings import BrokerSettings, ControllerSettings
+from leadline_controller.adapters.brokers import BrokerRpcClient
+from leadline_controller.adapters.zk_store import ControllerZkStore
+from leadline_controller.runtime.engine.metrics import ControllerMetrics
+from leadline_controller.runtime.leadership import ControllerDependencies, ControllerLeadership
+from leadline_controller.runtime.ports import ControllerStore
+from leadline_controller.runtime.service import ControllerService
+from tests.runtime_simulation.clock import SimulatedClock
+from tests.runtime_simulation.disk import Disk
+from tests.runtime_simulation.messages import (
+    PRODUCE_PATH,
+    PRODUCER_ID_PATH,
+    NewProducerId,
+    Produce,
+    Produced,
+    ProducerId,
+)
+from tests.runtime_simulation.network import Network, Routes, SimulatedCalls
+from tests.runtime_simulation.process import Process
+from tests.runtime_simulation.system_calls import SimulatedSystem
+from tests.runtime_simulation.world import World
+from tests.runtime_simulation.zookeeper import ZooKeeper
+
+SESSION_MS = 2_000
+
+
+@dataclass(eq=False)
+class Machine:
+    """What all processes run on."""
+
+    world: World
+    system: SimulatedSystem
+    zookeeper: ZooKeeper
+    network: Network
+
+    def random(self) -> Random:
+        """Return a source of chance for one process."""
+        return Random(self.world.random.getrandbits(64))
+
+
+@dataclass(eq=False)
+class Service:
+    """A service that is started, killed, frozen and started again."""
+
+    machine: Machine
+    number: int
+    process: Process | None = field(default=None, init=False)
+    task: asyncio.Task[None] | None = field(default=None, init=False)
+    starts: int = field(default=0, init=False)
+
+    @property
+    def name(self) -> str:
+        """The name on the network."""
+        raise NotImplementedError
+
+    async def run(self) -> None:
+        """Run the process, in its own context."""
+        raise NotImplementedError
+
+    @property
+    def running(self) -> bool:
+        """Whether it lives, frozen or not."""
+        return self.process is not None and self.process.alive
+
+    def start(self) -> None:
+        """Start a new process, unless one lives."""
+        if self.running:
+            return
+        self.starts += 1
+        self.machine.world.note("%s starts", self.name)
+        self.process = Process(self.name)
+        self.task = self.machine.world.loop.in_process(self.process, self.run())
+        self.task.add_done_callback(self._ended)
+
+    def kill(self) -> None:
+        """End the process at once, as by kill -9."""
+        if self.process is None or not self.process.alive:
+            return
+        self.machine.world.note("%s is killed", self.name)
+        self.process.alive = False
+        self.process.missed.clear()
+        self.machine.system.release(self.process)
+        self.machine.zookeeper.lose_processes()
+        # What it has sent still arrives.
+        self.machine.world.loop.after(0.02, self.machine.zookeeper.disconnect, self.process)
+
+    def freeze(self) -> None:
+        """Freeze the process, as by SIGSTOP."""
+        if self.running and self.process is not None and not self.process.frozen:
+            self.machine.world.note("%s is frozen", self.name)
+            self.process.frozen = True
+            self.machine.zookeeper.lose_processes()
+
+    def resume(self) -> None:
+        """Let a frozen process go on."""
+        if self.running and self.process is not None and self.process.frozen:
+            self.machine.world.note("%s goes on", self.name)
+            self.machine.world.loop.resume(self.process)
+            self.machine.zookeeper.resumed(self.name)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Note that the process ended by itself, as after a failure of its disk."""
+        failure = None if task.cancelled() else task.exception()
+        self.machine.world.note("%s ended: %r", self.name, failure)
+        self.machine.world.reached(f"a process ended: {type(failure).__name__}")
+        self.kill()
+
+
+@dataclass(eq=False)
+class BrokerService(Service):
+    """A broker with its disk."""
+
+    disk: Disk
+    broker: Broker | None = field(default=None, init=False)
+
+    @property
+    def name(self) -> str:
+        """The name on the network."""
+        return f"broker-{self.number}"
+
+    async def run(self) -> None:
+        """Run the broker as `leadline_broker.main` does."""
+        machine, clock = self.machine, SimulatedClock()
+        settings = broker_settings(self.number, str(self.disk.root))
+        broker = self.broker = Broker(
+            settings,
+            store=ZkBrokerStore(
+                self.number,
+                "zookeeper",
+                SESSION_MS,
+                clock,
+                open_transport=machine.zookeeper.transport,
+            ),
+            peers=HttpPeers(SimulatedCalls(machine.network)),
+            open_logs=partial(DiskLogs, settings),
+            clock=clock,
+            metrics=Metrics(process=False),
+            random=machine.random(),
+        )
+        assert self.process is not None
+        machine.network.listen(self.process, _broker_routes(broker))
+        await broker.start(Addresses(f"http://sim/{self.name}", f"https://sim/{self.name}"))
+        await broker.failed()
+
+    def log_end_offset(self, topic: str, partition: int) -> int:
+        """Return the end of a replica's log; -1 if it has none."""
+        try:
+            assert self.broker is not None
+            found = self.broker.engine.replicas.named(topic, partition)
+        except BrokerFenced:
+            return -1
+        return -1 if found is None else found.log.log_end_offset
+
+
+def broker_settings(number: int, log_dir: str) -> BrokerSettings:
+    """Return the settings of a broker: short waits, so that a run reaches much."""
+    return BrokerSettings(
+        broker_id=number,
+        log_dir=log_dir,
+        zookeeper_session_timeout_ms=SESSION_MS,
+        replica_lag_time_max_ms=1_500,
+        replica_fetch_wait_max_ms=400,
+        heartbeat_interval_ms=400,
+        log_segment_bytes=1_024,
+    )
+
+
+def _broker_routes(broker: Broker) -> Routes:
+    routes, check = Routes(), broker.controller_check
+
+    async def leader_and_isr(request: rpc.LeaderAndIsrRequest) -> rpc.CommandResponse:
+        commands = broker.engine.commands
+        await check.admit(request)
+        return commands.leader_and_isr(request)
+
+    async def stop_replica(request: rpc.StopReplicaRequest) -> rpc.CommandResponse:
+        commands = broker.engine.commands
+        await check.admit(request)
+        return commands.stop_replica(request)
+
+    async def update_metadata(request: rpc.UpdateMetadataRequest) -> rpc.UpdateMetadataResponse:
+        commands = broker.engine.commands
+        await check.admit(request)
+        return commands.update_metadata(request)
+
+    async def replica_fetch(request: rpc.ReplicaFetchRequest) -> rpc.ReplicaFetchResponse:
+        return await broker.engine.sessions.fetch(request)
+
+    async def produce(request: Produce) -> Produced:
+        result: ProduceResult = await broker.engine.serving.produce(
+            request.topic,
+            request.partition,
+            bytearray(request.batch),
+            acks="all",
+            timeout_ms=request.timeout_ms,
+            leader_epoch=request.leader_epoch,
+        )
+        return Produced(result.base_offset, result.leader_epoch, duplicate=result.duplicate)
+
+    async def producer_id(request: NewProducerId) -> ProducerId:
+        del request
+        identity, _ = await broker.engine.producer_ids.allocate()
+        return ProducerId(identity)
+
+    routes.add(PRODUCER_ID_PATH, NewProducerId, producer_id)
+    routes.add(rpc.LEADER_AND_ISR_PATH, rpc.LeaderAndIsrRequest, leader_and_isr)
+    routes.add(rpc.STOP_REPLICA_PATH, rpc.StopReplicaRequest, stop_replica)
+    routes.add(rpc.UPDATE_METADATA_PATH, rpc.UpdateMetadataRequest, update_metadata)
+    routes.add(rpc.REPLICA_FETCH_PATH, rpc.ReplicaFetchRequest, replica_fetch)
+    routes.add(PRODUCE_PATH, Produce, produce)
+    return routes
+
+
+@dataclass(eq=False)
+class ControllerHost(Service):
+    """A controller; its audit history is left out."""
+
+    service: ControllerService | None = field(default=None, init=False)
+    leadership: ControllerLeadership | None = field(default=None, init=False)
+
+    @property
+    def name(self) -> str:
+        """The name on the network."""
+        return f"controller-{self.number}"
+
+    async def run(self) -> None:
+        """Run the controller as `leadline_controller.main` does."""
+        machine, random = self.machine, self.machine.random()
+        settings = controller_settings(self.number)
+
+        async def open_store() -> ControllerStore:
+            store = ControllerZkStore(open_transport=machine.zookeeper.transport)
+            await store.start("zookeeper", SESSION_MS)
+            return store
+
+        dependencies = ControllerDependencies(
+            open_store=open_store,
+            gateway=BrokerRpcClient(SimulatedCalls(machine.network)),
+            clock=SimulatedClock(),
+            new_id=lambda: f"{random.getrandbits(128):032x}",
+            random_index=random.randrange,
+        )
+        leadership = ControllerLeadership(
+            settings, f"http://sim/{self.name}", dependencies, ControllerMetrics()
+        )
+        leadership.set_internal_url(f"https://sim/{self.name}")
+        self.leadership = leadership
+        self.service = ControllerService(leadership)
+        assert self.process is not None
+        machine.network.listen(self.process, _controller_routes(self.service))
+        await leadership.run()
+
+
+def controller_settings(number: int) -> ControllerSettings:
+    """Return the settings of a controller."""
+    return ControllerSettings(
+        controller_id=number,
+        zookeeper_session_timeout_ms=SESSION_MS,
+        command_ack_timeout_ms=1_000,
+        reconcile_interval_ms=1_000,
+        failed_broker_interval_ms=-1,
+    )
+
+
+def _controller_routes(service: ControllerService) -> Routes:
+    routes = Routes()
+
+    async def heartbeat(beat: rpc.HeartbeatRequest) -> rpc.HeartbeatResponse:
+        return service.heartbeat(beat)
+
+    routes.add(rpc.HEARTBEAT_PATH, rpc.HeartbeatRequest, heartbeat)
+    routes.add(
+        rpc.CONTROLLED_SHUTDOWN_PATH, rpc.ControlledShutdownRequest, service.controlled_shutdown
+    )
+    return routes

@@ -1,0 +1,135 @@
+"""System calls of the services while they are simulated: time, files and random numbers.
+
+The services ask the operating system for the time, and their logs for files. Here the modules `os`
+and `time` answer for the simulated machine instead, for the length of a run.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.runtime_simulation.disk import Disk
+from tests.runtime_simulation.event_loop import OWNER, SimulatedLoop
+from tests.runtime_simulation.process import Process
+
+_real: dict[str, Any] = {
+    name: getattr(os, name)
+    for name in ("open", "close", "fsync", "fdatasync", "pwrite", "rename", "replace", "urandom")
+}
+
+
+@dataclass(eq=False)
+class SimulatedSystem:
+    """The clocks, files and random numbers of all simulated processes."""
+
+    loop: SimulatedLoop
+    random: Random
+    disks: list[Disk] = field(default_factory=list)
+    wall_offset_s: float = 1_700_000_000.0
+    _paths: dict[int, str] = field(default_factory=dict, init=False)
+
+    # -- files -----------------------------------------------------------------
+
+    def open(self, path: Any, flags: int, mode: int = 0o777, **options: Any) -> int:
+        descriptor: int = _real["open"](path, flags, mode, **options)
+        self._paths[descriptor] = os.fspath(path)
+        owner = OWNER.get()
+        if owner is not None:
+            owner.descriptors.add(descriptor)
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        owner = OWNER.get()
+        if owner is not None:
+            owner.descriptors.discard(descriptor)
+        self._paths.pop(descriptor, None)
+        _real["close"](descriptor)
+
+    def fsync(self, descriptor: int) -> None:
+        path = self._paths.get(descriptor) or str(Path(f"/proc/self/fd/{descriptor}").readlink())
+        disk = self._disk_of(path)
+        if disk is None:
+            return
+        if disk.failing:
+            raise OSError(errno.EIO, "Input/output error")
+        disk.synced(path)
+
+    def pwrite(self, descriptor: int, data: Any, offset: int) -> int:
+        disk = self._disk_of(self._paths.get(descriptor, ""))
+        if disk is not None and disk.free_bytes is not None:
+            if disk.free_bytes < len(data):
+                raise OSError(errno.ENOSPC, "No space left on device")
+            disk.free_bytes -= len(data)
+        written: int = _real["pwrite"](descriptor, data, offset)
+        return written
+
+    def rename(self, source: Any, target: Any, **options: Any) -> None:
+        _real["rename"](source, target, **options)
+        path = os.fspath(target)
+        disk = self._disk_of(path)
+        if disk is not None and Path(path).is_dir():
+            disk.moved(os.fspath(source), path)
+
+    def release(self, process: Process) -> None:
+        """Close the files of a process that is dead, which frees its locks."""
+        for descriptor in process.descriptors:
+            self._paths.pop(descriptor, None)
+            _real["close"](descriptor)
+        process.descriptors.clear()
+
+    def _disk_of(self, path: str) -> Disk | None:
+        return next((disk for disk in self.disks if disk.covers(path)), None)
+
+    # -- in force --------------------------------------------------------------
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Answer for the operating system within the block."""
+        answers: list[tuple[Any, dict[str, Callable[..., Any]]]] = [
+            (os, self._files()),
+            (time, self._clocks()),
+            (random, {"_urandom": self.random.randbytes}),  # of the module `secrets`
+        ]
+        before = [(module, {n: getattr(module, n) for n in new}) for module, new in answers]
+        try:
+            _set(answers)
+            yield
+        finally:
+            _set(before)
+
+    def _files(self) -> dict[str, Callable[..., Any]]:
+        return {
+            "open": self.open,
+            "close": self.close,
+            "fsync": self.fsync,
+            "fdatasync": self.fsync,
+            "pwrite": self.pwrite,
+            "rename": self.rename,
+            "replace": self.rename,
+            "urandom": self.random.randbytes,
+        }
+
+    def _clocks(self) -> dict[str, Callable[..., Any]]:
+        loop = self.loop
+        return {
+            "monotonic": lambda: loop.now_s,
+            "perf_counter": lambda: loop.now_s,
+            "monotonic_ns": lambda: int(loop.now_s * 1e9),
+            "time": lambda: loop.now_s + self.wall_offset_s,
+            "time_ns": lambda: int((loop.now_s + self.wall_offset_s) * 1e9),
+        }
+
+
+def _set(answers: list[tuple[Any, dict[str, Callable[..., Any]]]]) -> None:
+    for module, functions in answers:
+        for name, function in functions.items():
+            setattr(module, name, function)
