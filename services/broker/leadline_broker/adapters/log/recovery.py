@@ -29,6 +29,7 @@ from leadline_broker.adapters.log.errors import CorruptFile, CorruptStoredBatch
 from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.layout import (
     LOG_SUFFIX,
+    METADATA_FILE,
     LogConfig,
     PartitionIdentity,
     offsets_named,
@@ -226,13 +227,14 @@ def _epochs_of_batches(segments: list[Segment]) -> EpochHistory:
 
 
 def _make_durable(directory: Path, epochs: EpochHistory) -> None:
-    """Sync the directory entries, and the epoch file if it is stale."""
+    """Sync what the last process may have created and not synced, and a stale epoch file."""
     try:
         stale = read_epochs(directory) != epochs.entries()
     except CorruptFile:
         stale = True
     if stale:
         write_epochs(directory, epochs.entries())
+    fsync_path(directory / METADATA_FILE)
     fsync_path(directory)
     fsync_path(directory.parent)
 
