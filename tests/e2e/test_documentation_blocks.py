@@ -138,7 +138,10 @@ SPECS = {
     ),
     "security": Spec(preludes=["", ""]),
     "self-healing": Spec(prepared=[ORDERS]),
-    "simulation": Spec(replaced={"0-10000": "0-20", **COLLECT}, linked=["tests", "pyproject.toml"]),
+    "simulation": Spec(
+        replaced={"0-10000": "0-20", "0-2000": "0-20", **COLLECT},
+        linked=["tests", "pyproject.toml"],
+    ),
     "tables": Spec(prepared=[ORDERS], preludes=[SESSION, ""]),
     "testing": Spec(replaced=COLLECT, linked=["tests", "pyproject.toml"]),
 }

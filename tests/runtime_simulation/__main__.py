@@ -19,7 +19,7 @@ def main() -> int:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(prog="tests.runtime_simulation", description=__doc__)
     parser.add_argument("--seed", type=int, help="replay one seed, with its trace")
-    parser.add_argument("--seeds", default="0-1000", help="search a range of seeds, FIRST-END")
+    parser.add_argument("--seeds", default="0-1000", help="search a range of seeds, FIRST-LAST")
     parser.add_argument("--shrink", action="store_true", help="look for a smaller plan that fails")
     parser.add_argument("--flaw", default="", choices=["", *FLAWS], help="take a rule away")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
@@ -28,8 +28,8 @@ def main() -> int:
         result = simulate(arguments.seed, arguments.flaw, tracing=True)
         print(report(shrink(result) if arguments.shrink and result.failed else result))
         return int(result.failed)
-    first, end = map(int, arguments.seeds.split("-"))
-    return _search(range(first, end), arguments.flaw, arguments.jobs)
+    first, last = map(int, arguments.seeds.split("-"))
+    return _search(range(first, last + 1), arguments.flaw, arguments.jobs)
 
 
 def _search(seeds: range, flaw: str, jobs: int) -> int:

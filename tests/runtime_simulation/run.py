@@ -116,7 +116,7 @@ def _logs_in_trace(world: World) -> Iterator[None]:
     """Put what the services log into the trace, or drop it."""
 
     def note(_: Any, method: str, event: MutableMapping[str, Any]) -> str:
-        if world.tracing:
+        if world.tracing and not world.loop.is_closed():
             text = " ".join(f"{name}={value}" for name, value in event.items())
             world.note("  %s %s: %s", OWNER.get(), method, text)
         raise structlog.DropEvent
