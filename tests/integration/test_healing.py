@@ -139,10 +139,20 @@ async def test_a_restart_within_the_interval_moves_nothing(rig: Rig, zk_session:
     await until_noted(zk_session)
     assert replicas(controller) == before
     assert await kinds(controller, broker=1) == ["broker_failed", "broker_returned"]
-    # The controller may have come before another broker's first registration was complete.
-    (row,) = [row for row in await failures(controller) if row["broker"] == 1]
+    (row,) = await failures(controller)
     assert (row["outcome"], row["chunks"]) == ("cancelled", 0)
     assert row["returned_at"] > row["failed_at"]
+
+
+async def test_a_broker_that_has_not_registered_yet_has_not_failed(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    await zk_session.ensure_path(znodes.broker_epoch_path(9))
+    controller = await rig.up(2, **SOON)
+    await rig.brokers[1].leave()
+    await until_kinds(controller, "broker_failed")
+
+    assert {row["broker"] for row in await failures(controller)} == {1}
 
 
 async def test_the_time_of_the_failure_outlives_the_controller(

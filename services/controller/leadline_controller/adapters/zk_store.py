@@ -117,11 +117,18 @@ class ControllerZkStore(ElectionStore):
         return await self._session.exists(path, watch=watch) is not None
 
     async def brokers_ever(self) -> frozenset[int]:
-        """Return the ids of all brokers that ever registered."""
+        """Return the ids of all brokers that ever registered.
+
+        A broker makes its node first, and writes it when it registers; so does a restore.
+        """
         self.reads += 1
         names = await self._session.get_children(znodes.BROKER_EPOCHS)
-        numbers = map(node_number, names)
-        return frozenset(number for number in numbers if number is not None)
+        ids = [number for name in names if (number := node_number(name)) is not None]
+        nodes = await self._get_many([znodes.broker_epoch_path(number) for number in ids])
+        known = zip(ids, nodes, strict=True)
+        return frozenset(
+            number for number, node in known if node is not None and (node[0] or node[1].version)
+        )
 
     # -- topics ----------------------------------------------------------------
 
