@@ -14,6 +14,7 @@ LIVENESS = "liveness"
 ANOMALY = "anomaly"
 REPLICAS = "replicas"
 STATES = "states"
+LEASES = "leases"
 ERRORS = "errors"
 
 
@@ -44,7 +45,11 @@ def check_everything(cluster: Cluster, partitions: Sequence[int]) -> None:
         if len(set(ends)) > 1:
             problems.append(f"I5: {TOPIC}-{number} ends at {ends}")
         _require(REPLICAS, problems)
+    for reader in cluster.readers:
+        _require(ANOMALY, reader.problems)
+        reads.append(reader.as_read())
     _require(ANOMALY, [str(anomaly) for anomaly in cluster.history.check(reads)])
+    _require(LEASES, cluster.world.problems)
     _require(ERRORS, [f"{error}" for error in cluster.world.loop.errors])
 
 

@@ -19,12 +19,13 @@ from tests.runtime_simulation.network import Network
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.services import BrokerService, ControllerHost, Machine, Service
 from tests.runtime_simulation.system_calls import SimulatedSystem
-from tests.runtime_simulation.workload import Producer
+from tests.runtime_simulation.workload import Producer, Reader
 from tests.runtime_simulation.world import World
 from tests.runtime_simulation.zookeeper import ZooKeeper
 from tests.support.checks.history import History
 
 TOPIC = "t"
+MOST_PARTITIONS = 3
 FAST_DISK_S = 0.004
 """The longest fsync of a good disk."""
 
@@ -46,6 +47,7 @@ class Cluster:
             self.brokers[number] = BrokerService(machine, number, disk)
         self.controllers = [ControllerHost(machine, n) for n in range(1, controllers + 1)]
         self.producers: list[Producer] = []
+        self.readers: list[Reader] = []
         self.wiped: int | None = None
         self._ambushes: list[Callable[[], object]] = []
         self.slow_disk_s = FAST_DISK_S
@@ -60,6 +62,19 @@ class Cluster:
         """Start all services."""
         for service in self.services:
             service.start()
+
+    def growth(self, path: str) -> tuple[int, int] | None:
+        """Return leader and joiner if the last write of this state node let one join the ISR."""
+        if path not in {znodes.state_path(TOPIC, number) for number in range(MOST_PARTITIONS)}:
+            return None
+        nodes = [node for _, node in self.zookeeper.tree.history(path) if node is not None][-2:]
+        if len(nodes) < 2:
+            return None
+        before, after = (znodes.decode_state(node.data) for node in nodes)
+        joined = set(after.isr) - set(before.isr)
+        if after.leader_epoch != before.leader_epoch or not joined:
+            return None
+        return after.leader, min(joined)
 
     def run(self, seconds: float, stop: Callable[[], bool] = lambda: False) -> bool:
         """Let time pass, until `stop()` at most; return whether it was."""
@@ -90,13 +105,18 @@ class Cluster:
         )
 
     def is_settled(self, partitions: Iterable[int]) -> bool:
-        """Tell whether all replicas are in sync, and end at the same offset."""
+        """Tell whether all replicas are in sync and end alike, and readers have read all of it."""
         numbers = list(partitions)
         return self.complete(numbers) and all(
-            len({broker.log_end_offset(TOPIC, number) for broker in self.brokers.values()}) == 1
+            len(self._ends(number)) == 1
             and all(not p.busy for p in self.producers if p.partition == number)
             for number in numbers
         )
+
+    def _ends(self, number: int) -> set[int]:
+        """Return where the replicas of a partition end, and where its readers are."""
+        ends = {broker.log_end_offset(TOPIC, number) for broker in self.brokers.values()}
+        return ends | {reader.position for reader in self.readers if reader.partition == number}
 
     def describe(self, partitions: Iterable[int]) -> str:
         """Describe the cluster for a person."""
@@ -173,12 +193,32 @@ class Cluster:
                 TOPIC,
                 number % partitions,
                 names,
-                pause_s,
+                pause_s=pause_s,
                 idempotent=number % 2 == 0,
                 on_acknowledged=self._acknowledged,
             )
             self.producers.append(producer)
             producer.start()
+
+    def read(self, partitions: int) -> None:
+        """Start one reader for each partition."""
+        names = [broker.name for broker in self.brokers.values()]
+        for number in range(partitions):
+            reader = Reader(self.world, self.network, self.history, number, TOPIC, number, names)
+            self.readers.append(reader)
+            reader.start()
+
+    def elect_preferred(self) -> None:
+        """Have the active controller move leadership to the preferred leaders."""
+
+        async def elect() -> None:
+            request = ElectLeaders(dry_run=False, unclean=False, topic_partitions=None)
+            for host in self.controllers:
+                if host.running and host.service is not None:
+                    with suppress(LeadlineError):
+                        await host.service.ask(request)
+
+        self.world.loop.in_process(Process("administrator"), elect())
 
     def at_next_acknowledgement(self, action: Callable[[], object]) -> None:
         """Do something as soon as a producer has got its next acknowledgement."""

@@ -11,6 +11,7 @@ from tests.runtime_simulation.network import NetworkWeather
 from tests.runtime_simulation.plan import Fault, Plan
 from tests.runtime_simulation.services import BrokerService, Service
 from tests.runtime_simulation.zookeeper import ZooKeeperWeather
+from tests.runtime_simulation.zookeeper_tree import Change
 
 
 class Faults:
@@ -29,6 +30,7 @@ class Faults:
             "leader killed at an acknowledgement": self._kill_at_acknowledgement,
             "freeze": self._freeze,
             "wiped disk": self._wipe,
+            "clean restart": self._restart,
             "cut from ZooKeeper": self._cut_from_zookeeper,
             "ZooKeeper connection lost": self._disconnect,
             "fsync fails": self._fail_fsync,
@@ -47,6 +49,8 @@ class Faults:
             "cut controller from brokers": self._cut_controller,
             "second controller": self._delete_controller,
             "no quorum": self._lose_quorum,
+            "growing ISR ambushed": self._ambush_growth,
+            "preferred leaders elected": lambda _: self._cluster.elect_preferred(),
         }
         for fault in plan.faults:
             self._world.loop.after(fault.at_s, self._inject, fault)
@@ -68,6 +72,9 @@ class Faults:
         for service in cluster.services:
             service.resume()
             service.start()
+        for broker in cluster.brokers.values():
+            if broker.stopping:
+                self._start_again(broker)
 
     def _inject(self, fault: Fault) -> None:
         if self._healed:
@@ -129,6 +136,16 @@ class Faults:
         service.freeze()
         self._later(fault.for_s, service.resume)
 
+    def _restart(self, broker: BrokerService, fault: Fault) -> None:
+        """Stop a broker in good order, and start it again later; meanwhile it may be killed."""
+        broker.stop()
+        self._later(fault.for_s + 1.0, self._start_again, broker)
+
+    @staticmethod
+    def _start_again(broker: BrokerService) -> None:
+        broker.kill()  # if it has not stopped by now
+        broker.start()
+
     def _wipe(self, broker: BrokerService, fault: Fault) -> None:
         """Lose a broker's disk, once in a run: min.insync.replicas - 1 disks may be lost."""
         if self._cluster.wiped is None and len(self._cluster.brokers) > 2:
@@ -188,6 +205,34 @@ class Faults:
             if service.process is not None:
                 zookeeper.disconnect(service.process)
         self._later(fault.for_s, zookeeper.regain_quorum)
+
+    def _ambush_growth(self, fault: Fault) -> None:
+        """As soon as an ISR grows: lose the leader's answer, and soon all brokers but the joiner.
+
+        The joiner gets no record meanwhile. So nothing that is acknowledged after the growth took
+        effect may lack it (R5, R7).
+        """
+        cluster = self._cluster
+
+        def look(changes: list[Change]) -> bool:
+            found = [grown for change in changes if (grown := cluster.growth(change.path))]
+            if self._healed or not found:
+                return self._healed
+            leader, joiner = found[0]
+            self._world.loop.after(0.0, self._spring, cluster.brokers[leader], joiner, fault)
+            return True
+
+        cluster.zookeeper.on_commit.append(look)
+
+    def _spring(self, leader: BrokerService, joiner: int, fault: Fault) -> None:
+        self._world.reached("ISR grew in an ambush")
+        name = self._cluster.brokers[joiner].name
+        others = [b for b in self._cluster.brokers.values() if b.number != joiner]
+        self._disconnect(leader, fault)
+        links = {(b.name, name) for b in others} | {(name, b.name) for b in others}
+        self._cut(links, fault)
+        for broker in others:
+            self._later(self._world.between(0.05, 0.5), self._kill, broker, fault)
 
     # -- links -----------------------------------------------------------------
 

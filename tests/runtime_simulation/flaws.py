@@ -15,10 +15,17 @@ from typing import Any, Final
 from leadline_broker.adapters.log import durability
 from leadline_broker.domain.replica import Replica
 from leadline_broker.domain.rules import ALL_RULES, Rules
+from leadline_broker.runtime.cluster.controller_check import ControllerCheck
 from leadline_broker.runtime.replication import replica_manager
+from leadline_broker.runtime.replication.commands import ControllerCommands
+from leadline_common.zk.ops import ANY_VERSION, CheckOp
+from leadline_common.zk.session import SessionLease
+from leadline_common.znodes import CONTROLLER_EPOCH
 from leadline_controller.domain import failover
 from leadline_controller.domain.failover import BrokerChange
+from leadline_controller.runtime.engine import state_writer
 from leadline_controller.runtime.topics import brokers
+from leadline_controller.runtime.topics.brokers import BrokerManager
 
 Replacement = tuple[Any, str, Any]
 
@@ -30,13 +37,37 @@ def _without(rule: str) -> list[Replacement]:
 
 
 def _no_new_epoch_after_a_restart() -> list[Replacement]:
+    """Let a broker that returns before its session ends go on in its old roles (R9)."""
     real: Callable[..., BrokerChange] = failover.on_broker_change
 
     def flawed(*arguments: Any) -> BrokerChange:
         change = real(*arguments)
         return replace(change, decisions=[]) if change.bounced else change
 
-    return [(brokers, "on_broker_change", flawed)]
+    def read_again(manager: BrokerManager, _: object) -> None:
+        manager._read_again()
+
+    return [(brokers, "on_broker_change", flawed), (BrokerManager, "_gone", read_again)]
+
+
+def _no_end_of_leases() -> list[Replacement]:
+    return [(SessionLease, "valid", lambda *_: True)]
+
+
+def _no_controller_epoch() -> list[Replacement]:
+    """Let a former controller write, and brokers obey it (R11)."""
+
+    def check(path: str, version: int) -> CheckOp:
+        return CheckOp(path, ANY_VERSION if path == CONTROLLER_EPOCH else version)
+
+    async def admit(*_: object) -> None:
+        return
+
+    return [
+        (state_writer, "CheckOp", check),
+        (ControllerCheck, "require_active", admit),
+        (ControllerCommands, "_accept_epoch", lambda *_: None),
+    ]
 
 
 FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
@@ -48,6 +79,8 @@ FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R6": partial(_without, "r6_joiner"),
     "R7": partial(_without, "r7_ambiguous"),
     "R9": _no_new_epoch_after_a_restart,
+    "R10": _no_end_of_leases,
+    "R11": _no_controller_epoch,
     "R17": partial(_without, "r17_directories"),
     "fsync": lambda: [(durability, "_sync", lambda *_: None)],
 }

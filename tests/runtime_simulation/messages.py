@@ -25,6 +25,25 @@ class Produced(msgspec.Struct):
     duplicate: bool = False
 
 
+FETCH_PATH = "/v1/fetch"
+
+
+class Fetch(msgspec.Struct):
+    """Asks for committed batches from an offset on."""
+
+    topic: str
+    partition: int
+    offset: int
+    wait_ms: int
+
+
+class Fetched(msgspec.Struct):
+    """Whole batches, of which the first may begin before the offset."""
+
+    records: bytes
+    next_offset: int
+
+
 PRODUCER_ID_PATH = "/v1/producer-ids"
 
 

@@ -35,6 +35,9 @@ KINDS: Final = (
     "wiped disk",
     "power cut of all at an acknowledgement",
     "leader killed at an acknowledgement",
+    "clean restart",
+    "preferred leaders elected",
+    "growing ISR ambushed",
 )
 
 
@@ -83,6 +86,8 @@ def make_plan(seed: int) -> Plan:
         )
         for kind in random.choices(KINDS, weights, k=random.randint(1, 8))
     ]
+    if random.random() < 0.3:
+        faults += _ambush(random)
     return Plan(
         brokers=random.choice((2, 3, 3, 3)),
         controllers=random.choice((1, 2)),
@@ -94,6 +99,18 @@ def make_plan(seed: int) -> Plan:
         network=_network(random),
         zookeeper=_zookeeper(random),
     )
+
+
+def _ambush(random: Random) -> list[Fault]:
+    """Return an opening: a follower leaves the ISR, and everything goes wrong as it returns.
+
+    Chance alone rarely produces this order of events.
+    """
+    target = random.randrange(6)
+    return [
+        Fault(random.uniform(0.1, 0.5), "freeze", target, random.uniform(1.8, 3.0)),
+        Fault(random.uniform(1.5, 2.0), "growing ISR ambushed", target, random.uniform(0.3, 2.0)),
+    ]
 
 
 def _network(random: Random) -> NetworkWeather:

@@ -84,6 +84,7 @@ def _live(cluster: Cluster, plan: Plan, result: Result) -> None:
     if not cluster.run(START_S, lambda: all(cluster.state(n) is not None for n in everywhere)):
         raise Violation(LIVENESS, "no topic could be created without any fault")
     cluster.produce(plan.partitions, plan.producers, plan.pause_s)
+    cluster.read(plan.partitions)
     faults = Faults(cluster, plan)
     cluster.run(HORIZON_S)
     faults.heal()

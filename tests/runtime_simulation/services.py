@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -26,8 +27,11 @@ from leadline_controller.runtime.service import ControllerService
 from tests.runtime_simulation.clock import SimulatedClock
 from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.messages import (
+    FETCH_PATH,
     PRODUCE_PATH,
     PRODUCER_ID_PATH,
+    Fetch,
+    Fetched,
     NewProducerId,
     Produce,
     Produced,
@@ -130,6 +134,7 @@ class BrokerService(Service):
 
     disk: Disk
     broker: Broker | None = field(default=None, init=False)
+    stopping: bool = field(default=False, init=False)
 
     @property
     def name(self) -> str:
@@ -138,6 +143,7 @@ class BrokerService(Service):
 
     async def run(self) -> None:
         """Run the broker as `leadline_broker.main` does."""
+        self.stopping = False
         machine, clock = self.machine, SimulatedClock()
         settings = broker_settings(self.number, str(self.disk.root))
         broker = self.broker = Broker(
@@ -156,9 +162,37 @@ class BrokerService(Service):
             random=machine.random(),
         )
         assert self.process is not None
-        machine.network.listen(self.process, _broker_routes(broker))
+        machine.network.listen(
+            self.process, _broker_routes(broker, partial(self._answer_as_leader, self.process))
+        )
         await broker.start(Addresses(f"http://sim/{self.name}", f"https://sim/{self.name}"))
         await broker.failed()
+
+    def stop(self) -> None:
+        """End the process in good order, as by SIGTERM: its leaders move first."""
+        if self.process is None or not self.running or self.process.frozen or self.broker is None:
+            return
+        self.machine.world.note("%s stops", self.name)
+        self.stopping = True
+        stopping = self.machine.world.loop.in_process(self.process, self._stop(self.broker))
+        process = self.process
+
+        def stopped(_: asyncio.Task[None]) -> None:
+            if self.process is process:
+                self.machine.world.reached("a broker stopped in good order")
+                self.kill()
+
+        stopping.add_done_callback(stopped)
+
+    @staticmethod
+    async def _stop(broker: Broker) -> None:
+        await broker.controlled_shutdown()
+        await broker.close()
+
+    def _answer_as_leader(self, process: Process, what: str) -> None:
+        """Note if a leader answers a client although its session has run out (rule R10)."""
+        if process.alive and not self.machine.zookeeper.is_alive(process):
+            self.machine.world.problems.append(f"R10: {what} by {self.name} without a session")
 
     def log_end_offset(self, topic: str, partition: int) -> int:
         """Return the end of a replica's log; -1 if it has none."""
@@ -183,7 +217,7 @@ def broker_settings(number: int, log_dir: str) -> BrokerSettings:
     )
 
 
-def _broker_routes(broker: Broker) -> Routes:
+def _broker_routes(broker: Broker, as_leader: Callable[[str], None]) -> Routes:
     routes, check = Routes(), broker.controller_check
 
     async def leader_and_isr(request: rpc.LeaderAndIsrRequest) -> rpc.CommandResponse:
@@ -213,6 +247,7 @@ def _broker_routes(broker: Broker) -> Routes:
             timeout_ms=request.timeout_ms,
             leader_epoch=request.leader_epoch,
         )
+        as_leader(f"{request.topic}-{request.partition} acknowledged")
         return Produced(result.base_offset, result.leader_epoch, duplicate=result.duplicate)
 
     async def producer_id(request: NewProducerId) -> ProducerId:
@@ -220,6 +255,19 @@ def _broker_routes(broker: Broker) -> Routes:
         identity, _ = await broker.engine.producer_ids.allocate()
         return ProducerId(identity)
 
+    async def fetch(request: Fetch) -> Fetched:
+        found = await broker.engine.serving.fetch(
+            request.topic,
+            request.partition,
+            request.offset,
+            max_bytes=1 << 16,
+            min_bytes=1,
+            wait_ms=request.wait_ms,
+        )
+        as_leader(f"{request.topic}-{request.partition} read")
+        return Fetched(found.records, found.next_offset)
+
+    routes.add(FETCH_PATH, Fetch, fetch)
     routes.add(PRODUCER_ID_PATH, NewProducerId, producer_id)
     routes.add(rpc.LEADER_AND_ISR_PATH, rpc.LeaderAndIsrRequest, leader_and_isr)
     routes.add(rpc.STOP_REPLICA_PATH, rpc.StopReplicaRequest, stop_replica)

@@ -1,20 +1,23 @@
-"""Producers of unique values, with acks=all: idempotent ones that repeat, and others."""
+"""Producers of unique values with acks=all, idempotent ones that repeat and others; and readers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
 
 from leadline_client import batches
-from leadline_client.errors import LeadlineError, OutcomeUnknown
+from leadline_client.errors import LeadlineError, OffsetOutOfRange, OutcomeUnknown
 from leadline_common.rpc import MSGPACK
 from tests.runtime_simulation.messages import (
+    FETCH_PATH,
     PRODUCE_PATH,
     PRODUCER_ID_PATH,
+    Fetch,
+    Fetched,
     Produce,
     Produced,
     ProducerId,
@@ -22,7 +25,7 @@ from tests.runtime_simulation.messages import (
 from tests.runtime_simulation.network import Network
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.world import World
-from tests.support.checks.history import History
+from tests.support.checks.history import History, Read
 
 TIMEOUT_MS = 800
 _T = TypeVar("_T")
@@ -39,8 +42,8 @@ class Record:
 
 
 @dataclass(eq=False)
-class Producer:
-    """Sends one batch after another to one partition, to whichever broker says it leads."""
+class Client:
+    """Sends requests about one partition to whichever broker says that it leads."""
 
     world: World
     network: Network
@@ -49,6 +52,42 @@ class Producer:
     topic: str
     partition: int
     brokers: list[str]
+    _leader: str = field(default="", init=False)
+
+    async def ask_once(
+        self, path: str, body: bytes, kind: type[_T], *, repeatable: bool = True
+    ) -> _T:
+        """Send a request to the leader that is known.
+
+        Raises:
+            LeadlineError: it was refused, or its outcome is unknown.
+
+        """
+        to = self._leader or self.world.random.choice(self.brokers)
+        try:
+            answer = await self.network.post(
+                to, path, body, MSGPACK, TIMEOUT_MS / 1000 * 1.5, repeatable=repeatable
+            )
+        except OutcomeUnknown:
+            self._leader = ""
+            raise
+        except LeadlineError as refusal:
+            hint = refusal.leader
+            named = f"broker-{hint.id}" if hint is not None and hint.id >= 0 else ""
+            self._leader = named if named != self._leader else ""
+            raise
+        self._leader = to
+        return msgspec.msgpack.decode(answer, type=kind)
+
+    async def pause(self) -> None:
+        """Wait a little before another attempt."""
+        await asyncio.sleep(self.world.between(0.01, 0.1))
+
+
+@dataclass(eq=False, kw_only=True)
+class Producer(Client):
+    """Sends one batch after another."""
+
     pause_s: float
     idempotent: bool
     on_acknowledged: Callable[[Producer], object]
@@ -56,7 +95,6 @@ class Producer:
     sent: int = field(default=0, init=False)
     _task: asyncio.Task[None] | None = field(default=None, init=False)
     _stopping: bool = field(default=False, init=False)
-    _leader: str = field(default="", init=False)
     _sequence: int = field(default=0, init=False)
     _producer_id: int = field(default=-1, init=False)
 
@@ -118,24 +156,61 @@ class Producer:
 
         """
         while True:
-            to = self._leader or self.world.random.choice(self.brokers)
             try:
-                answer = await self.network.post(
-                    to, path, body, MSGPACK, TIMEOUT_MS / 1000 * 1.5, repeatable=self.idempotent
-                )
+                return await self.ask_once(path, body, kind, repeatable=self.idempotent)
             except OutcomeUnknown:
-                self._leader = ""
                 if not self.idempotent:
                     raise
-                await asyncio.sleep(self.world.between(0.01, 0.1))
             except LeadlineError as refusal:
-                self._follow(refusal)
-                await asyncio.sleep(self.world.between(0.01, 0.1))
-            else:
-                self._leader = to
-                return msgspec.msgpack.decode(answer, type=kind)
+                del refusal  # nothing was appended
+            await self.pause()
 
-    def _follow(self, refusal: LeadlineError) -> None:
-        hint = refusal.leader
-        named = f"broker-{hint.id}" if hint is not None and hint.id >= 0 else ""
-        self._leader = named if named != self._leader else ""
+
+@dataclass(eq=False)
+class Reader(Client):
+    """Reads a partition from its begin on, as a consumer that never goes back.
+
+    `records` are (offset, value) in the order in which they came; `problems` what a consumer must
+    never see.
+    """
+
+    records: list[tuple[int, Hashable]] = field(default_factory=list, init=False)
+    problems: list[str] = field(default_factory=list, init=False)
+    _offset: int = field(default=0, init=False)
+
+    @property
+    def position(self) -> int:
+        """The offset that it reads next."""
+        return self._offset
+
+    def start(self) -> None:
+        """Start the reader's process."""
+        self.world.loop.in_process(Process(f"reader-{self.number}"), self._run())
+
+    def as_read(self) -> Read:
+        """Return what it has read."""
+        return Read(
+            (self.topic, self.partition), self.records, f"reader {self.number}", complete=False
+        )
+
+    async def _run(self) -> None:
+        while True:
+            body = msgspec.msgpack.encode(Fetch(self.topic, self.partition, self._offset, 300))
+            try:
+                self._take(await self.ask_once(FETCH_PATH, body, Fetched))
+            except OffsetOutOfRange as error:
+                self.problems.append(f"I8: reader {self.number} at {self._offset}: {error}")
+                return
+            except LeadlineError:
+                await self.pause()
+
+    def _take(self, fetched: Fetched) -> None:
+        for record in batches.decode(fetched.records):
+            if record.offset < self._offset:
+                continue
+            if record.offset > self._offset:
+                self.problems.append(
+                    f"I9: reader {self.number} skips from {self._offset} to {record.offset}"
+                )
+            self.records.append((record.offset, (record.value or b"").decode()))
+            self._offset = record.offset + 1

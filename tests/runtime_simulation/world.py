@@ -18,6 +18,7 @@ class World:
         self.sometimes: Counter[str] = Counter()
         self.trace: list[str] = []
         self.tracing = tracing
+        self.problems: list[str] = []
 
     def chance(self, probability: float) -> bool:
         """Tell whether something happens that happens with this probability."""

@@ -60,6 +60,7 @@ class ZooKeeper:
         self.transports: list[SimulatedTransport] = []
         self.cut: set[str] = set()
         self.without_quorum = False
+        self.on_commit: list[Callable[[list[Change]], bool]] = []
         self._committed: list[tuple[float, int]] = [(0.0, 0)]
         self._numbers = 0
 
@@ -85,6 +86,10 @@ class ZooKeeper:
     def reachable(self, process: Process) -> bool:
         """Tell whether a process reaches a member that has a quorum."""
         return process.name not in self.cut and not self.without_quorum
+
+    def is_alive(self, process: Process) -> bool:
+        """Tell whether a process has a session that has not run out."""
+        return any(session.transport.process is process for session in self.sessions.values())
 
     def disconnect(self, process: Process) -> None:
         """Break the connections of a process."""
@@ -155,8 +160,13 @@ class ZooKeeper:
             self.committed(transaction.commit())
 
     def committed(self, zxid: int) -> None:
-        """Note a transaction; each session's member learns of it some time later."""
+        """Note a transaction; each session's member learns of it some time later.
+
+        A function in `on_commit` sees the changes, and is dropped when it returns True.
+        """
         self._committed.append((self.world.loop.now_s, zxid))
+        changes = self.tree.changes[zxid]
+        self.on_commit = [look for look in self.on_commit if not look(changes)]
         for session in self.sessions.values():
             lag_s = self.world.between(0, self.weather.lag_s)
             self.world.loop.after(lag_s, self._learn, session, zxid)
