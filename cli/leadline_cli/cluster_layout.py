@@ -28,6 +28,9 @@ PORTS_PER_KIND: Final = 100
 PORT_RANGE: Final = 3 * PORTS_PER_KIND
 """How many ports a fixed layout takes, from its base on."""
 
+SESSIONS: Final = "sessions"
+"""The directory of the services' ZooKeeper sessions, for those who find one of them dead."""
+
 SERVICE_MODULE: Final = "leadline_cli.service"
 
 _KIND_OFFSETS: Final = {
@@ -64,6 +67,7 @@ class ClusterOptions:
 class ServiceSpec:
     """How to start one process. `name` is unique within the cluster, such as `broker-1`.
 
+    `session_file` is where it keeps its ZooKeeper session.
     `imports` are the modules that it shares with others of its kind: it is forked from a process
     that has them. Without any, `argv` is executed.
     """
@@ -75,6 +79,7 @@ class ServiceSpec:
     log_dir: str | None = None
     rack: str | None = None
     imports: tuple[str, ...] = ()
+    session_file: Path | None = None
 
     def running_as(self, pid: int) -> Service:
         """Return its row of cluster.json."""
@@ -264,7 +269,12 @@ def _service(
     rack: str | None = None,
 ) -> ServiceSpec:
     port = common.ports.of(kind, number)
-    own = {f"{kind}.id": str(number), "listen.port": str(port)}
+    session_file = common.root / SESSIONS / f"{kind}-{number}"
+    own = {
+        f"{kind}.id": str(number),
+        "listen.port": str(port),
+        "zookeeper.session.file": str(session_file),
+    }
     shared = common.settings_of(ServiceIdentity(kind, number))
     if kind == "controller":
         # Its history is there, unless the user sets another directory.
@@ -274,7 +284,7 @@ def _service(
     argv = service_command(kind, {**shared, **own})
     url = f"{secure_cluster.SCHEME if common.secure else 'http'}://{LOOPBACK}:{port}"
     imports = (SERVICE_MODULE, f"leadline_{kind}.main")
-    return ServiceSpec(f"{kind}-{number}", number, url, argv, log_dir, rack, imports)
+    return ServiceSpec(f"{kind}-{number}", number, url, argv, log_dir, rack, imports, session_file)
 
 
 def _broker(number: int, common: _Common, rack: str | None) -> ServiceSpec:

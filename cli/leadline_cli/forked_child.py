@@ -15,13 +15,12 @@ import subprocess
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from leadline_cli.json_lines import JsonLines
-from leadline_cli.processes import Child, Process
+from leadline_cli.processes import Child, PidFd, Process
 
 ANSWER_DEADLINE_S: Final = 120.0
 _EXIT_DEADLINE_S: Final = 5.0
@@ -64,23 +63,25 @@ class ForkedChild(Child):
         finally:
             os.close(directory)
 
+    def _pidfd_of(self, process: Process) -> PidFd | None:
+        # The fork server reaps its children, and a process id may be used again.
+        return process.pidfd if isinstance(process, ForkedProcess) else super()._pidfd_of(process)
+
 
 class ForkedProcess:
     """A process that the fork server has started; what `Child` uses of `subprocess.Popen`."""
 
-    def __init__(self, server: _Server, pid: int, pidfd: int) -> None:
+    def __init__(self, server: _Server, pid: int, pidfd: PidFd) -> None:
         self._server = server
         self.pid = pid
-        self._pidfd = pidfd
+        self.pidfd = pidfd
         self.returncode: int | None = None
-        # Not at the end of the process: another thread may be about to send a signal.
-        weakref.finalize(self, os.close, pidfd)
 
     def poll(self) -> int | None:
         """Return the exit code, negative for a signal; None while the process runs."""
         if self.returncode is None:
             self._server.read_events()
-        if self.returncode is None and self._server.lost and _is_readable(self._pidfd, 0):
+        if self.returncode is None and self._server.lost and _is_readable(self.pidfd.fileno(), 0):
             # Its server was killed, and the kernel killed it then.
             self.returncode = -signal.SIGKILL
         return self.returncode
@@ -88,7 +89,7 @@ class ForkedProcess:
     def send_signal(self, number: int) -> None:
         """Send a signal; a process that has ended gets none."""
         try:
-            signal.pidfd_send_signal(self._pidfd, number)
+            signal.pidfd_send_signal(self.pidfd.fileno(), number)
         except ProcessLookupError:
             return
 
@@ -185,7 +186,7 @@ class _Server:
                 child = self._children.pop(line["ended"])
                 child.returncode = os.waitstatus_to_exitcode(line["status"])
             elif "started" in line:
-                child = ForkedProcess(self, line["started"], *self._lines.take_fds(1))
+                child = ForkedProcess(self, line["started"], PidFd(*self._lines.take_fds(1)))
                 self._children[child.pid] = child
                 self._answer = child
             else:

@@ -12,18 +12,18 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from leadline_cli.cluster_layout import SERVICE_MODULE
+from leadline_cli.cluster_layout import SERVICE_MODULE, SESSIONS
 from leadline_cli.embedded_zookeeper import ServerConfig
 from leadline_cli.forked_child import ForkedChild, ForkServerFailed, import_ahead
 from leadline_cli.host_files import ZOOKEEPER_FILE
 from leadline_cli.host_settings import SETTINGS_FILE
 from leadline_cli.inventory import ZOOKEEPER
-from leadline_cli.processes import Child
+from leadline_cli.left_sessions import LeftSessions
+from leadline_cli.processes import Child, wait_for_end
 from leadline_client.backoff import backoff_pause
 from leadline_client.file_lock import FileLock, FileLockHeld
 from leadline_common.identity import KINDS, Kind
@@ -82,7 +82,11 @@ class HostRunner:
     report: Callable[[str], None]
     children: dict[str, Child] = field(default_factory=dict, init=False)
     _restarts: dict[str, Restarts] = field(default_factory=dict, init=False)
+    _left_sessions: LeftSessions = field(init=False)
     _lock: FileLock | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._left_sessions = LeftSessions(self.report)
 
     @classmethod
     def enter(cls, directory: Path, report: Callable[[str], None]) -> HostRunner:
@@ -125,6 +129,7 @@ class HostRunner:
                 self._start(self._service(kind))
             await self._watch(stop)
         finally:
+            await self._left_sessions.finish()
             for name in _STOP_ORDER:
                 if name in self.children:
                     await self.children[name].stop()
@@ -137,7 +142,9 @@ class HostRunner:
 
     @staticmethod
     def _service(kind: Kind) -> Child:
+        session = f"zookeeper.session.file={session_file_of(kind)}"
         argv = [sys.executable, "-m", SERVICE_MODULE, kind, "--config", SETTINGS_FILE]
+        argv += ["--set", session]
         imports = (SERVICE_MODULE, f"leadline_{kind}.main")
         return ForkedChild(kind, argv, LOGS / f"{kind}.log", imports)
 
@@ -158,7 +165,7 @@ class HostRunner:
         while not stop.is_set():
             for child in self.children.values():
                 self._restart_if_ended(child)
-            await _wait_for(stop, _POLL_S)
+            await wait_for_end(self.children.values(), stop, _POLL_S)
 
     def _restart_if_ended(self, child: Child) -> None:
         restarts = self._restarts[child.name]
@@ -170,10 +177,11 @@ class HostRunner:
             self.report(
                 f"{child.name} ended with {child.exit_code}; it starts again in {pause_s:.0f} s"
             )
+            self._left_sessions.close(child.name, session_file_of(child.name))
         elif now >= restarts.due_at:
             self._start(child)
 
 
-async def _wait_for(event: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)
+def session_file_of(kind: str) -> Path:
+    """Return where a service of this host keeps its ZooKeeper session, in the host's directory."""
+    return Path(SESSIONS) / kind

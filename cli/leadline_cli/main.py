@@ -97,6 +97,10 @@ SUBCOMMANDS: Final = {
         "services:coordinator",
         "Run a group coordinator: it assigns partitions to consumers. One of several is active.",
     ),
+    "close-session": _Subcommand(
+        "close_session:close_session",
+        "Close the ZooKeeper session that a dead service left, so that others take over at once.",
+    ),
 }
 """The subcommands in the order of the help text.
 

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
@@ -32,6 +33,29 @@ class Process(Protocol):
         """Send a signal, if the process has not ended."""
 
 
+class PidFd:
+    """A file descriptor of a process (`pidfd`), which becomes readable when the process ends.
+
+    It is closed with the last reference to it: another thread may be about to use it.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        weakref.finalize(self, os.close, descriptor)
+
+    @classmethod
+    def of(cls, pid: int) -> PidFd | None:
+        """Return the descriptor of a process that nobody has reaped; None if there are none."""
+        try:
+            return cls(os.pidfd_open(pid))
+        except (AttributeError, OSError):
+            return None
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
+
 class Child:
     """A service as a child process, in its own session so that Ctrl-C does not reach it.
 
@@ -43,6 +67,12 @@ class Child:
         self.argv = list(argv)
         self.log_path = log_path
         self._process: Process | None = None
+        self._pidfd: PidFd | None = None
+
+    @property
+    def pidfd(self) -> PidFd | None:
+        """What tells that the latest run has ended; None where the system has no such thing."""
+        return self._pidfd
 
     @property
     def pid(self) -> int | None:
@@ -64,6 +94,7 @@ class Child:
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
             self._process = self._spawn(log)
+        self._pidfd = self._pidfd_of(self._process)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process, if it is alive."""
@@ -100,11 +131,31 @@ class Child:
             preexec_fn=dies_with_parent(),  # noqa: PLW1509 - one prctl call, nothing else
         )
 
+    def _pidfd_of(self, process: Process) -> PidFd | None:
+        return PidFd.of(process.pid)
+
     async def _ended(self, deadline_s: float) -> bool:
         give_up = time.monotonic() + deadline_s
         while self.running and time.monotonic() < give_up:  # noqa: ASYNC110 - a process, not a task
             await asyncio.sleep(_POLL_S)
         return not self.running
+
+
+async def wait_for_end(children: Iterable[Child], stop: asyncio.Event, within_s: float) -> None:
+    """Wait until one of the running `children` ends, or `stop` is set, or for `within_s`."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    watched = [child.pidfd for child in children if child.running and child.pidfd is not None]
+    for pidfd in watched:
+        loop.add_reader(pidfd, ended.set)
+    waits = [asyncio.ensure_future(event.wait()) for event in (stop, ended)]
+    try:
+        await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        for pidfd in watched:
+            loop.remove_reader(pidfd)
 
 
 def dies_with_parent() -> Callable[[], None] | None:

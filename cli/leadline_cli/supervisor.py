@@ -10,7 +10,6 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -34,8 +33,9 @@ from leadline_cli.credentials import UnusableAuthority, client_security, credent
 from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.first_admin import make_administrator
 from leadline_cli.forked_child import ForkedChild, import_ahead
+from leadline_cli.left_sessions import LeftSessions
 from leadline_cli.node_restriction import restrict_nodes
-from leadline_cli.processes import Child
+from leadline_cli.processes import Child, wait_for_end
 from leadline_cli.readiness import active_metadata, what_is_missing
 from leadline_cli.restart_requests import SUPERVISOR_LOCK, RestartRequests
 from leadline_client.errors import LeadlineError, UnusableClientCredentials
@@ -144,19 +144,23 @@ class Supervisor:
         `report` gets a sentence for each one that ends. With `restart`, it is started again.
         """
         known_dead: set[str] = set()
+        left = LeftSessions(report)
+        session_files = {spec.name: spec.session_file for spec in self.layout.services}
         while not stop.is_set():
             for child in self.children.values():
                 if child.running:
                     known_dead.discard(child.name)
                 elif child.name not in known_dead:
                     known_dead.add(child.name)
+                    left.close(child.name, session_files.get(child.name))
                     report(f"{child.name} ended with {child.exit_code}: {child.log_path}")
                     if restart:
                         await asyncio.sleep(_RESTART_PAUSE_S)
                         self._start_again(child, report)
                         known_dead.discard(child.name)
             await self._restart_requested(report)
-            await _wait_for(stop, _POLL_S)
+            await wait_for_end(self.children.values(), stop, _POLL_S)
+        await left.finish()
 
     async def stop(self) -> None:
         """Stop everything: coordinators, brokers, controllers, then ZooKeeper."""
@@ -348,8 +352,3 @@ class Supervisor:
         return "\n".join(
             f"--- {child.log_path}\n{child.tail(8)}" for child in self.children.values()
         )
-
-
-async def _wait_for(event: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)

@@ -37,6 +37,9 @@ from leadline_common.settings import BrokerSettings
 from leadline_common.user_directory import authentication_in
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.login import login_of
+from leadline_common.zk.ports import OpenTransport
+from leadline_common.zk.session_file import stored_transport
+from leadline_common.zk.transport import KazooTransport
 
 logger = structlog.get_logger(__name__)
 
@@ -50,10 +53,12 @@ def build_broker(
     clock: Clock,
     connections: PeerConnections | None = None,
     credentials: ZkCredentials | None = None,
+    open_transport: OpenTransport = KazooTransport,
 ) -> Broker:
     """Return a broker that is not started; nothing is opened or contacted.
 
-    `connections` reach other services, and `credentials` have its ZooKeeper user.
+    `connections` reach other services, `credentials` have its ZooKeeper user, and
+    `open_transport` makes the connections of its sessions.
     """
     return Broker(
         settings,
@@ -63,6 +68,7 @@ def build_broker(
             settings.zookeeper_session_timeout_ms,
             clock,
             credentials,
+            open_transport,
         ),
         peers=HttpPeers(ServiceCalls(connections or PeerConnections())),
         open_logs=lambda cluster_id: DiskLogs(settings, cluster_id),
@@ -112,7 +118,8 @@ async def _run(
     metrics, clock = Metrics(), SystemClock()
     connections = PeerConnections(internal.tls, trust, settings.authentication == "required")
     login = login_of(settings)
-    broker = build_broker(settings, metrics, clock, connections, login)
+    transport = await stored_transport(settings)
+    broker = build_broker(settings, metrics, clock, connections, login, transport)
     app = build_app(
         broker,
         request_max_bytes=settings.request_max_bytes,

@@ -8,7 +8,6 @@ import secrets
 import uuid
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from leadline_common.clock import SystemClock
 from leadline_common.http.app import ServiceApp
@@ -35,6 +34,9 @@ from leadline_common.settings import ControllerSettings
 from leadline_common.user_directory import authentication_in
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.login import login_of
+from leadline_common.zk.ports import OpenTransport
+from leadline_common.zk.session_file import stored_transport
+from leadline_common.zk.transport import KazooTransport
 from leadline_controller.adapters.brokers import BrokerRpcClient
 from leadline_controller.adapters.history.database import url_of
 from leadline_controller.adapters.history.store import SqlHistory
@@ -76,7 +78,9 @@ async def _main(settings: ControllerSettings) -> None:
     gateway = BrokerRpcClient(ServiceCalls(connections))
     history = SqlHistory(_history_url(settings))
     url, login = settings.advertised_url or listener.url, login_of(settings)
-    leadership, service, quotas = _build(settings, url, gateway, history, login, connections)
+    leadership, service, quotas = _build(
+        settings, url, gateway, history, login, connections, await stored_transport(settings)
+    )
     leadership.set_internal_url(settings.internal_advertised_url or internal.url)
     names = AllowedNames.of(settings)
     limit = settings.request_max_bytes
@@ -106,8 +110,7 @@ async def _main(settings: ControllerSettings) -> None:
 
 def _history_url(settings: ControllerSettings) -> str:
     """Return where the history is: by default a file of this controller's own."""
-    directory = Path(settings.data_dir).absolute() / f"controller-{settings.controller_id}"
-    return settings.history_url or url_of(directory / "history.db")
+    return settings.history_url or url_of(settings.own_directory / "history.db")
 
 
 def _build(
@@ -117,9 +120,10 @@ def _build(
     history: AuditHistory,
     credentials: ZkCredentials | None = None,
     connections: PeerConnections | None = None,
+    open_transport: OpenTransport = KazooTransport,
 ) -> tuple[ControllerLeadership, ControllerService, QuotaGate]:
     async def open_store() -> ControllerStore:
-        store = ControllerZkStore(credentials)
+        store = ControllerZkStore(credentials, open_transport)
         await store.start(settings.zookeeper_connect, settings.zookeeper_session_timeout_ms)
         return store
 

@@ -28,6 +28,9 @@ from leadline_common.user_directory import authentication_in
 from leadline_common.versions import current_release
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.login import login_of
+from leadline_common.zk.ports import OpenTransport
+from leadline_common.zk.session_file import stored_transport
+from leadline_common.zk.transport import KazooTransport
 from leadline_coordinator.adapters.brokers import HttpBrokerClient
 from leadline_coordinator.adapters.zk_store import ZkCoordinatorStore
 from leadline_coordinator.api.app import build_app
@@ -63,7 +66,8 @@ async def _main(settings: CoordinatorSettings) -> None:
     tls = internal.tls if internal is not None else None
     connections = PeerConnections(tls, trust, authenticated)
     brokers, login = HttpBrokerClient(connections), login_of(settings)
-    elector, service = _build(settings, settings.advertised_url or listener.url, brokers, login)
+    url = settings.advertised_url or listener.url
+    elector, service = _build(settings, url, brokers, login, await stored_transport(settings))
     if internal is not None:
         elector.internal_url = settings.internal_advertised_url or internal.url
     names = AllowedNames.of(settings)
@@ -104,9 +108,10 @@ def _build(
     url: str,
     brokers: BrokerClient,
     credentials: ZkCredentials | None = None,
+    open_transport: OpenTransport = KazooTransport,
 ) -> tuple[CoordinatorElector, CoordinatorService]:
     async def open_store() -> CoordinatorStore:
-        store = ZkCoordinatorStore(credentials)
+        store = ZkCoordinatorStore(credentials, open_transport)
         await store.start(settings.zookeeper_connect, settings.zookeeper_session_timeout_ms)
         return store
 

@@ -112,6 +112,7 @@ def test_the_table_names_commands_that_exist_and_few_are_missing() -> None:
     assert set(ARGUMENTS) <= asked
     others = {
         "brokers restart",
+        "close-session",
         "cluster backup",
         "cluster init",
         "cluster restore",

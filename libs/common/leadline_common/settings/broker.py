@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -173,6 +174,9 @@ class BrokerSettings(ServiceSettings):
         scope="per-broker",
         ge=16,
     )
+
+    def _own_directory(self) -> Path | None:
+        return Path(self.log_dir).absolute() if self.log_dir else None
 
 
 class TopicConfigs(BaseModel):

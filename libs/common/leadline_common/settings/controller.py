@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 from leadline_common.identity import Kind
@@ -197,3 +198,11 @@ class ControllerSettings(ServiceSettings):
         ge=1,
         le=10_000,
     )
+
+    @property
+    def own_directory(self) -> Path:
+        """The directory of this controller's files."""
+        return Path(self.data_dir).absolute() / f"controller-{self.controller_id}"
+
+    def _own_directory(self) -> Path:
+        return self.own_directory

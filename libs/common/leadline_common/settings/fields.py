@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,6 +14,7 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
+SESSION_FILE: Final = "zookeeper.session"
 
 Scope = Literal["read-only", "cluster-wide", "per-broker", "topic"]
 """Kafka's update modes (KIP-226), and the scope of a topic's own settings.
@@ -76,6 +78,13 @@ class ServiceSettings(BaseModel):
         "How long ZooKeeper keeps the session of a silent service, and thus how long the failure "
         "of a leader can remain undetected.",
         ge=500,
+    )
+    zookeeper_session_file: str = setting(
+        "",
+        "File in which this service keeps its ZooKeeper session, for its owner alone. If the "
+        "service dies, its supervisor or its next start closes the session there, and nobody waits "
+        "for it to expire. Empty: `zookeeper.session` in a broker's `log.dir`, or beside a "
+        "controller's history; coordinators then keep none.",
     )
     listen_host: str = setting(
         "127.0.0.1",
@@ -249,3 +258,15 @@ class ServiceSettings(BaseModel):
     log_format: Literal["json", "console"] = setting(
         "json", "One JSON object per log line, or text for people."
     )
+
+    @property
+    def session_file(self) -> Path | None:
+        """Where this service keeps its ZooKeeper session; None if it keeps it nowhere."""
+        named, directory = self.zookeeper_session_file, self._own_directory()
+        if named:
+            return Path(named).absolute()
+        return directory / SESSION_FILE if directory else None
+
+    def _own_directory(self) -> Path | None:
+        """Return the directory of this service's own files; None if it has none."""
+        return None

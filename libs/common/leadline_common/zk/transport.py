@@ -52,6 +52,8 @@ loop when about 270 bytes are unread.
 
 _T = TypeVar("_T")
 Event: TypeAlias = Callable[[], None]
+SessionIdentity: TypeAlias = tuple[int, bytes]
+"""The id of a session, and its password."""
 
 _STATES: Final = {
     KazooState.CONNECTED: SessionState.CONNECTED,
@@ -133,11 +135,16 @@ class _Client(KazooClient):
     """kazoo's client with `_Connection`, limited to one session."""
 
     def __init__(
-        self, hosts: str, session_timeout_ms: int, credentials: ZkCredentials | None
+        self,
+        hosts: str,
+        session_timeout_ms: int,
+        credentials: ZkCredentials | None,
+        resumed: SessionIdentity | None,
     ) -> None:
         super().__init__(
             hosts,
             timeout=session_timeout_ms / 1000,
+            client_id=resumed,
             auth_data=None if credentials is None else {("digest", credentials.login)},
             handler=_Handler(None if credentials is None else credentials.tls),
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0),
@@ -220,6 +227,7 @@ class KazooTransport:
     Implements `zk.ports.Transport`.
 
     With `credentials`, each connection logs in by the digest scheme, over TLS if they have it.
+    With `resumed`, it takes over that session, unless it is over.
     """
 
     def __init__(
@@ -228,6 +236,8 @@ class KazooTransport:
         session_timeout_ms: int,
         on_state: Callable[[SessionState], None],
         credentials: ZkCredentials | None = None,
+        *,
+        resumed: SessionIdentity | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_state = on_state
@@ -237,7 +247,7 @@ class KazooTransport:
         self._in_flight = 0
         self._session_id = 0
         self._watchdog: LoopWatchdog | None = None
-        self._client = _Client(hosts, session_timeout_ms, credentials)
+        self._client = _Client(hosts, session_timeout_ms, credentials, resumed)
         self._client.add_listener(self._state_changed)
 
     @property
@@ -249,6 +259,11 @@ class KazooTransport:
     def session_id(self) -> int:
         """The id of the session; 0 before the first connection."""
         return self._session_id
+
+    @property
+    def identity(self) -> SessionIdentity | None:
+        """What proves to ZooKeeper that a connection is of this session; None before the first."""
+        return self._client.client_id
 
     @property
     def granted_timeout_ms(self) -> int:
@@ -332,10 +347,14 @@ class KazooTransport:
         new_state = _STATES[state]
         if new_state is SessionState.CONNECTED:
             self._session_id = self._client.session_id
+            self._on_connected()
         if new_state is SessionState.LOST:
             self._client.forbid_new_session()
         self.post(partial(self._on_state, new_state))
         return False
+
+    def _on_connected(self) -> None:
+        """Is called on kazoo's thread, before the loop can use the connection."""
 
     def watcher(self, callback: Event) -> Callable[[WatchedEvent], None]:
         """Return a one-shot watcher for kazoo that runs `callback` on the loop."""

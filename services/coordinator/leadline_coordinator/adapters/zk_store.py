@@ -17,6 +17,8 @@ from leadline_common.identity import ServiceAddress, ServiceIdentity
 from leadline_common.zk.client import Callback
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import NoNode
+from leadline_common.zk.ports import OpenTransport
+from leadline_common.zk.transport import KazooTransport
 from leadline_coordinator.adapters.group_nodes import GroupNodes
 from leadline_coordinator.adapters.group_values import decoded
 from leadline_coordinator.domain.records import TopicState
@@ -36,8 +38,12 @@ _ELECTION = ElectionNodes(nodes.COORDINATOR, nodes.COORDINATOR_EPOCH, _identity)
 class ZkCoordinatorStore(ElectionStore):
     """ZooKeeper over one session; see `runtime.ports.CoordinatorStore`. `start` it first."""
 
-    def __init__(self, credentials: ZkCredentials | None = None) -> None:
-        super().__init__(_ELECTION, credentials)
+    def __init__(
+        self,
+        credentials: ZkCredentials | None = None,
+        open_transport: OpenTransport = KazooTransport,
+    ) -> None:
+        super().__init__(_ELECTION, credentials, open_transport)
         self.groups = GroupNodes(self._session)
 
     async def prepare(self) -> None:
