@@ -11,7 +11,15 @@ import { onColours } from "../lib/theme.js";
 import uPlot from "../vendor/uplot.js";
 
 const HEIGHT = 190;
+/** The shortest time that is shown, in seconds. */
+const LEAST_S = 120;
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** Data over at least the shortest time that is shown: begin with a gap if there is less. */
+function padded([times, ...values]) {
+  const first = times.at(-1) - LEAST_S;
+  return times.length && times[0] > first ? [[first, ...times], ...values.map((one) => [null, ...one])] : [times, ...values];
+}
 
 /** The colour that a custom property has in the theme of the moment, as a canvas takes it. */
 function resolved(element, name) {
@@ -28,7 +36,7 @@ function resolved(element, name) {
 export function Chart({ title, times, series, format = String, height = HEIGHT }) {
   const box = useRef(null);
   const plot = useRef(null);
-  const data = [times, ...series.map((one) => one.values)];
+  const data = padded([times, ...series.map((one) => one.values)]);
   const latest = useRef(data);
   latest.current = data;
   const shape = series.map((one) => one.label + one.colour).join();
@@ -63,7 +71,7 @@ function options(element, series, format, height) {
     height,
     legend: { show: false },
     cursor: { points: { size: 6 }, drag: { x: false, y: false } },
-    scales: { y: { range: (_, least, most) => [Math.min(0, least ?? 0), most > 0 ? most * 1.1 : 1] } },
+    scales: { y: { range: (_, least, most) => [Math.min(0, least ?? 0), most > 0 ? most * 1.1 : 10] } },
     axes: [axis, { ...axis, size: 78, values: (_, values) => values.map((value) => format(value)) }],
     series: [{}, ...series.map((one) => ({ label: one.label, stroke: resolved(element, one.colour), width: 2, points: { show: false } }))],
   };

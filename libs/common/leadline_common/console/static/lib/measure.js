@@ -3,8 +3,8 @@
 
 const KEPT = 200;
 
-/** Read by tests; `updates` counts the updates of the store. */
-const figures = { updates: 0, longestUpdateMs: 0, lastUpdateMs: 0 };
+/** Read by tests. The first data of a page is no update: it comes with the page itself. */
+const figures = { loadMs: 0, updates: 0, longestUpdateMs: 0, lastUpdateMs: 0 };
 window.leadline = figures;
 
 /**
@@ -17,6 +17,10 @@ export function measured(work, before = 0) {
   // Components are drawn in a microtask that was queued before this one.
   queueMicrotask(() => queueMicrotask(() => {
     const took = performance.now() - start + before;
+    if (!figures.loadMs) {
+      figures.loadMs = took;
+      return;
+    }
     performance.measure("leadline-update", { start, duration: took });
     if (performance.getEntriesByName("leadline-update").length > KEPT) performance.clearMeasures("leadline-update");
     figures.updates += 1;

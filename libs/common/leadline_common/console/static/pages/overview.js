@@ -31,11 +31,9 @@ export function Overview() {
   return html`<${Page} title="Overview" badge=${html`<${Verdict} findings=${findings} />`}>
     <${Findings} findings=${findings} />
     <${Figures} found=${found} />
-    <div class="columns">
-      <${Brokers} found=${found} registered=${brokers.data?.brokers ?? []} failed=${failed.data?.brokers ?? []} />
-      <${Traffic} />
-    </div>
     <${Unhealthy} found=${found} />
+    <${Brokers} found=${found} registered=${brokers.data?.brokers ?? []} failed=${failed.data?.brokers ?? []} />
+    <${Traffic} />
   <//>`;
 }
 
