@@ -43,15 +43,16 @@ FORWARDERS: Final[dict[str, set[Kind]]] = {
 ALLOWED: Final = {
     # By whom: viewer, producer, consumer, operator, Auditor (A), administrator (X).
     "vpcoAX": {
-        "documentation", "find_coordinator", "list_brokers", "read_broker", "read_cluster",
-        "read_controller", "read_coordinator", "this_broker", "what_if_assignment",
+        "console", "documentation", "find_coordinator", "list_brokers", "read_broker",
+        "read_cluster", "read_controller", "read_coordinator", "this_broker", "what_if_assignment",
         "what_if_election", "what_if_placement", "what_if_reassignment", "bulk_offsets",
         "epoch_end", "list_partitions", "list_topics", "partition_offsets", "read_metadata",
-        "read_topic", "read_topic_configs",
+        "read_me", "read_topic", "read_topic_configs",
     },
     "vcoAX": {"list_groups", "read_group", "read_lag", "read_offsets"},
     "voAX": {
-        "can_stop", "list_broker_failures", "list_failed_brokers", "list_reassignments",
+        "can_stop", "list_broker_failures", "list_broker_replicas", "list_failed_brokers",
+        "list_reassignments", "read_broker_load",
         "list_tasks", "load", "read_broker_configs", "read_cluster_configs", "read_events",
         "read_metrics", "read_plan", "read_task", "replicas",
     },

@@ -60,6 +60,7 @@ from leadline_client.errors.replication import (
 from leadline_client.errors.requests import (
     BodyTooLarge,
     BrokerInUse,
+    BrokerNotAvailable,
     ClusterChanged,
     ComputationsBusy,
     Forbidden,
@@ -117,6 +118,7 @@ __all__ = [
     "BodyTooLarge",
     "BrokerFenced",
     "BrokerInUse",
+    "BrokerNotAvailable",
     "ClusterChanged",
     "ComputationsBusy",
     "ConnectionLost",

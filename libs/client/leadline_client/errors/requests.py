@@ -234,6 +234,13 @@ class NoController(Refused):
     retriable = True
 
 
+class BrokerNotAvailable(Refused):
+    """The broker that has the answer cannot be reached from here."""
+
+    code = 50371
+    retriable = True
+
+
 class UsersNotRead(Refused):
     """This service has not read the cluster's users from ZooKeeper yet."""
 

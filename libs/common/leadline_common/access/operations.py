@@ -77,6 +77,7 @@ INTERNAL_OPERATIONS: Final = frozenset(
 
 NEEDS: Final[dict[str, Need]] = {
     # Who serves the cluster.
+    "console": CONNECT,
     "documentation": CONNECT,
     "find_coordinator": CONNECT,
     "list_brokers": CONNECT,
@@ -84,6 +85,7 @@ NEEDS: Final[dict[str, Need]] = {
     "read_cluster": CONNECT,
     "read_controller": CONNECT,
     "read_coordinator": CONNECT,
+    "read_me": CONNECT,
     "this_broker": CONNECT,
     "what_if_assignment": CONNECT,
     "what_if_election": CONNECT,
@@ -129,12 +131,14 @@ NEEDS: Final[dict[str, Need]] = {
     "reset_offsets": _group(Action.OPERATE),
     # The state of the whole cluster.
     "can_stop": MONITOR,
+    "list_broker_replicas": MONITOR,
     "list_broker_failures": MONITOR,
     "list_failed_brokers": MONITOR,
     "list_reassignments": MONITOR,
     "list_tasks": MONITOR,
     "load": MONITOR,
     "read_broker_configs": MONITOR,
+    "read_broker_load": MONITOR,
     "read_cluster_configs": MONITOR,
     "read_events": MONITOR,
     "read_metrics": MONITOR,
@@ -170,6 +174,16 @@ NEEDS: Final[dict[str, Need]] = {
     "set_grants": ADMINISTER,
     "set_quotas": ADMINISTER,
 }
+
+
+def operations_of(access: Access) -> list[str]:
+    """Return the operations that an access suffices for, for at least one topic or group."""
+    return sorted(
+        operation
+        for operation, need in NEEDS.items()
+        if access.allows_somewhere(need.action, need.kind)
+        or (need.kind == "cluster" and need.is_met(access, ""))
+    )
 
 
 def need_of(operation: str) -> Need | None:

@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Scope
 from leadline_common.access.operations import need_of
 from leadline_common.http import errors
 from leadline_common.http.access import AccessLayer, Authentication, NeedOf, check_rights
+from leadline_common.http.caller_routes import caller_routes
 from leadline_common.http.docs import DOCUMENTATION, PAGES, add_docs
 from leadline_common.http.document import (
     apply_error_format,
@@ -54,7 +55,8 @@ class ServiceApp(FastAPI):
     """A FastAPI application that also documents routes which FastAPI does not parse.
 
     `metrics` are the service's own; `forwarder` forwards requests to another service.
-    `page_links` are the links at the top of the documentation pages: paths by name.
+    `page_links` are the links at the top of the documentation pages: paths by name. `home` is the
+    path that / redirects to.
     `internal_paths` are the paths of the routes between services. `authentication` finds the
     callers of requests; it may be set until the first request. `quotas` limit what they use.
     """
@@ -62,6 +64,7 @@ class ServiceApp(FastAPI):
     metrics: Metrics
     forwarder: Forwarder
     page_links: dict[str, str]
+    home: str
     checks: list[Check]
     authentication: Authentication
     need_of: NeedOf
@@ -228,7 +231,7 @@ def create_app(
     app.need_of = need_of
     app.quotas = quotas or QuotaGate(app.metrics)
     app.forwarder = Forwarder(connections=connections or PeerConnections())
-    app.page_links = dict(PAGES)
+    app.page_links, app.home = dict(PAGES), PAGES["Swagger UI"]
     _add_layers(app)
     app.add_middleware(
         RequestMiddleware,
@@ -240,7 +243,8 @@ def create_app(
     )
     app.checks = list(checks)
     app.include_router(health_routes(app.checks, app.metrics))
-    add_docs(app, app.page_links)
+    app.include_router(caller_routes())
+    add_docs(app, app.page_links, lambda: app.home)
     return app
 
 

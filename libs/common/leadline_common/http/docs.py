@@ -62,8 +62,8 @@ _BODY: Final = b"<body>"
 _LINKS_STYLE: Final = "font: 14px sans-serif; padding: 8px 20px; background: #eef2f6"
 
 
-def add_docs(app: FastAPI, links: Mapping[str, str]) -> None:
-    """Add both pages and their assets to an application; / redirects to Swagger UI.
+def add_docs(app: FastAPI, links: Mapping[str, str], home: Callable[[], str]) -> None:
+    """Add both pages and their assets to an application; / redirects to the path `home()`.
 
     Each page begins with `links`, paths by name, as they are when it is requested.
     """
@@ -83,7 +83,7 @@ def add_docs(app: FastAPI, links: Mapping[str, str]) -> None:
 
     async def redirect(request: Request) -> Response:
         root = request.scope.get("root_path", "").rstrip("/")
-        return RedirectResponse(f"{root}/docs")
+        return RedirectResponse(f"{root}{home()}")
 
     app.add_route("/", redirect, include_in_schema=False, name=DOCUMENTATION)
     add_page(

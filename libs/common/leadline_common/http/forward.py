@@ -85,11 +85,13 @@ class Forwarder:
 
     `target` names the service in error messages; `unavailable` is raised if it cannot answer.
     With authentication, a request carries its principal, and never the credentials of its caller.
+    Without `names_caller`, the service asks for itself: only for what it may answer to the caller.
     """
 
     target: str = "the active controller"
     unavailable: type[LeadlineError] = NoController
     connections: PeerConnections = field(default_factory=PeerConnections)
+    names_caller: bool = True
     _session: aiohttp.ClientSession | None = field(default=None, init=False)
 
     async def forward(self, request: Request, to: ServiceAddress, *, timeout_s: float) -> Response:
@@ -140,7 +142,7 @@ class Forwarder:
     def _headers_of(self, request: Request) -> list[tuple[str, str]]:
         kept = [(name, value) for name, value in request.headers.items() if name not in _DROPPED]
         own = [(cause.HEADER, cause.current_cause()), (FORWARDED, "1")]
-        if self.connections.authenticated:
+        if self.connections.authenticated and self.names_caller:
             own.append((PRINCIPAL_HEADER, str(current_caller().principal)))
         return [*kept, *own]
 

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from leadline_broker.api import (
+    broker_reports,
     cluster,
     fetch,
     forwarding,
@@ -27,10 +28,11 @@ from leadline_broker.runtime.serving.routing import RoutedRecords
 from leadline_broker.runtime.serving.serving import Serving
 from leadline_broker.runtime.serving.topic_appends import TopicAppends
 from leadline_broker.runtime.staging.staging import Staging
-from leadline_client.errors import CoordinatorNotAvailable
+from leadline_client.errors import BrokerNotAvailable, CoordinatorNotAvailable
 from leadline_common.api import administration, groups
 from leadline_common.clock import Clock, SystemClock
 from leadline_common.http.app import ServiceApp, create_app
+from leadline_common.http.console import add_console
 from leadline_common.http.docs import Service, link_services
 from leadline_common.http.forward import Forwarder, ForwardingLayer
 from leadline_common.http.origins import AllowedNames
@@ -71,12 +73,17 @@ def build_app(
         "the active coordinator", CoordinatorNotAvailable, connections or PeerConnections()
     )
 
+    to_brokers = Forwarder(
+        "the broker", BrokerNotAvailable, connections or PeerConnections(), names_caller=False
+    )
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         try:
             yield
         finally:
             await to_coordinator.close()
+            await to_brokers.close()
 
     app = create_app(
         title="Leadline broker",
@@ -96,6 +103,7 @@ def build_app(
     load_endpoint = cluster.LoadEndpoint(lambda: broker.engine.load)
     app.add_asgi_route(cluster.LOAD_OPERATION, load_endpoint)
     app.include_router(cluster.cluster_routes(broker))
+    app.include_router(broker_reports.report_routes(broker, to_brokers))
     forwards = forwarding.add_administration(app, broker.metadata, app.forwarder)
     forwards |= forwarding.add_groups(app, broker.coordinator_finder, to_coordinator)
     app.user_middleware.append(Middleware(ForwardingLayer, forwards=forwards))
@@ -103,6 +111,7 @@ def build_app(
     internal.add_replica_fetch(app, lambda: broker.engine.sessions)
     internal.add_staged_copies(app, lambda: broker.engine.copy_store, request_max_bytes)
     internal.add_routed(app, lambda: broker.engine.routed_requests, request_max_bytes)
+    add_console(app, "broker")
     link_services(app, app.page_links, partial(_find_service, broker))
     app.route_index()  # a route without a stated right stops the service here
     return app

@@ -28,6 +28,8 @@ from leadline_common.export_tables import AUDIT_TABLE
 from leadline_common.http.app import ServiceApp, create_app
 from leadline_common.http.bulk import bulk_route
 from leadline_common.http.caching import Document
+from leadline_common.http.caller_routes import ME_PATH
+from leadline_common.http.console import add_console
 from leadline_common.http.docs import Service, link_services
 from leadline_common.http.forward import LocalPaths, StandbyGate
 from leadline_common.http.origins import AllowedNames
@@ -57,7 +59,7 @@ requests to it, so that clients can call any of them.
 All errors have the body `ErrorBody`; its `outcome` says whether anything was changed.
 """
 _LOCAL = LocalPaths(
-    exact=("/v1/controller", HEARTBEAT_PATH, CONTROLLED_SHUTDOWN_PATH),
+    exact=("/v1/controller", ME_PATH, HEARTBEAT_PATH, CONTROLLED_SHUTDOWN_PATH),
     prefixes=("/v1/what-if/", "/v1/audit", AUDIT_TABLE),
     suffixes=("/history",),
 )
@@ -104,6 +106,7 @@ def build_app(
     app.include_router(administration_routes(guarded_route(controller)))
     app.include_router(metadata_routes(CLUSTER_TAG, read_metadata, NoController))
     _add_internal_routes(app, controller)
+    add_console(app, "controller")
     link_services(app, app.page_links, partial(_find_service, controller))
     # Innermost, so that forwarded requests get cause ids and are counted, too.
     app.user_middleware.append(

@@ -12,6 +12,7 @@ from leadline_common.api.computations import provide_computer
 from leadline_common.api.exports import TAGS as EXPORT_TAGS
 from leadline_common.computing import Computer
 from leadline_common.http.app import ServiceApp, create_app
+from leadline_common.http.caller_routes import ME_PATH
 from leadline_common.http.docs import DOCUMENTATION, Service, link_services
 from leadline_common.http.forward import Forwarder, LocalPaths, StandbyGate
 from leadline_common.http.origins import AllowedNames
@@ -29,7 +30,7 @@ from leadline_coordinator.api.what_if import what_if_routes
 from leadline_coordinator.runtime.service import CoordinatorService
 
 CHANNEL_DOCUMENT_PATH = "/asyncapi.json"
-_LOCAL = LocalPaths(exact=("/v1/coordinator",), prefixes=("/v1/what-if/",))
+_LOCAL = LocalPaths(exact=("/v1/coordinator", ME_PATH), prefixes=("/v1/what-if/",))
 _FORWARD_TIMEOUT_S = 30.0
 _DESCRIPTION = """\
 Leadline's group coordinator: consumer groups, their assignments, and their committed offsets. Any

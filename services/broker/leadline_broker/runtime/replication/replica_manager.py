@@ -60,6 +60,15 @@ class ReplicaManager:
         rows = [partition.describe() for partition in self._partitions.values()]
         return sorted(rows, key=lambda row: (row.topic, row.partition))
 
+    def describe_topic(self, topic: str, first: int, last: int) -> list[ReplicaInfo]:
+        """Return a description of the replicas of partitions `first` to `last` of a topic."""
+        found = sorted(
+            (partition.partition, partition)
+            for (name, number), partition in self._by_name.items()
+            if name == topic and first <= number <= last
+        )
+        return [partition.describe() for _, partition in found]
+
     def find(self, key: ReplicaKey) -> Partition | None:
         """Return the replica of (topic id, partition)."""
         return self._partitions.get(key)

@@ -52,6 +52,24 @@ class BrokerLoadReport:
     partitions: list[ReplicaLoad]
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerLoadTotals:
+    """The load of all replicas on a broker, added up. Times in Unix ms."""
+
+    broker_id: int
+    window_start_ms: int
+    window_end_ms: int
+    disk_total_bytes: int
+    disk_free_bytes: int
+    size_bytes: int
+    leaders: int
+    replicas: int
+    produced_bytes: int
+    produced_records: int
+    replicated_bytes: int
+    fetched_bytes: int
+
+
 class _Sample(NamedTuple):
     """The totals of the replicas with traffic, at a monotonic time (ms)."""
 
@@ -100,6 +118,26 @@ class LoadMeter:
             disk_total_bytes=total,
             disk_free_bytes=free,
             partitions=sorted(rows, key=lambda row: (row.topic, row.partition)),
+        )
+
+    async def totals(self) -> BrokerLoadTotals:
+        """Return the load over the same window as `report`, added up."""
+        load = await self.report()
+        led = [row for row in load.partitions if row.is_leader]
+        replicated = sum(row.bytes_in for row in load.partitions if not row.is_leader)
+        return BrokerLoadTotals(
+            broker_id=load.broker_id,
+            window_start_ms=load.window_start_ms,
+            window_end_ms=load.window_end_ms,
+            disk_total_bytes=load.disk_total_bytes,
+            disk_free_bytes=load.disk_free_bytes,
+            size_bytes=sum(row.size_bytes for row in load.partitions),
+            leaders=len(led),
+            replicas=len(load.partitions),
+            produced_bytes=sum(row.bytes_in for row in led),
+            produced_records=sum(row.records_in for row in led),
+            replicated_bytes=replicated,
+            fetched_bytes=sum(row.bytes_out for row in load.partitions),
         )
 
 

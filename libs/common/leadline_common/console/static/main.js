@@ -1,0 +1,27 @@
+// Starts the console: draws the page of the path, and follows the cluster.
+
+import { html, render } from "./lib/dom.js";
+import { location, match } from "./lib/router.js";
+import { Notice } from "./components/notice.js";
+import { Page } from "./components/page.js";
+import { Shell } from "./components/shell.js";
+import { PAGES } from "./pages/index.js";
+import { follow } from "./store/live.js";
+import { sampleRates } from "./store/rates.js";
+
+function App() {
+  return html`<${Shell} pages=${PAGES.filter((one) => one.title)}><${Current} path=${location.value.path} /><//>`;
+}
+
+function Current({ path }) {
+  for (const { path: pattern, show } of PAGES) {
+    const values = match(pattern, path);
+    // Keyed by the values: another topic is another page, with a state of its own.
+    if (values) return html`<${show} key=${`${pattern} ${Object.values(values)[0] ?? ""}`} ...${values} />`;
+  }
+  return html`<${Page} title="No such page"><${Notice} tone="warn">The console has no page ${path}.<//><//>`;
+}
+
+render(html`<${App} />`, document.getElementById("app"));
+void follow();
+void sampleRates();

@@ -1,0 +1,20 @@
+// The pages by path. A page is a component whose properties are the values of its path. Those
+// with a title are in the navigation. To add a page: write `pages/NAME.js`, and add a line here.
+
+import { History, Groups, Tasks } from "./unfinished.js";
+import { Overview } from "./overview.js";
+import { Partitions } from "./partitions.js";
+import { Topic } from "./topic.js";
+import { Topics } from "./topics.js";
+
+/** @type {{path: string, title?: string, show: (values: object) => any}[]} */
+export const PAGES = [
+  { path: "/", title: "Overview", show: Overview },
+  { path: "/topics", title: "Topics", show: Topics },
+  { path: "/topics/:topic", show: Topic },
+  { path: "/topics/:topic/:tab", show: Topic },
+  { path: "/partitions", title: "Partitions", show: Partitions },
+  { path: "/groups", title: "Groups", show: Groups },
+  { path: "/tasks", title: "Tasks", show: Tasks },
+  { path: "/history", title: "History", show: History },
+];

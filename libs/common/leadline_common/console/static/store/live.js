@@ -1,0 +1,112 @@
+// Keeps store/cluster.js current: the whole metadata once, then what changes.
+//
+// Whoever may follow the cluster's events gets them as a stream; for others, and while the stream
+// cannot be had (no controller is active), the metadata is read by long polls. `connection` says
+// how it is going; after a failure the page tries again, at growing intervals.
+
+import { get, nameCluster } from "../lib/api.js";
+import { signal } from "../lib/dom.js";
+import { at } from "../lib/site.js";
+import { apply, cluster, load, update } from "./cluster.js";
+import { loadMe, may } from "./me.js";
+
+const TYPES = ["brokers", "topic", "topic_changed", "topic_deleted"];
+const FIRST_RETRY_MS = 250;
+const LAST_RETRY_MS = 5_000;
+/** A stream sends something at least every 15 s. */
+const CONTROLLER_MS = 3_000;
+
+/**
+ * state: "connecting" | "live" (by events) | "polling" (by long polls) | "disconnected";
+ * since: when it came into this state (Unix ms); problem: why it is disconnected.
+ */
+export const connection = signal({ state: "connecting", since: Date.now(), problem: "" });
+
+/** When the data was last known to be current (Unix ms), 0 before the first. */
+export const currentAt = signal(0);
+
+const state = (next, problem = "") => {
+  const now = connection.value;
+  if (now.state !== next || now.problem !== problem) connection.value = { state: next, since: Date.now(), problem };
+  if (next === "live" || next === "polling") currentAt.value = Date.now();
+};
+
+/** Follow the cluster until the page is left. */
+export async function follow() {
+  let wait = FIRST_RETRY_MS;
+  void followController();
+  for (;;) {
+    try {
+      await loadMe();
+      await readAll();
+      wait = FIRST_RETRY_MS;
+      if (!may("read_events")) {
+        await stream();
+        // The stream has ended, with the controller or with the process: read what was missed.
+        await longPoll("1s");
+      } else {
+        await longPoll("30s");
+      }
+    } catch (problem) {
+      state("disconnected", problem.message);
+      await pause(wait);
+      wait = Math.min(2 * wait, LAST_RETRY_MS);
+    }
+  }
+}
+
+async function readAll() {
+  const { body } = await get("/v1/metadata");
+  nameCluster(body.cluster_id);
+  if (body.version < cluster.version && body.cluster_id === cluster.clusterId) return;
+  update((data) => load(data, body));
+  state("polling");
+}
+
+async function longPoll(wait) {
+  const { body } = await get(`/v1/metadata?after=${cluster.version}&wait=${wait}`);
+  state("polling");
+  if (body.version > cluster.version) update((data) => load(data, body));
+}
+
+/** Apply events until the stream breaks or is refused. */
+function stream() {
+  return new Promise((ended) => {
+    const source = new EventSource(at(`/v1/events?after=${cluster.version}`));
+    source.onopen = () => state("live");
+    // It would connect again by itself, but without telling what it missed in between.
+    source.onerror = () => {
+      source.close();
+      ended();
+    };
+    for (const type of TYPES) {
+      source.addEventListener(type, (message) => {
+        const event = JSON.parse(message.data);
+        update((data) => {
+          apply(data, event);
+          const version = Number(message.lastEventId);
+          if (version > data.version) data.version = version;
+        });
+        state("live");
+      });
+    }
+  });
+}
+
+/** Events do not say which controller is active: read it from time to time. */
+async function followController() {
+  for (;;) {
+    await pause(CONTROLLER_MS);
+    try {
+      const { body } = await get("/v1/controller");
+      const known = cluster.controller;
+      const found = body.controller;
+      if (found && (found.epoch !== known?.epoch || found.id !== known?.id)) update((data) => { data.controller = found; });
+      if (connection.value.state === "live") currentAt.value = Date.now();
+    } catch {
+      // The stream ends, too, and says so.
+    }
+  }
+}
+
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));

@@ -1,0 +1,175 @@
+"""The web console in a real browser: every page of a running cluster, by role and name."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Page, expect
+
+from leadline_client.wire import NewTopic
+from tests.support.browser.page import open_page
+from tests.support.services.cluster import Cluster
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PAGES = {
+    "Overview": "/",
+    "Topics": "/topics",
+    "Partitions": "/partitions",
+    "Groups": "/groups",
+    "Tasks": "/tasks",
+    "History": "/history",
+}
+TOPIC = "orders"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    settings = {"zookeeper.session.timeout.ms": "4000"}
+    async with Cluster(folder, controllers=1, settings=settings) as running:
+        await running.client.create_topic(NewTopic(TOPIC, 6, 3))
+        await running.in_sync(TOPIC, 3)
+        yield running
+
+
+async def arrived(page: Page, title: str) -> None:
+    await expect(page.get_by_role("heading", level=1)).to_have_text(title)
+    await expect(page.get_by_role("status", name="Connection")).to_contain_text("Live")
+
+
+@pytest.mark.parametrize("service", ["broker-1", "controller-1"])
+async def test_every_entry_of_the_navigation_leads_to_its_page_by_keyboard(
+    service: str, cluster: Cluster
+) -> None:
+    url = cluster.url(service)
+    async with open_page(url) as (page, wrong):
+        await page.goto(url)
+        await page.wait_for_url(f"{url}/ui")
+        for title, path in PAGES.items():
+            link = page.get_by_role("navigation", name="Console").get_by_role("link", name=title)
+            await link.focus()
+            await page.keyboard.press("Enter")
+            await arrived(page, title)
+            await expect(link).to_have_attribute("aria-current", "page")
+            assert page.url == f"{url}/ui{path if path != '/' else ''}"
+        await page.go_back()
+        await arrived(page, "Tasks")
+        await page.reload()
+        await arrived(page, "Tasks")
+        assert wrong == []
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+async def test_axe_finds_nothing_serious_on_any_page(colours: str, cluster: Cluster) -> None:
+    url = cluster.url("broker-1")
+    async with open_page(url) as (page, wrong):
+        await page.emulate_media(color_scheme="dark" if colours == "dark" else "light")
+        for title, path in (PAGES | {TOPIC: f"/topics/{TOPIC}"}).items():
+            await page.goto(f"{url}/ui{path}")
+            await arrived(page, title)
+            assert await serious(page) == [], title
+        await page.goto(f"{url}/ui/topics")
+        await page.get_by_role("button", name="Create topic …").click()
+        await expect(page.get_by_role("dialog", name="Create a topic")).to_be_visible()
+        assert await serious(page) == []
+        assert wrong == []
+
+
+async def serious(page: Page) -> list[str]:
+    """Return the serious violations that axe finds, each with the first element."""
+    found = (await Axe().run(page)).response["violations"]
+    return [
+        f"{one['id']}: {one['nodes'][0]['html']} {one['nodes'][0]['failureSummary']}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.mark.parametrize("width", [360, 390, 1024, 2000])
+async def test_no_page_is_wider_than_the_window(width: int, cluster: Cluster) -> None:
+    url = cluster.url("broker-1")
+    async with open_page(url) as (page, _):
+        await page.set_viewport_size({"width": width, "height": 800})
+        for title, path in (PAGES | {TOPIC: f"/topics/{TOPIC}"}).items():
+            await page.goto(f"{url}/ui{path}")
+            await arrived(page, title)
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width, title
+
+
+async def test_a_topic_is_tried_then_created_after_a_confirmation(cluster: Cluster) -> None:
+    url = cluster.url("broker-1")
+    async with open_page(url) as (page, wrong):
+        await page.goto(f"{url}/ui/topics")
+        await page.get_by_role("button", name="Create topic …").click()
+        form = page.get_by_role("dialog", name="Create a topic")
+        await form.get_by_label("Name").fill("made-here")
+        await form.get_by_label("Partitions").fill("2")
+        await expect(form.get_by_label("command line", exact=True)).to_contain_text(
+            "leadline topics create made-here --partitions 2"
+        )
+        await form.get_by_role("button", name="Try (dry run)").click()
+        await expect(form.get_by_role("group", name="Result of the dry run")).to_contain_text(
+            "nothing was changed"
+        )
+        assert "made-here" not in (await cluster.client.metadata()).topics
+        await form.get_by_role("button", name="Create …").click()
+        await form.get_by_role("button", name="Yes, create").click()
+        await form.get_by_role("link", name="Show made-here").click()
+        await arrived(page, "made-here")
+        assert wrong == []
+
+
+async def test_a_refused_action_says_that_nothing_was_changed(cluster: Cluster) -> None:
+    url = cluster.url("broker-1")
+    async with open_page(url) as (page, _):
+        await page.goto(f"{url}/ui/topics")
+        await page.get_by_role("button", name="Create topic …").click()
+        form = page.get_by_role("dialog", name="Create a topic")
+        await form.get_by_label("Name").fill(TOPIC)
+        await form.get_by_role("button", name="Create …").click()
+        await form.get_by_role("button", name="Yes, create").click()
+        await expect(form.get_by_role("alert")).to_contain_text("Refused: nothing was changed")
+
+
+async def test_the_theme_that_is_chosen_is_kept(cluster: Cluster) -> None:
+    url = cluster.url("broker-1")
+    async with open_page(url) as (page, _):
+        await page.goto(f"{url}/ui")
+        light = await background(page)
+        await page.get_by_label("Theme").select_option("dark")
+        dark = await background(page)
+        assert dark != light
+        await page.reload()
+        await arrived(page, "Overview")
+        assert await background(page) == dark
+
+
+async def background(page: Page) -> str:
+    found: str = await page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    return found
+
+
+async def test_the_end_of_a_leader_changes_the_grid_without_a_reload(cluster: Cluster) -> None:
+    """Last in this module, because a broker stays down."""
+    url, victim = cluster.url("broker-1"), "broker-3"
+    async with open_page(url) as (page, _):
+        await page.goto(f"{url}/ui/topics/{TOPIC}")
+        await arrived(page, TOPIC)
+        leaders = page.locator('[data-role="leader"]').and_(page.locator("td *"))
+        await expect(leaders).to_have_count(6)
+        row = page.get_by_role("row").filter(has=page.locator("td:nth-child(7) [data-role=leader]"))
+        await expect(row).to_have_count(2)  # those that broker 3 leads
+        await page.evaluate("window.kept = true")
+        await cluster.kill(victim)
+        await expect(row).to_have_count(0)
+        await expect(leaders).to_have_count(6)
+        await expect(page.locator('td [data-role="down"]')).to_have_count(6)
+        assert await page.evaluate("window.kept")
+        await page.get_by_role("link", name="Overview").click()
+        await expect(page.get_by_role("region", name="Findings")).to_contain_text(
+            "under-replicated"
+        )
