@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from leadline_broker.api import cluster, fetch, forwarding, internal, offsets, produce, staging
+from leadline_broker.api.v3 import app as v3
 from leadline_broker.runtime.broker import Broker
 from leadline_broker.runtime.serving.serving import Serving
 from leadline_broker.runtime.staging.staging import Staging
@@ -42,6 +43,7 @@ TAGS = (
     {"name": "records", "description": "Append and read records, and look up offsets."},
     *administration.TAGS,
     *groups.TAGS,
+    *v3.TAGS,
 )
 
 
@@ -80,7 +82,8 @@ def build_app(
         lifespan=lifespan,
     )
     app.quotas.settings = lambda: broker.settings
-    _add_records(app, broker, clock or SystemClock(), request_max_bytes)
+    clock = clock or SystemClock()
+    _add_records(app, broker, clock, request_max_bytes)
     load_endpoint = cluster.LoadEndpoint(lambda: broker.engine.load)
     app.add_asgi_route(cluster.LOAD_OPERATION, load_endpoint)
     app.include_router(cluster.cluster_routes(broker))
@@ -90,6 +93,7 @@ def build_app(
     internal.add_commands(app, lambda: broker.engine.commands, broker.controller_check)
     internal.add_replica_fetch(app, lambda: broker.engine.sessions)
     internal.add_staged_copies(app, lambda: broker.engine.copy_store, request_max_bytes)
+    v3.add_v3(app, broker, to_coordinator, clock)
     link_services(app, app.page_links, partial(_find_service, broker))
     app.route_index()  # a route without a stated right stops the service here
     return app
