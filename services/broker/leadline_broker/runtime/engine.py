@@ -35,7 +35,9 @@ from leadline_broker.runtime.serving.batch_checks import BatchChecks
 from leadline_broker.runtime.serving.load import LoadMeter
 from leadline_broker.runtime.serving.offset_finder import OffsetFinder
 from leadline_broker.runtime.serving.producer_ids import ProducerIds
+from leadline_broker.runtime.serving.routing import RoutedRecords, RoutedRequests
 from leadline_broker.runtime.serving.serving import Serving
+from leadline_broker.runtime.serving.topic_appends import TopicAppends
 from leadline_broker.runtime.staging.publishing import Publishing
 from leadline_broker.runtime.staging.staged_copies import StagedCopies
 from leadline_broker.runtime.staging.staging import StagedCopyStore, Staging
@@ -121,6 +123,13 @@ class Engine:
         self.producers = self._remembered_producers()
         self.serving = self._serving()
         self.offset_finder = self._offset_finder()
+        self.routed = self._routed()
+        self.topic_appends = TopicAppends(
+            metadata=dependencies.metadata, routed=self.routed, random=dependencies.random
+        )
+        self.routed_requests = RoutedRequests(
+            broker_state=dependencies.broker_state, serving=self.serving
+        )
         self.copies = self._copies()
         self.staging = self._staging()
         self.copy_store = StagedCopyStore(
@@ -228,6 +237,16 @@ class Engine:
             serving=self.serving,
             peers=self._dependencies.peers,
             clock=self._dependencies.clock,
+        )
+
+    def _routed(self) -> RoutedRecords:
+        return RoutedRecords(
+            broker_state=self._dependencies.broker_state,
+            metadata=self._dependencies.metadata,
+            serving=self.serving,
+            peers=self._dependencies.peers,
+            clock=self._dependencies.clock,
+            random=self._dependencies.random,
         )
 
     def _copies(self) -> StagedCopies:
