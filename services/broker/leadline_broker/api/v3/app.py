@@ -22,6 +22,13 @@ from leadline_broker.api.v3 import (
     topics,
 )
 from leadline_broker.api.v3.layer import V3Layer
+from leadline_broker.api.v3.records.endpoints import (
+    BatchEndpoint,
+    ProduceEndpoint,
+    RecordIntake,
+)
+from leadline_broker.api.v3.records.operations import PRODUCE, PRODUCE_BATCH
+from leadline_broker.api.v3.records.operations import TAG as RECORDS_TAG
 from leadline_broker.api.v3.routes import V3Context
 from leadline_broker.runtime.broker import Broker
 from leadline_client.errors import BrokerFenced
@@ -38,6 +45,7 @@ TAGS: Final = (
     {"name": partitions.TAG, "description": "Partitions, their offsets and replicas."},
     {"name": reassignments.TAG, "description": "Reassignments in progress."},
     {"name": replica_status.TAG, "description": "How far replicas are."},
+    {"name": RECORDS_TAG, "description": "Append records to topics."},
     {"name": groups.TAG, "description": "Consumer groups, their members and their lag."},
 )
 
@@ -58,9 +66,25 @@ _ROUTERS: Final = (
 )
 
 
-def add_v3(app: ServiceApp, broker: Broker, to_coordinator: Forwarder, clock: Clock) -> None:
+def add_v3(
+    app: ServiceApp,
+    broker: Broker,
+    to_coordinator: Forwarder,
+    clock: Clock,
+    max_body_bytes: int,
+) -> None:
     """Serve the v3 API, at both of its prefixes."""
-    app.state.v3 = V3Context(
+    context = app.state.v3 = _context(app, broker, to_coordinator, clock)
+    for router in _ROUTERS:
+        app.include_router(router)
+    intake = RecordIntake(context, app.quotas, max_body_bytes)
+    app.add_asgi_route(PRODUCE, ProduceEndpoint(intake))
+    app.add_asgi_route(PRODUCE_BATCH, BatchEndpoint(intake))
+    app.add_middleware(V3Layer)
+
+
+def _context(app: ServiceApp, broker: Broker, to_coordinator: Forwarder, clock: Clock) -> V3Context:
+    return V3Context(
         state=broker.state,
         metadata=broker.metadata,
         cluster_id=lambda: broker.cluster_id,
@@ -77,6 +101,3 @@ def add_v3(app: ServiceApp, broker: Broker, to_coordinator: Forwarder, clock: Cl
         brokers=Forwarder("the broker", BrokerFenced, app.forwarder.connections),
         now_ms=clock.wall_ms,
     )
-    for router in _ROUTERS:
-        app.include_router(router)
-    app.add_middleware(V3Layer)

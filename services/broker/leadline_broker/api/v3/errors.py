@@ -173,6 +173,11 @@ class V3Error(Exception):
         self.code = code
         self.message = message
 
+    @classmethod
+    def of(cls, error: LeadlineError) -> V3Error:
+        """Return the same refusal in this API."""
+        return cls(code_of(error), message_of(error))
+
 
 def code_of(error: LeadlineError) -> Code:
     """Return the status and the code of an error; one of a newer release keeps its kind."""

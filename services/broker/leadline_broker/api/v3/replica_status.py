@@ -140,6 +140,7 @@ def status_of(
     is_leader = broker_id == row.leader
     end = own.log_end_offset if own else follower.log_end_offset if follower else _UNKNOWN
     caught_up = own is not None and leader is not None and end >= leader.log_end_offset
+    leading_ms = cluster.context.now_ms() if is_leader and own else _UNKNOWN
     path = ("topics", topic, "partitions", row.partition, "replica-status", broker_id)
     parts = f"topic={topic}", f"partition={row.partition}", f"replica={broker_id}"
     return KafkaReplicaStatus(
@@ -154,8 +155,8 @@ def status_of(
         is_caught_up=caught_up,
         log_start_offset=own.log_start_offset if own else _UNKNOWN,
         log_end_offset=end,
-        last_caught_up_time_ms=follower.last_caught_up_ms if follower else _UNKNOWN,
-        last_fetch_time_ms=follower.last_fetch_ms if follower else _UNKNOWN,
+        last_caught_up_time_ms=follower.last_caught_up_ms if follower else leading_ms,
+        last_fetch_time_ms=follower.last_fetch_ms if follower else leading_ms,
     )
 
 

@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.responses import Response
 
+from leadline_broker.api.v3.content_types import check_content_type
 from leadline_broker.api.v3.errors import NOT_FOUND, ErrorResponse, V3Error, response_of
 from leadline_broker.api.v3.errors import validation_error as error_of_validation
 from leadline_broker.api.v3.layer import PREFIX
@@ -108,16 +109,22 @@ class V3Route(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_errors(request: Request) -> Response:
+            has_body = _has_body(request)
             try:
+                if has_body and self.body_field is not None:
+                    check_content_type(request.headers.get("content-type", ""))
                 return await handle(request)
             except RequestValidationError as error:
-                has_body = request.headers.get("content-length", "0") != "0"
-                chunked = "transfer-encoding" in request.headers
-                return response_of(error_of_validation(error, has_body=has_body or chunked))
+                return response_of(error_of_validation(error, has_body=has_body))
             except V3Error as error:
                 return response_of(error)
 
         return handle_errors
+
+
+def _has_body(request: Request) -> bool:
+    headers = request.headers
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
 
 
 def v3_router(tag: str) -> APIRouter:
@@ -126,14 +133,14 @@ def v3_router(tag: str) -> APIRouter:
     return APIRouter(prefix=prefix, tags=[tag], route_class=V3Route)
 
 
-_MEANINGS: Final = {
+MEANINGS: Final[dict[int | str, tuple[str, str]]] = {
     400: ("V3BadRequest", "The request is malformed (400) or refused (40002)"),
     404: ("V3NotFound", "There is no such cluster or resource (404), topic (40403) or route"),
     413: ("V3TooLarge", "The body is too large (413)"),
     415: ("V3UnsupportedType", "The body is no JSON (415)"),
     422: ("V3Unprocessable", "The body is missing (42206), or has an unknown member (422)"),
 }
-_OTHER: Final = (
+OTHER_ERRORS: Final = (
     "V3OtherError",
     (
         "Any other error: 40101, 40301, 429, 500, 50002, 50003 (retriable) or 50302; its message "
@@ -144,8 +151,7 @@ _OTHER: Final = (
 
 def errors_of(*statuses: int) -> Responses:
     """Return the documented errors of an operation: by these statuses, and all others."""
-    named: dict[int | str, tuple[str, str]] = {one: _MEANINGS[one] for one in statuses}
-    named["default"] = _OTHER
+    named = {**{one: MEANINGS[one] for one in statuses}, "default": OTHER_ERRORS}
     return {
         status: {"model": ErrorResponse, "description": meaning, "x-component": name}
         for status, (name, meaning) in named.items()

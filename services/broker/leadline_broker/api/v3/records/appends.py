@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from random import Random
 from typing import Final
 
-from leadline_broker.api.v3.errors import NO_SUCH_PARTITION, NO_SUCH_TOPIC, V3Error
+from leadline_broker.api.v3.errors import V3Error
 from leadline_broker.api.v3.records.requests import ParsedRecord
-from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.serving.batch_checks import SMALL_BYTES
+from leadline_broker.runtime.serving.topic_appends import TopicAppends
 from leadline_client import batches
-from leadline_client.errors import LeadlineError, Refused
-from leadline_client.partitioner import StickyPartitioner
-from leadline_client.wire import NO_LEADER
+from leadline_client.errors import BodyTooLarge, CorruptBatch, InvalidRequest, LeadlineError
 
 BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 256 * 1024
 """The most that is appended as one record batch: far below what topics accept by default."""
-
-Append = Callable[[str, int, bytearray], Awaitable[int]]
-"""Appends batches to a partition, and returns their first offset."""
+_OF_A_RECORD: Final = (BodyTooLarge, CorruptBatch, InvalidRequest)
+"""Refusals whose reason may be one record of a batch; all others would meet each record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,117 +32,105 @@ class Appended:
 
 Result = Appended | V3Error | LeadlineError
 """What became of a record."""
+Placed = tuple[int, ParsedRecord]
+"""A record with its place in the request."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """Records of one partition that are appended together, by their places in the request."""
+    """Records of one partition that are appended together."""
 
-    partition: int
-    places: list[int] = field(default_factory=list)
+    placed: list[Placed] = field(default_factory=list)
     size: int = 0
 
     def has_room_for(self, record: ParsedRecord) -> bool:
-        return len(self.places) < BATCH_RECORDS and self.size + record.size <= BATCH_BYTES
+        return len(self.placed) < BATCH_RECORDS and self.size + record.size <= BATCH_BYTES
 
     def add(self, place: int, record: ParsedRecord) -> None:
-        self.places.append(place)
+        self.placed.append((place, record))
         self.size += record.size
 
 
+@dataclass(frozen=True, slots=True)
 class TopicAppender:
     """Appends the records of one request to one topic.
 
     Those of one partition keep their order. They may share a record batch, but not their fate: if
-    a batch is refused, each of its records is tried by itself.
+    a batch is refused because of a record, each of its records is tried by itself.
     """
 
-    def __init__(
-        self, topic: str, metadata: ClusterMetadataCache, append: Append, random: Random
-    ) -> None:
-        self._topic = topic
-        self._metadata = metadata
-        self._append = append
-        self._partitioner = StickyPartitioner(random.random)
+    topic: str
+    appends: TopicAppends
+    timeout_ms: int
 
     async def append_all(self, records: Sequence[ParsedRecord | V3Error]) -> list[Result]:
         """Append records; return what became of each, errors among them included."""
-        results: list[Result | None] = [
-            record if isinstance(record, V3Error) else None for record in records
+        results: dict[int, Result] = {
+            place: record for place, record in enumerate(records) if isinstance(record, V3Error)
+        }
+        parsed = [
+            (place, record)
+            for place, record in enumerate(records)
+            if isinstance(record, ParsedRecord)
         ]
-        runs: dict[int, list[_Run]] = {}
-        for place, record in enumerate(records):
-            if isinstance(record, V3Error):
-                continue
+        by_partition = self._placed(parsed, results)
+        await asyncio.gather(
+            *(self._append_in_order(one, placed, results) for one, placed in by_partition.items())
+        )
+        return [results[place] for place in range(len(records))]
+
+    def _placed(
+        self, parsed: Iterable[Placed], results: dict[int, Result]
+    ) -> dict[int, list[Placed]]:
+        """Return the records by partition, in order; what has no partition gets its result."""
+        found: dict[int, list[Placed]] = {}
+        layout = None
+        for place, record in parsed:
             try:
-                self._place(runs, self._partition_of(record), place, record)
-            except V3Error as error:
+                layout = layout or self.appends.layout(self.topic)
+                number = layout.place(record.partition, record.key)
+            except LeadlineError as error:
                 results[place] = error
-        parsed = [record for record in records if not isinstance(record, V3Error)]
-        await asyncio.gather(*(self._append_runs(one, records, results) for one in runs.values()))
-        self._rotate(parsed)
-        return [result for result in results if result is not None]
+            else:
+                found.setdefault(number, []).append((place, record))
+        return found
 
-    def _place(
-        self, runs: dict[int, list[_Run]], partition: int, place: int, record: ParsedRecord
+    async def _append_in_order(
+        self, partition: int, placed: Iterable[Placed], results: dict[int, Result]
     ) -> None:
-        own = runs.setdefault(partition, [_Run(partition)])
-        if not own[-1].has_room_for(record) and own[-1].places:
-            own.append(_Run(partition))
-        own[-1].add(place, record)
+        """Append the records of one partition, one batch after another."""
+        for run in _runs(placed):
+            records = [record for _, record in run.placed]
+            outcomes = await self._append(partition, records)
+            for (place, _), outcome in zip(run.placed, outcomes, strict=True):
+                results[place] = outcome
 
-    def _partition_of(self, record: ParsedRecord) -> int:
-        numbers = self._metadata.partition_numbers(self._topic)
-        if not numbers:
-            raise V3Error(NO_SUCH_TOPIC, f"there is no topic {self._topic}")
-        if record.partition is None:
-            if record.key is None:
-                numbers = self._led(numbers)
-            return numbers[self._partitioner.choose(record.key, len(numbers))]
-        if record.partition not in numbers:
-            message = f"topic {self._topic} has no partition {record.partition}"
-            raise V3Error(NO_SUCH_PARTITION, message)
-        return record.partition
-
-    def _led(self, numbers: list[int]) -> list[int]:
-        """Return the partitions that have a leader, all of them if none has."""
-        rows = ((one, self._metadata.partition(self._topic, one)) for one in numbers)
-        return [one for one, row in rows if row is not None and row.leader != NO_LEADER] or numbers
-
-    def _rotate(self, appended: Sequence[ParsedRecord]) -> None:
-        """Send the next records without a key to another partition (KIP-480)."""
-        count = len(self._led(self._metadata.partition_numbers(self._topic)))
-        if count and any(one.key is None and one.partition is None for one in appended):
-            self._partitioner.batch_closed(self._partitioner.choose(None, count), count)
-
-    async def _append_runs(
-        self,
-        runs: Sequence[_Run],
-        records: Sequence[ParsedRecord | V3Error],
-        results: list[Result | None],
-    ) -> None:
-        """Append the runs of one partition one after another."""
-        for run in runs:
-            chosen = [one for p in run.places if isinstance(one := records[p], ParsedRecord)]
-            found = await self._append_run(run.partition, chosen)
-            for place, result in zip(run.places, found, strict=True):
-                results[place] = result
-
-    async def _append_run(self, partition: int, records: Sequence[ParsedRecord]) -> list[Result]:
+    async def _append(self, partition: int, records: Sequence[ParsedRecord]) -> list[Result]:
         try:
-            base = await self._append(self._topic, partition, await _encoded(records))
-        except Refused as error:
-            if len(records) == 1:
-                return [error]
-            # The reason may be one of the records: nothing was appended, so each can be repeated.
-            return [(await self._append_run(partition, [one]))[0] for one in records]
+            batch = await _encoded(records)
+            done = await self.appends.routed.produce(
+                self.topic, partition, batch, acks="all", timeout_ms=self.timeout_ms
+            )
         except LeadlineError as error:
+            if isinstance(error, _OF_A_RECORD) and len(records) > 1:
+                # Nothing was appended, so that each record can be tried.
+                return [(await self._append(partition, [one]))[0] for one in records]
             return [error] * len(records)
-        return [Appended(partition, base + number) for number in range(len(records))]
+        return [Appended(partition, done.base_offset + number) for number in range(len(records))]
+
+
+def _runs(placed: Iterable[Placed]) -> list[_Run]:
+    """Return records in order, as many together as one batch takes."""
+    runs = [_Run()]
+    for place, record in placed:
+        if runs[-1].placed and not runs[-1].has_room_for(record):
+            runs.append(_Run())
+        runs[-1].add(place, record)
+    return runs
 
 
 async def _encoded(records: Sequence[ParsedRecord]) -> bytearray:
     """Return a batch of records, which a thread makes if that takes long."""
-    encode = partial(batches.encode, records, now_ms=0)  # Each record has a time.
+    encode = partial(batches.encode, records, now_ms=0)  # each record has a time
     small = sum(record.size for record in records) <= SMALL_BYTES
     return bytearray(encode() if small else await asyncio.to_thread(encode))
