@@ -151,7 +151,8 @@ OTHER_ERRORS: Final = (
 
 def errors_of(*statuses: int) -> Responses:
     """Return the documented errors of an operation: by these statuses, and all others."""
-    named = {**{one: MEANINGS[one] for one in statuses}, "default": OTHER_ERRORS}
+    named: dict[int | str, tuple[str, str]] = {one: MEANINGS[one] for one in statuses}
+    named["default"] = OTHER_ERRORS
     return {
         status: {"model": ErrorResponse, "description": meaning, "x-component": name}
         for status, (name, meaning) in named.items()
