@@ -1,4 +1,4 @@
-"""Resolve the locks again: every dependency of every member, the tests' client generator, a server.
+"""Resolve the locks again: every dependency of every member, what tests install apart, a server.
 
 A lock has versions with their hashes. It names no package registry, because each machine brings its
 own; that is why it is requirements.lock and not uv.lock, which records addresses. Versions already
@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 GENERATOR = "tests/support/openapi/requirements"
 """The client generator cannot share an environment with the command: they need different typers."""
 
+GO = "tests/support/v3/requirements"
+"""The Go toolchain, which builds a client where the machine has none."""
+
 SERVER = "deploy/containers/requirements.lock"
 """What services need: the command without its extra, in the versions of requirements.lock."""
 
@@ -37,6 +40,7 @@ def main(arguments: list[str]) -> int:
     return (
         resolve(python, "requirements.lock", [*own, *groups, "pyproject.toml", *arguments])
         or resolve(python, f"{GENERATOR}.lock", [f"{GENERATOR}.in", *arguments])
+        or resolve(python, f"{GO}.lock", [f"{GO}.in", *arguments])
         or resolve(
             python, SERVER, [*own, "--constraints", "requirements.lock", "cli/pyproject.toml"]
         )

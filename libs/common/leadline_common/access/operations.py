@@ -19,12 +19,19 @@ class Need:
     """The right that an operation needs.
 
     `where` is where the request names the topic or the group: in its path (the parameter `topic`
-    or `group`), or in its body, its query or its answer, which only the operation can check.
+    or `group`, or else `parameter`), or in its body, its query or its answer, which only the
+    operation can check.
     """
 
     action: Action
     kind: Kind = "cluster"
     where: Where = "cluster"
+    parameter: str = ""
+
+    @property
+    def named_by(self) -> str:
+        """The path parameter that names the topic or the group."""
+        return self.parameter or self.kind
 
     def is_met(self, access: Access, name: str) -> bool:
         """Tell whether an access suffices for the topic or the group `name` of the path.
@@ -46,6 +53,14 @@ def _group(action: Action) -> Need:
 
 def _topics_in_body(action: Action) -> Need:
     return Need(action, "topic", "body")
+
+
+def _v3_topic(action: Action) -> Need:
+    return Need(action, "topic", "path", "topic_name")
+
+
+def _v3_group(action: Action) -> Need:
+    return Need(action, "group", "path", "consumer_group_id")
 
 
 CONNECT: Final = Need(Action.CONNECT)
@@ -173,6 +188,65 @@ NEEDS: Final[dict[str, Need]] = {
     "revoke_token": ADMINISTER,
     "set_grants": ADMINISTER,
     "set_quotas": ADMINISTER,
+    # The API of Confluent's REST proxy: the rights of the operations above that do the same.
+    "v3_list_clusters": CONNECT,
+    "v3_read_cluster": CONNECT,
+    "v3_list_brokers": CONNECT,
+    "v3_read_broker": CONNECT,
+    "v3_list_broker_replicas": _topics_in_body(Action.DESCRIBE),
+    "v3_list_topics": _topics_in_body(Action.DESCRIBE),
+    "v3_list_all_topic_configs": _topics_in_body(Action.DESCRIBE),
+    "v3_read_topic": _v3_topic(Action.DESCRIBE),
+    "v3_list_topic_configs": _v3_topic(Action.DESCRIBE),
+    "v3_list_default_topic_configs": _v3_topic(Action.DESCRIBE),
+    "v3_read_topic_config": _v3_topic(Action.DESCRIBE),
+    "v3_list_partitions": _v3_topic(Action.DESCRIBE),
+    "v3_read_partition": _v3_topic(Action.DESCRIBE),
+    "v3_read_partition_offsets": _v3_topic(Action.DESCRIBE),
+    "v3_list_replicas": _v3_topic(Action.DESCRIBE),
+    "v3_read_replica": _v3_topic(Action.DESCRIBE),
+    "v3_create_topic": _topics_in_body(Action.OPERATE),
+    "v3_alter_many_topic_configs": _topics_in_body(Action.OPERATE),
+    "v3_add_partitions": _v3_topic(Action.OPERATE),
+    "v3_delete_topic": _v3_topic(Action.OPERATE),
+    "v3_set_topic_config": _v3_topic(Action.OPERATE),
+    "v3_reset_topic_config": _v3_topic(Action.OPERATE),
+    "v3_alter_topic_configs": _v3_topic(Action.OPERATE),
+    "v3_produce": _v3_topic(Action.WRITE),
+    "v3_produce_batch": _v3_topic(Action.WRITE),
+    "v3_list_groups": Need(Action.DESCRIBE, "group", "body"),
+    "v3_read_group": _v3_group(Action.DESCRIBE),
+    "v3_list_consumers": _v3_group(Action.DESCRIBE),
+    "v3_read_consumer": _v3_group(Action.DESCRIBE),
+    "v3_list_assignments": _v3_group(Action.DESCRIBE),
+    "v3_read_assignment": _v3_group(Action.DESCRIBE),
+    "v3_list_lags": _v3_group(Action.DESCRIBE),
+    "v3_read_lag": _v3_group(Action.DESCRIBE),
+    "v3_read_lag_summary": _v3_group(Action.DESCRIBE),
+    "v3_list_cluster_configs": MONITOR,
+    "v3_read_cluster_config": MONITOR,
+    "v3_list_all_broker_configs": MONITOR,
+    "v3_list_broker_configs": MONITOR,
+    "v3_read_broker_config": MONITOR,
+    "v3_list_all_reassignments": MONITOR,
+    "v3_list_topic_reassignments": MONITOR,
+    "v3_read_reassignment": MONITOR,
+    "v3_list_all_replica_status": MONITOR,
+    "v3_list_topic_replica_status": MONITOR,
+    "v3_list_partition_replica_status": MONITOR,
+    "v3_list_broker_tasks": MONITOR,
+    "v3_read_broker_task": MONITOR,
+    "v3_read_balancer": MONITOR,
+    "v3_set_cluster_config": OPERATE,
+    "v3_reset_cluster_config": OPERATE,
+    "v3_alter_cluster_configs": OPERATE,
+    "v3_set_broker_config": OPERATE,
+    "v3_reset_broker_config": OPERATE,
+    "v3_alter_broker_configs": OPERATE,
+    "v3_remove_broker": OPERATE,
+    "v3_remove_brokers": OPERATE,
+    "v3_unregister_broker": OPERATE,
+    "v3_list_acls": ADMINISTER,
 }
 
 

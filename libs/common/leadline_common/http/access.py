@@ -190,7 +190,7 @@ class AccessLayer:
         if need is None:
             raise refusal(caller, Action.ADMINISTER, "cluster")
         match = route.pattern.match(path)
-        name = (match[need.kind] if need.where == "path" else "") if match else ""
+        name = (match[need.named_by] if need.where == "path" else "") if match else ""
         if not need.is_met(caller.access, name):
             raise refusal(caller, need.action, need.kind, name)
         return caller

@@ -18,6 +18,8 @@ from leadline_common.http.errors import (
 )
 
 _COMPONENTS: Final = "#/components/"
+COMPONENT: Final = "x-component"
+"""The member of a response that a route declares with the name of the component to make of it."""
 SCHEMA_REF: Final = "#/components/schemas/{model}"
 _INVALID = (InvalidRequest,)
 _INVALID_BODY = (InvalidRequest, BodyTooLarge, UnsupportedFormat)
@@ -53,7 +55,11 @@ def share_error_responses(document: dict[str, Any]) -> None:
         responses = operation["responses"]
         responses.setdefault("default", _other_error())
         for status, response in responses.items():
-            if response.get("content", {}).get(_JSON, {}).get("schema") == ERROR_SCHEMA:
+            if COMPONENT in response:
+                name = response.pop(COMPONENT)
+                add_components(document, "responses", {name: response})
+                responses[status] = {"$ref": f"#/components/responses/{name}"}
+            elif response.get("content", {}).get(_JSON, {}).get("schema") == ERROR_SCHEMA:
                 responses[status] = _shared_response(document, response)
 
 
@@ -164,6 +170,8 @@ def _other_error() -> dict[str, Any]:
 
 def _replace_validation_errors(operation: dict[str, Any]) -> None:
     responses = operation["responses"]
+    if "default" in responses:  # an API with errors of its own
+        return
     unprocessable = responses.pop("422", None)
     if unprocessable is None:
         return

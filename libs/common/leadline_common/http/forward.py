@@ -10,9 +10,11 @@ of the request, and several times as much with TLS.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from http import HTTPStatus
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import aiohttp
 from starlette.exceptions import HTTPException
@@ -21,7 +23,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from yarl import URL
 
-from leadline_client.errors import ConnectionLost, LeadlineError, NoController
+from leadline_client.errors import ConnectionLost, LeadlineError, NoController, error_from_body
 from leadline_client.transport import CLUSTER_ID_HEADER
 from leadline_common import cause
 from leadline_common.access.caller import current_caller
@@ -29,7 +31,7 @@ from leadline_common.http.access import PRINCIPAL_HEADER
 from leadline_common.http.errors import error_of_status, error_response
 from leadline_common.http.kept_connections import KeptConnections
 from leadline_common.http.middleware import WITHOUT_BODY
-from leadline_common.http.peer_connections import Connection, PeerConnections
+from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.route_index import ROUTE_KEY, IndexedRoute
 from leadline_common.identity import ServiceAddress
 from leadline_common.waiting import counted_wait
@@ -44,6 +46,7 @@ EVENT_STREAM = "text/event-stream"
 """The media type of responses that are forwarded as a stream."""
 
 _API = "/v1/"
+_RETRY_AFTER = "Retry-After"
 _CONNECT_TIMEOUT_S = 2.0
 _DROPPED = frozenset(
     {
@@ -79,6 +82,15 @@ _NO_AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """Headers that aiohttp would add: only those of the caller are forwarded."""
 
 
+class OutgoingRequest(NamedTuple):
+    """A request to another service; `target` is the path and the query, encoded for a URL."""
+
+    method: str
+    target: str
+    headers: Sequence[tuple[str, str]] = ()
+    body: bytes = b""
+
+
 @dataclass(eq=False, slots=True)
 class Forwarder:
     """Forwards requests over one HTTP session, which opens at the first use.
@@ -103,48 +115,90 @@ class Forwarder:
         """
         if FORWARDED in request.headers:
             raise self.unavailable(f"{self.target} is changing")
-        connection = self.connections.to(to)
-        if connection is None:
-            raise self.unavailable(f"{self.target} has no internal listener")
         body = b"" if request.method in WITHOUT_BODY else await request.body()
-        try:
+        kept = [(name, value) for name, value in request.headers.items() if name not in _DROPPED]
+        outgoing = OutgoingRequest(
+            request.method, _target_of(request), [*kept, *self._caller_headers()], body
+        )
+        with self._outcomes(request.method):
             with counted_wait(asked="wait" in request.query_params):
-                answer = await self._send(request, connection, body, timeout_s)
+                answer = await self._send(outgoing, to, timeout_s)
             if answer.content_type == EVENT_STREAM:
                 return StreamingResponse(_stream(answer), answer.status, _response_headers(answer))
             async with answer:
                 content = await answer.read()
+        return Response(content, answer.status, _response_headers(answer))
+
+    async def call(
+        self,
+        request: OutgoingRequest,
+        to: ServiceAddress,
+        *,
+        timeout_s: float,
+        as_service: bool = False,
+    ) -> bytes:
+        """Make a request of this service's own, and return the body of the response.
+
+        It is made for the caller of the request that is being handled, whose rights count, or,
+        with `as_service`, for this service itself.
+
+        Raises:
+            LeadlineError: the error that the other service returned; `unavailable` if it cannot be
+                reached or a read gets no response; ConnectionLost, an unknown outcome, if a write
+                was sent and got none.
+
+        """
+        own = self._service_headers() if as_service else self._caller_headers()
+        outgoing = request._replace(headers=[*request.headers, *own])
+        with self._outcomes(request.method):
+            answer = await self._send(outgoing, to, timeout_s)
+            async with answer:
+                content = await answer.read()
+        if answer.status >= HTTPStatus.BAD_REQUEST:
+            retry_after = answer.headers.get(_RETRY_AFTER)
+            raise error_from_body(answer.status, _decoded(content), retry_after)
+        return content
+
+    @contextlib.contextmanager
+    def _outcomes(self, method: str) -> Iterator[None]:
+        """Turn failures of a connection into errors that state whether anything was changed."""
+        try:
+            yield
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as problem:
             raise self.unavailable(f"{self.target} cannot be reached") from problem
         except (aiohttp.ClientError, TimeoutError) as problem:
-            if request.method in ("GET", "HEAD"):
+            if method in ("GET", "HEAD"):
                 raise self.unavailable(f"{self.target} did not answer") from problem
             raise ConnectionLost(
                 f"{self.target} did not answer; the request may have taken effect"
             ) from problem
-        return Response(content, answer.status, _response_headers(answer))
 
     async def _send(
-        self, request: Request, to: Connection, body: bytes, timeout_s: float
+        self, outgoing: OutgoingRequest, to: ServiceAddress, timeout_s: float
     ) -> aiohttp.ClientResponse:
+        connection = self.connections.to(to)
+        if connection is None:
+            raise self.unavailable(f"{self.target} has no internal listener")
         return await self._started().request(
-            request.method,
-            _url_at(to.url, request),
-            headers=self._headers_of(request),
-            data=body or None,
+            outgoing.method,
+            URL(connection.url.rstrip("/") + outgoing.target, encoded=True),
+            headers=outgoing.headers,
+            data=outgoing.body or None,
             allow_redirects=False,
-            ssl=to.ssl,
-            server_hostname=to.server_hostname,
+            ssl=connection.ssl,
+            server_hostname=connection.server_hostname,
             middlewares=(_NoRetry(),),
             timeout=aiohttp.ClientTimeout(sock_read=timeout_s, sock_connect=_CONNECT_TIMEOUT_S),
         )
 
-    def _headers_of(self, request: Request) -> list[tuple[str, str]]:
-        kept = [(name, value) for name, value in request.headers.items() if name not in _DROPPED]
-        own = [(cause.HEADER, cause.current_cause()), (FORWARDED, "1")]
+    def _service_headers(self) -> list[tuple[str, str]]:
+        return [(cause.HEADER, cause.current_cause()), (FORWARDED, "1")]
+
+    def _caller_headers(self) -> list[tuple[str, str]]:
+        own = self._service_headers()
         if self.connections.authenticated and self.names_caller:
             own.append((PRINCIPAL_HEADER, str(current_caller().principal)))
-        return [*kept, *own]
+        return own
 
     def _started(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -191,11 +245,19 @@ async def _stream(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
                 yield chunk
 
 
-def _url_at(target_url: str, request: Request) -> URL:
-    # The raw bytes, because decoding and encoding again may change them.
-    path = request.scope["raw_path"].decode()
+def _target_of(request: Request) -> str:
+    """Return path and query as they came, because decoding and encoding again may change them."""
+    path: str = request.scope["raw_path"].decode()
     query = request.scope["query_string"].decode()
-    return URL(target_url.rstrip("/") + path + (f"?{query}" if query else ""), encoded=True)
+    return path + (f"?{query}" if query else "")
+
+
+def _decoded(content: bytes) -> Any:
+    """Return the JSON of an error response, None if it is something else."""
+    try:
+        return json.loads(content)
+    except ValueError:
+        return None
 
 
 def _response_headers(answer: aiohttp.ClientResponse) -> dict[str, str]:

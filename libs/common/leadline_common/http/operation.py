@@ -7,6 +7,7 @@ are octets, or msgspec structs, dataclasses or pydantic models, which have schem
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -16,7 +17,7 @@ from pydantic import BaseModel
 
 from leadline_client.errors import InvalidRequest, LeadlineError
 from leadline_common.http.document import SCHEMA_REF, add_components
-from leadline_common.http.errors import error_responses
+from leadline_common.http.errors import Responses, error_responses
 
 OCTETS = "application/octet-stream"
 INTERNAL = "internal"
@@ -56,8 +57,8 @@ class Operation:
     """The documentation of one method of one path.
 
     `requests` and `responses` list one body per media type. `errors` are those of the route
-    besides InvalidRequest, which every route may raise. `more_responses` are further successes by
-    status.
+    besides InvalidRequest, which every route may raise; an API with an error format of its own has
+    `own_errors` instead. `more_responses` are further successes by status.
     """
 
     method: str
@@ -71,6 +72,7 @@ class Operation:
     parameters: Sequence[Parameter] = ()
     answer_headers: Sequence[Parameter] = ()
     errors: Sequence[type[LeadlineError]] = ()
+    own_errors: Responses | None = None
     status: int = 200
     more_responses: Mapping[int, Body] = field(default_factory=dict)
 
@@ -120,9 +122,8 @@ def _responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
         status: {"description": body.description, "content": _content([body], schemas)}
         for status, body in operation.more_responses.items()
     }
-    answers = (
-        {operation.status: success} | further | error_responses(InvalidRequest, *operation.errors)
-    )
+    errors = operation.own_errors or error_responses(InvalidRequest, *operation.errors)
+    answers = {operation.status: success} | further | deepcopy(errors)
     return {str(status): answer for status, answer in answers.items()}
 
 

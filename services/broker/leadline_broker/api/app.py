@@ -23,6 +23,7 @@ from leadline_broker.api import (
     staging,
     topic_records,
 )
+from leadline_broker.api.v3 import app as v3
 from leadline_broker.runtime.broker import Broker
 from leadline_broker.runtime.serving.routing import RoutedRecords
 from leadline_broker.runtime.serving.serving import Serving
@@ -56,6 +57,7 @@ TAGS = (
     {"name": "records", "description": "Append and read records, and look up offsets."},
     *administration.TAGS,
     *groups.TAGS,
+    *v3.TAGS,
 )
 
 
@@ -99,7 +101,8 @@ def build_app(
         lifespan=lifespan,
     )
     app.quotas.settings = lambda: broker.settings
-    _add_records(app, broker, clock or SystemClock(), request_max_bytes)
+    clock = clock or SystemClock()
+    _add_records(app, broker, clock, request_max_bytes)
     load_endpoint = cluster.LoadEndpoint(lambda: broker.engine.load)
     app.add_asgi_route(cluster.LOAD_OPERATION, load_endpoint)
     app.include_router(cluster.cluster_routes(broker))
@@ -111,6 +114,7 @@ def build_app(
     internal.add_replica_fetch(app, lambda: broker.engine.sessions)
     internal.add_staged_copies(app, lambda: broker.engine.copy_store, request_max_bytes)
     internal.add_routed(app, lambda: broker.engine.routed_requests, request_max_bytes)
+    v3.add_v3(app, broker, to_coordinator, clock, request_max_bytes)
     add_console(app, "broker")
     link_services(app, app.page_links, partial(_find_service, broker))
     app.route_index()  # a route without a stated right stops the service here

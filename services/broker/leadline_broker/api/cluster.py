@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from dataclasses import replace
+from typing import Annotated, Final
 
 import msgspec
-from fastapi import APIRouter
-from pydantic import BaseModel
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
 from starlette.types import Receive, Scope, Send
 
-from leadline_broker.api.parameters import Query
+from leadline_broker.api import parameters
 from leadline_broker.runtime.broker import Broker
+from leadline_broker.runtime.engine import Engine
+from leadline_broker.runtime.replication.partition import ReplicaInfo
 from leadline_broker.runtime.serving.load import BrokerLoadReport, LoadMeter, ReplicaLoad
 from leadline_client.errors import BrokerFenced, NoController, StoreOutcomeUnknown
 from leadline_client.wire import ControllerInfo
@@ -83,8 +86,17 @@ class ThisBroker(BaseModel):
     controller: ControllerBody | None
 
 
+class FollowerBody(BaseModel):
+    """A follower as its leader knows it; what it has not stated in this leader epoch is -1."""
+
+    broker: int
+    log_end_offset: int = Field(description="The durable end of its log")
+    last_fetch_ms: int = Field(description="When it fetched last, in Unix ms")
+    last_caught_up_ms: int = Field(description="When it had the whole log last, in Unix ms")
+
+
 class ReplicaBody(BaseModel):
-    """One local replica. Ends are exclusive offsets; `isr` is null except on the leader.
+    """One local replica. Ends are exclusive offsets; only a leader has `isr` and `followers`.
 
     `role_epoch` is the leader epoch at which it took its role; null while it has none.
     """
@@ -101,6 +113,7 @@ class ReplicaBody(BaseModel):
     high_watermark: int
     isr: list[int] | None
     log_dir: str
+    followers: list[FollowerBody] | None = None
 
 
 class ReplicasBody(BaseModel):
@@ -122,6 +135,14 @@ class ReplicasBody(BaseModel):
                     "high_watermark": 42,
                     "isr": [1, 2],
                     "log_dir": "/var/lib/leadline/orders-0",
+                    "followers": [
+                        {
+                            "broker": 2,
+                            "log_end_offset": 42,
+                            "last_fetch_ms": 1_790_000_060_000,
+                            "last_caught_up_ms": 1_790_000_060_000,
+                        }
+                    ],
                 }
             ]
         }
@@ -198,14 +219,11 @@ def _add_routes(router: APIRouter, broker: Broker) -> None:
         )
 
     @router.get("/replicas", summary="List the replicas on this broker")
-    async def replicas() -> ReplicasBody:
-        """Return role, leader epoch and ends of every local replica."""
-        return ReplicasBody(
-            replicas=[
-                ReplicaBody.model_validate(replica, from_attributes=True)
-                for replica in broker.engine.replicas.describe()
-            ]
-        )
+    async def replicas(
+        topic: Annotated[str | None, Query(description="Only replicas of this topic")] = None,
+    ) -> ReplicasBody:
+        """Return role, leader epoch and ends of every local replica, or those of a topic."""
+        return ReplicasBody(replicas=shown_replicas(broker.engine, topic))
 
     @router.post(
         "/producer-ids",
@@ -219,6 +237,30 @@ def _add_routes(router: APIRouter, broker: Broker) -> None:
         """
         producer_id, producer_epoch = await broker.engine.producer_ids.allocate()
         return ProducerIdBody(producer_id=producer_id, producer_epoch=producer_epoch)
+
+
+def shown_replicas(engine: Engine, topic: str | None) -> list[ReplicaBody]:
+    """Return the local replicas, or those of a topic, with times in Unix ms."""
+    offset_ms = engine.clock.wall_ms() - engine.clock.monotonic_ms()
+    return [_shown_replica(replica, offset_ms) for replica in engine.replicas.describe(topic)]
+
+
+def _shown_replica(replica: ReplicaInfo, offset_ms: int) -> ReplicaBody:
+    def time(monotonic_ms: int) -> int:
+        return monotonic_ms + offset_ms if monotonic_ms else -1
+
+    followers = [
+        FollowerBody(
+            broker=one.broker,
+            log_end_offset=one.log_end_offset,
+            last_fetch_ms=time(one.last_fetch_ms),
+            last_caught_up_ms=time(one.last_caught_up_ms),
+        )
+        for one in replica.followers or ()
+    ]
+    shown = ReplicaBody.model_validate(replace(replica, followers=None), from_attributes=True)
+    shown.followers = None if replica.followers is None else followers
+    return shown
 
 
 def _controller(controller: ControllerInfo | ControllerRow | None) -> ControllerBody | None:
@@ -236,6 +278,6 @@ class LoadEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Return the load of all replicas."""
         del receive
-        Query(scope, ())
+        parameters.Query(scope, ())
         load = await self._meter().report()
         await send_body(send, msgspec.json.encode(load), JSON.encode())

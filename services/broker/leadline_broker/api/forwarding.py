@@ -24,9 +24,35 @@ from leadline_common.http.middleware import limit_body
 from leadline_common.identity import Kind, ServiceAddress, ServiceIdentity
 from leadline_common.rpc import ControllerRow
 
-_CONTROLLER_TIMEOUT_S: Final = 90.0
-_COORDINATOR_TIMEOUT_S: Final = 45.0
+CONTROLLER_TIMEOUT_S: Final = 90.0
+COORDINATOR_TIMEOUT_S: Final = 45.0
 """Longer than a standby coordinator waits for the active one."""
+
+
+def find_controller(metadata: ClusterMetadataCache) -> ServiceAddress:
+    """Return where the active controller is.
+
+    Raises:
+        NoController: none is known.
+
+    """
+    controller = metadata.active_controller
+    if controller is None:
+        raise NoController("this broker does not know an active controller yet")
+    return _address("controller", controller)
+
+
+def find_coordinator(finder: CoordinatorFinder) -> ServiceAddress:
+    """Return where the active coordinator is.
+
+    Raises:
+        CoordinatorNotAvailable: none is known.
+
+    """
+    coordinator = finder.current
+    if coordinator is None:
+        raise CoordinatorNotAvailable("no coordinator of consumer groups is active")
+    return _address("coordinator", coordinator)
 
 
 def add_administration(
@@ -38,11 +64,8 @@ def add_administration(
     """
 
     async def forward(request: Request) -> Response:
-        controller = metadata.active_controller
-        if controller is None:
-            raise NoController("this broker does not know an active controller yet")
-        to = _address("controller", controller)
-        return await forwarder.forward(request, to, timeout_s=_CONTROLLER_TIMEOUT_S)
+        to = find_controller(metadata)
+        return await forwarder.forward(request, to, timeout_s=CONTROLLER_TIMEOUT_S)
 
     router = administration.administration_routes(_forwarded_by(forward))
     app.include_router(router)
@@ -58,11 +81,8 @@ def add_groups(
     """
 
     async def forward(request: Request) -> Response:
-        coordinator = finder.current
-        if coordinator is None:
-            raise CoordinatorNotAvailable("no coordinator of consumer groups is active")
-        to = _address("coordinator", coordinator)
-        return await forwarder.forward(request, to, timeout_s=_COORDINATOR_TIMEOUT_S)
+        to = find_coordinator(finder)
+        return await forwarder.forward(request, to, timeout_s=COORDINATOR_TIMEOUT_S)
 
     router = groups.group_routes(_forwarded_by(forward))
     app.include_router(router)

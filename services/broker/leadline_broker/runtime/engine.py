@@ -89,7 +89,7 @@ class Engine:
         self._dependencies = dependencies
         self._background: set[asyncio.Future[None]] = set()
         self._topic_settings = TopicSettings(dependencies.configuration.current)
-        self.logs = logs
+        self.logs, self.clock = logs, dependencies.clock
         self.acks = PendingAcks()
         self._executor = EffectExecutor(self.acks, on_failed)
         self.flusher, self.moving_flusher = self._flusher(on_failed), self._flusher(on_failed)

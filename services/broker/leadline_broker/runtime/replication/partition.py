@@ -41,8 +41,21 @@ class Traffic(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class FollowerInfo:
+    """A follower as its leader knows it; -1 for an end that it has not stated in this epoch.
+
+    Times are in ms by the monotonic clock of the leader's broker; 0 for never.
+    """
+
+    broker: int
+    log_end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaInfo:
-    """One local replica as `GET /v1/replicas` returns it; `isr` is None except on the leader.
+    """One local replica as `GET /v1/replicas` returns it; `isr` and `followers` only on the leader.
 
     `role_epoch` is the leader epoch at which it took its role, None without one.
     `durable_end_offset` is the end up to which the log is fsynced (rule R4).
@@ -60,6 +73,7 @@ class ReplicaInfo:
     high_watermark: int
     isr: tuple[int, ...] | None
     log_dir: str
+    followers: tuple[FollowerInfo, ...] | None = None
 
 
 class Subscriber(Protocol):
@@ -233,6 +247,17 @@ class Partition:
             high_watermark=state.high_watermark,
             isr=state.isr if self.replica.leadership is not None else None,
             log_dir=str(log.directory),
+            followers=self._followers(),
+        )
+
+    def _followers(self) -> tuple[FollowerInfo, ...] | None:
+        """Return what the leader knows of its followers, None on any other replica."""
+        leadership = self.replica.leadership
+        if leadership is None:
+            return None
+        return tuple(
+            FollowerInfo(broker, known.end, known.last_fetch_ms, known.last_caught_up_ms)
+            for broker, known in sorted(leadership.progress.items())
         )
 
 

@@ -55,9 +55,10 @@ class ReplicaManager:
         """Return the replicas that lead their partition."""
         return [p for p in self._partitions.values() if p.replica.leadership is not None]
 
-    def describe(self) -> list[ReplicaInfo]:
-        """Return a description of every replica, by topic and partition."""
-        rows = [partition.describe() for partition in self._partitions.values()]
+    def describe(self, topic: str | None = None) -> list[ReplicaInfo]:
+        """Return a description of every replica, or those of a topic, by topic and partition."""
+        asked = [one for one in self._partitions.values() if topic in (None, one.topic)]
+        rows = [partition.describe() for partition in asked]
         return sorted(rows, key=lambda row: (row.topic, row.partition))
 
     def describe_topic(self, topic: str, first: int, last: int) -> list[ReplicaInfo]:
