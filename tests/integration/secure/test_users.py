@@ -18,7 +18,7 @@ from leadline_client import (
     Security,
 )
 from leadline_client.errors import Unauthorized
-from tests.integration.secure.world import World, hello, knows
+from tests.integration.secure.world import World, hello, knows, new_user
 from tests.support.services.cluster import wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -213,12 +213,8 @@ async def test_an_event_stream_ends_with_the_right_to_it(world: World) -> None:
 
 async def test_a_viewer_reads_the_load_of_each_broker_through_any(world: World) -> None:
     broker = world.cluster.url("broker-1")
-    for role, status in (("viewer", 200), ("producer", 403)):
-        user = {"name": f"load-{role}", "grants": [{"role": role}]}
-        (await world.http.post(f"{broker}/v1/users", json=user)).raise_for_status()
-        made = await world.http.post(f"{broker}/v1/users/load-{role}/tokens", json={})
-        await wait_until(partial(knows, world, made.json()["token"], 200), "it is known")
-        shown = {"Authorization": f"Bearer {made.json()['token']}"}
+    for role, status in (("viewer", 200), ("consumer", 403)):
+        shown = await new_user(world, f"load-{role}", role)
         me = (await world.http.get(f"{broker}/v1/me", headers=shown)).json()
         assert ("read_broker_load" in me["operations"]) is (status == 200)
         for number in (1, 2):
