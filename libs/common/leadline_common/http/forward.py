@@ -32,6 +32,8 @@ from leadline_common.http.middleware import WITHOUT_BODY
 from leadline_common.http.peer_connections import Connection, PeerConnections
 from leadline_common.http.route_index import ROUTE_KEY, IndexedRoute
 from leadline_common.identity import ServiceAddress
+from leadline_common.tracing import spans
+from leadline_common.tracing.calls import STATUS, call_span
 from leadline_common.waiting import counted_wait
 
 Forward: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -63,6 +65,8 @@ _DROPPED = frozenset(
         "sec-fetch-user",
         "server",
         "te",
+        "traceparent",
+        "tracestate",
         "trailer",
         "transfer-encoding",
         "upgrade",
@@ -72,8 +76,9 @@ _DROPPED = frozenset(
         PRINCIPAL_HEADER.lower(),
     }
 )
-"""Headers of one connection, those that every service checks or sets itself, those that prove who
-the caller is, and those by which a browser states the page, against the address that it used."""
+"""Headers of one connection, those that every service checks or sets itself (also the trace, which
+the other service would trust), those that prove who the caller is, and those by which a browser
+states the page, against the address that it used."""
 
 _NO_AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """Headers that aiohttp would add: only those of the caller are forwarded."""
@@ -125,21 +130,27 @@ class Forwarder:
     async def _send(
         self, request: Request, to: Connection, body: bytes, timeout_s: float
     ) -> aiohttp.ClientResponse:
-        return await self._started().request(
-            request.method,
-            _url_at(to.url, request),
-            headers=self._headers_of(request),
-            data=body or None,
-            allow_redirects=False,
-            ssl=to.ssl,
-            server_hostname=to.server_hostname,
-            middlewares=(_NoRetry(),),
-            timeout=aiohttp.ClientTimeout(sock_read=timeout_s, sock_connect=_CONNECT_TIMEOUT_S),
-        )
+        url = _url_at(to.url, request)
+        plain = str(url.with_query(None)) if spans.is_on() else ""
+        with call_span(f"forward {request.method}", request.method, plain, self.target) as span:
+            answer = await self._started().request(
+                request.method,
+                url,
+                headers=self._headers_of(request),
+                data=body or None,
+                allow_redirects=False,
+                ssl=to.ssl,
+                server_hostname=to.server_hostname,
+                middlewares=(_NoRetry(),),
+                timeout=aiohttp.ClientTimeout(sock_read=timeout_s, sock_connect=_CONNECT_TIMEOUT_S),
+            )
+            span.set({STATUS: answer.status})
+        return answer
 
     def _headers_of(self, request: Request) -> list[tuple[str, str]]:
         kept = [(name, value) for name, value in request.headers.items() if name not in _DROPPED]
         own = [(cause.HEADER, cause.current_cause()), (FORWARDED, "1")]
+        own.extend(spans.propagation().items())
         if self.connections.authenticated:
             own.append((PRINCIPAL_HEADER, str(current_caller().principal)))
         return [*kept, *own]
