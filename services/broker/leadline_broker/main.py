@@ -93,10 +93,10 @@ def run(settings: BrokerSettings) -> None:
     configure_logging(
         "broker", settings.broker_id, level=settings.log_level, form=settings.log_format
     )
-    listener, trust = bind_public(settings), PublicTrust.of(settings)
-    internal = bind_internal(settings, ServiceIdentity("broker", settings.broker_id))
-    gc.set_threshold(_COLLECT_AFTER, 20, 50)
     with traced(settings, "broker", settings.broker_id):
+        listener, trust = bind_public(settings), PublicTrust.of(settings)
+        internal = bind_internal(settings, ServiceIdentity("broker", settings.broker_id))
+        gc.set_threshold(_COLLECT_AFTER, 20, 50)
         run_on_loop(_run(settings, listener, internal, trust))
 
 

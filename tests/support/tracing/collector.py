@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector for tests: it keeps the spans that processes send it over OTLP/HTTP."""
+"""An OpenTelemetry collector for tests: it keeps the spans that it gets over OTLP/HTTP."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ class Collector:
     status: int = 200
     spans: list[CollectedSpan] = field(default_factory=list)
     requests: int = 0
+    _runner: web.AppRunner | None = None
 
     def of_trace(self, trace_id: str) -> list[CollectedSpan]:
         """Return the spans of one trace, by their beginning."""
@@ -55,6 +56,20 @@ class Collector:
     def named(self, name: str) -> list[CollectedSpan]:
         """Return the spans with a name."""
         return [span for span in self.spans if span.name == name]
+
+    async def start(self) -> None:
+        """Listen on a free port of 127.0.0.1."""
+        app = web.Application(client_max_size=1 << 26)
+        app.router.add_post("/v1/traces", self.receive)
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def stop(self) -> None:
+        """Stop to listen, and end all connections."""
+        if self._runner is not None:
+            await self._runner.cleanup()
 
     async def receive(self, request: web.Request) -> web.Response:
         """Take the spans of one request."""
@@ -68,17 +83,12 @@ class Collector:
 @asynccontextmanager
 async def collecting() -> AsyncIterator[Collector]:
     """Run a collector on a free port of 127.0.0.1."""
-    collector, app = Collector(), web.Application(client_max_size=1 << 26)
-    app.router.add_post("/v1/traces", collector.receive)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    collector.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    collector = Collector()
+    await collector.start()
     try:
         yield collector
     finally:
-        await runner.cleanup()
+        await collector.stop()
 
 
 def rendered(spans: Iterable[CollectedSpan]) -> str:
