@@ -21,6 +21,7 @@ from leadline_cli.cluster_file import (
     DamagedClusterFile,
     read_cluster_file,
 )
+from leadline_cli.command_tracing import command_span
 from leadline_cli.credentials import client_security
 from leadline_cli.output import print_json, print_line, reported
 from leadline_client.retry import RetryPolicy
@@ -157,7 +158,8 @@ def admin_command(command: Callable[Concatenate[AdminContext, _P], None]) -> Cal
     ) -> None:
         takes_any: Callable[..., None] = command
         given = Security(ca_file, None, token_file, certificate_file)
-        takes_any(AdminContext(bootstrap, data_dir, as_json, given), **own_options)
+        with command_span(command.__name__):
+            takes_any(AdminContext(bootstrap, data_dir, as_json, given), **own_options)
 
     parameters = [*own, *_ADMIN_OPTIONS]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -66,6 +66,8 @@ PLANTS = [
     Plant("executors", "leadline_spark.read.planted_client", "leadline_client.httpx_transport"),
     Plant("executors", "leadline_spark.codec.planted_library", "httpx"),
     Plant("kazoo", "leadline_controller.adapters.planted_session", "kazoo"),
+    Plant("opentelemetry", "leadline_broker.runtime.planted_span", "opentelemetry"),
+    Plant("opentelemetry", "leadline_client.planted_span", "opentelemetry"),
     Plant("web-framework", "leadline_broker.runtime.planted_request", "fastapi"),
     Plant("checked-models", "leadline_controller.runtime.planted_model", "pydantic"),
     Plant("http-clients", "leadline_controller.runtime.planted_call", "httpx"),

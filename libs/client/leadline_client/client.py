@@ -26,6 +26,7 @@ from leadline_client.retry import RetryPolicy
 from leadline_client.security import Authenticator, Security
 from leadline_client.stdlib_transport import StdlibTransport
 from leadline_client.threaded_transport import ThreadedTransport
+from leadline_client.tracing import operation_span, traced, traced_async
 from leadline_client.transport import AsyncTransport, Transport
 
 P = ParamSpec("P")
@@ -95,7 +96,8 @@ def _blocking(
 ) -> Callable[Concatenate[Client, P], T]:
     @wraps(operation)
     def method(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return client.run(operation(client.core, *args, **kwargs))
+        with operation_span(operation.__name__):
+            return client.run(operation(client.core, *args, **kwargs))
 
     return method
 
@@ -105,7 +107,8 @@ def _awaiting(
 ) -> Callable[Concatenate[AsyncClient, P], Awaitable[T]]:
     @wraps(operation)
     async def method(client: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await client.run(operation(client.core, *args, **kwargs))
+        with operation_span(operation.__name__):
+            return await client.run(operation(client.core, *args, **kwargs))
 
     return method
 
@@ -134,7 +137,7 @@ class Client:
 
     def run(self, flow: Flow[T]) -> T:
         """Run a flow of this client's core."""
-        return drive(flow, self.transport, time.sleep)
+        return drive(flow, traced(self.transport), time.sleep)
 
     def close(self) -> None:
         """Close the connections."""
@@ -194,7 +197,7 @@ class AsyncClient:
 
     async def run(self, flow: Flow[T]) -> T:
         """Run a flow of this client's core."""
-        return await drive_async(flow, self.transport, asyncio.sleep)
+        return await drive_async(flow, traced_async(self.transport), asyncio.sleep)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -38,6 +38,11 @@ def current_cause() -> str:
     return _current.get()
 
 
+def clear_cause() -> None:
+    """Leave the current context without a cause id."""
+    _current.set("")
+
+
 @contextmanager
 def cause_scope(cause: str) -> Iterator[str]:
     """Set the cause id for the body of the `with` statement and the tasks that it starts."""

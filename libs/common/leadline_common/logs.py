@@ -1,6 +1,7 @@
 """Structured log lines: JSON for machines, or text for people.
 
-Every line has the service, its id and the current cause id. Lines of libraries that use the
+Every line has the service, its id and the current cause id, and the trace and the span if the
+process traces. Lines of libraries that use the
 standard library's logging have the same form.
 """
 
@@ -15,6 +16,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from leadline_common.cause import current_cause
+from leadline_common.tracing import spans
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["json", "console"]
@@ -84,7 +86,7 @@ def _rendering(form: Format) -> list[Processor]:
 
 @dataclass(frozen=True, slots=True)
 class _ServiceAndCause:
-    """Adds the service, its id and the current cause id."""
+    """Adds the service, its id, the current cause id and the current span."""
 
     service: str
     service_id: int
@@ -96,4 +98,7 @@ class _ServiceAndCause:
         cause = current_cause()
         if cause:
             event.setdefault("cause", cause)
+        span = spans.current()
+        if span is not None:
+            event["trace_id"], event["span_id"] = f"{span.trace_id:032x}", f"{span.span_id:016x}"
         return event

@@ -34,6 +34,7 @@ from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
 from leadline_common.service_process import serve_beside
 from leadline_common.settings import BrokerSettings
+from leadline_common.tracing.exporting import traced
 from leadline_common.user_directory import authentication_in
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.login import login_of
@@ -98,10 +99,11 @@ def run(settings: BrokerSettings) -> None:
     configure_logging(
         "broker", settings.broker_id, level=settings.log_level, form=settings.log_format
     )
-    listener, trust = bind_public(settings), PublicTrust.of(settings)
-    internal = bind_internal(settings, ServiceIdentity("broker", settings.broker_id))
-    gc.set_threshold(_COLLECT_AFTER, 20, 50)
-    run_on_loop(_run(settings, listener, internal, trust))
+    with traced(settings, "broker", settings.broker_id):
+        listener, trust = bind_public(settings), PublicTrust.of(settings)
+        internal = bind_internal(settings, ServiceIdentity("broker", settings.broker_id))
+        gc.set_threshold(_COLLECT_AFTER, 20, 50)
+        run_on_loop(_run(settings, listener, internal, trust))
 
 
 async def _run(

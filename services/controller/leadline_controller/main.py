@@ -31,6 +31,7 @@ from leadline_common.quotas.gate import QuotaGate
 from leadline_common.quotas.limits import Quota
 from leadline_common.service_process import serve_beside
 from leadline_common.settings import ControllerSettings
+from leadline_common.tracing.exporting import traced
 from leadline_common.user_directory import authentication_in
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.login import login_of
@@ -68,7 +69,8 @@ def run(settings: ControllerSettings) -> None:
         "controller", settings.controller_id, level=settings.log_level, form=settings.log_format
     )
     gc.set_threshold(_GC_THRESHOLD, 50, 100)
-    run_loop(_main(settings))
+    with traced(settings, "controller", settings.controller_id):
+        run_loop(_main(settings))
 
 
 async def _main(settings: ControllerSettings) -> None:

@@ -24,6 +24,7 @@ from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
 from leadline_common.service_process import serve_beside
 from leadline_common.settings import CoordinatorSettings
+from leadline_common.tracing.exporting import traced
 from leadline_common.user_directory import authentication_in
 from leadline_common.versions import current_release
 from leadline_common.zk.credentials import ZkCredentials
@@ -56,7 +57,8 @@ def run(settings: CoordinatorSettings) -> None:
     configure_logging(
         "coordinator", settings.coordinator_id, level=settings.log_level, form=settings.log_format
     )
-    run_loop(_main(settings))
+    with traced(settings, "coordinator", settings.coordinator_id):
+        run_loop(_main(settings))
 
 
 async def _main(settings: CoordinatorSettings) -> None:

@@ -224,6 +224,8 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         exception_handlers=errors.HANDLERS,
+        # The framework's own spans would take their parents, and what is recorded, from anybody.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         lifespan=_with_forwarder(lifespan),
         generate_unique_id_function=attrgetter("name"),
     )

@@ -38,6 +38,7 @@ from leadline_client.errors import (
     UnsupportedFormat,
 )
 from leadline_common.plain_json import encodable
+from leadline_common.tracing import spans
 
 RETRY_AFTER_S = 1
 """The value of `Retry-After` on a retriable 503."""
@@ -111,6 +112,10 @@ def is_read_only(endpoint: Callable[..., Any] | None) -> bool:
 
 def error_response(error: LeadlineError, headers: dict[str, str] | None = None) -> Response:
     """Return the response for an error; never raises, whatever the error quotes."""
+    if spans.is_on():
+        spans.current_span().set(
+            {"leadline.error_code": error.code, "leadline.outcome": error.outcome}
+        )
     answer = Response(
         _encoded(error.body()),
         status_code=error.status,

@@ -34,6 +34,8 @@ from leadline_common.http.middleware import WITHOUT_BODY
 from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.route_index import ROUTE_KEY, IndexedRoute
 from leadline_common.identity import ServiceAddress
+from leadline_common.tracing import spans
+from leadline_common.tracing.calls import STATUS, call_span
 from leadline_common.waiting import counted_wait
 
 Forward: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -66,6 +68,8 @@ _DROPPED = frozenset(
         "sec-fetch-user",
         "server",
         "te",
+        "traceparent",
+        "tracestate",
         "trailer",
         "transfer-encoding",
         "upgrade",
@@ -75,8 +79,9 @@ _DROPPED = frozenset(
         PRINCIPAL_HEADER.lower(),
     }
 )
-"""Headers of one connection, those that every service checks or sets itself, those that prove who
-the caller is, and those by which a browser states the page, against the address that it used."""
+"""Headers of one connection, those that every service checks or sets itself (also the trace, which
+the other service would trust), those that prove who the caller is, and those by which a browser
+states the page, against the address that it used."""
 
 _NO_AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """Headers that aiohttp would add: only those of the caller are forwarded."""
@@ -179,17 +184,22 @@ class Forwarder:
         connection = self.connections.to(to)
         if connection is None:
             raise self.unavailable(f"{self.target} has no internal listener")
-        return await self._started().request(
-            outgoing.method,
-            URL(connection.url.rstrip("/") + outgoing.target, encoded=True),
-            headers=outgoing.headers,
-            data=outgoing.body or None,
-            allow_redirects=False,
-            ssl=connection.ssl,
-            server_hostname=connection.server_hostname,
-            middlewares=(_NoRetry(),),
-            timeout=aiohttp.ClientTimeout(sock_read=timeout_s, sock_connect=_CONNECT_TIMEOUT_S),
-        )
+        url = URL(connection.url.rstrip("/") + outgoing.target, encoded=True)
+        plain = str(url.with_query(None)) if spans.is_on() else ""
+        with call_span(f"forward {outgoing.method}", outgoing.method, plain, self.target) as span:
+            answer = await self._started().request(
+                outgoing.method,
+                url,
+                headers=[*outgoing.headers, *spans.propagation().items()],
+                data=outgoing.body or None,
+                allow_redirects=False,
+                ssl=connection.ssl,
+                server_hostname=connection.server_hostname,
+                middlewares=(_NoRetry(),),
+                timeout=aiohttp.ClientTimeout(sock_read=timeout_s, sock_connect=_CONNECT_TIMEOUT_S),
+            )
+            span.set({STATUS: answer.status})
+        return answer
 
     def _service_headers(self) -> list[tuple[str, str]]:
         return [(cause.HEADER, cause.current_cause()), (FORWARDED, "1")]

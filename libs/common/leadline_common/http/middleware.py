@@ -27,6 +27,7 @@ from leadline_common.http.internal import PEER_KEY
 from leadline_common.http.json_bodies import is_json, problem_of_json, problem_of_target
 from leadline_common.http.origins import AllowedNames, handshake_refusal, refusal
 from leadline_common.metrics import WAIT_BUCKETS, Metrics
+from leadline_common.tracing import spans
 from leadline_common.waiting import Waits, waits_measured
 
 BODY_KEY = "leadline.body"
@@ -36,6 +37,8 @@ _LENGTH_DIGITS = 20
 """More than any length has; a longer number is refused by the HTTP parser."""
 _CAUSE_HEADER = cause.HEADER.lower().encode()
 _CLUSTER_HEADER = CLUSTER_ID_HEADER.encode()
+_UNTRACED = frozenset({"/healthz", "/readyz", "/metrics"})
+"""What monitoring asks for every few seconds."""
 
 logger = structlog.get_logger(__name__)
 
@@ -203,11 +206,30 @@ class RequestMiddleware:
             answer = ResponseSender(send, cause_id, cluster_id, head=method == "HEAD")
             self._under_way.inc()
             try:
-                await self._serve(scope, receive, answer, cluster_id)
+                if spans.is_on() and scope["path"] not in _UNTRACED:
+                    await self._serve_traced(scope, receive, answer, cluster_id, waits)
+                else:
+                    await self._serve(scope, receive, answer, cluster_id)
             finally:
                 self._under_way.dec()
                 elapsed = time.perf_counter() - started
                 self._measure(method, scope, answer.status, elapsed, waits)
+
+    async def _serve_traced(
+        self,
+        scope: Scope,
+        receive: Receive,
+        answer: ResponseSender,
+        cluster_id: str,
+        waits: Waits,
+    ) -> None:
+        """Serve one request as a span; other services decide whether theirs are recorded."""
+        with spans.server_span(scope["headers"], trusted=PEER_KEY in scope) as span:
+            try:
+                await self._serve(scope, receive, answer, cluster_id)
+            finally:
+                if span.is_recording:
+                    _describe(span, scope, self._route_of(scope), answer.status, waits)
 
     async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the lifespan or a WebSocket, whose handshake is refused with status 403."""
@@ -278,6 +300,27 @@ class RequestMiddleware:
                 raise
             response = error_response(unexpected_error(scope, "the server is stopping"))
             await response(scope, receive, answer.send)
+
+
+def _describe(span: spans.Span, scope: Scope, route: str, status: int, waits: Waits) -> None:
+    """Add what OpenTelemetry's conventions say of a server's span."""
+    method = scope["method"]
+    span.rename(f"{method} {route}")
+    span.set(
+        {
+            "http.request.method": method,
+            "http.route": route,
+            "url.path": scope["path"],
+            "url.scheme": scope["scheme"],
+            "http.response.status_code": status,
+        }
+    )
+    if PEER_KEY in scope:
+        span.set({"leadline.caller": str(scope[PEER_KEY])})
+    if waits.has_waited:
+        span.set({"leadline.asked_wait_ms": round(waits.seconds * 1000)})
+    if status >= 500:
+        span.fail(str(status))
 
 
 def _stated(scope: Scope, header: bytes) -> str | None:

@@ -13,8 +13,11 @@ import aiohttp
 import msgspec
 
 from leadline_client.errors import ConnectionLost, error_from_body
+from leadline_common import cause
 from leadline_common.http.peer_connections import Connection, PeerConnections
 from leadline_common.identity import InternalAddress, ServiceAddress
+from leadline_common.tracing import spans
+from leadline_common.tracing.calls import STATUS, call_span
 
 _CONNECT_TIMEOUT_S: Final = 2.0
 _READ_BUFFER: Final = 1 << 20
@@ -63,7 +66,8 @@ class ServiceCalls:
         connection = self.connections.internally(ServiceAddress(to.service, "", to.url))
         if connection is None:
             raise NotSent(f"{to.service} has no internal listener at {to.url!r}")
-        return await self._post(connection, path, body, content_type, timeout_ms)
+        with call_span(f"POST {path}", "POST", connection.url + path, str(to.service)) as span:
+            return await self._post(connection, path, body, content_type, timeout_ms, span)
 
     async def post(
         self, to: ServiceAddress, path: str, body: bytes, content_type: str, timeout_ms: int
@@ -78,10 +82,17 @@ class ServiceCalls:
         connection = self.connections.to(to)
         if connection is None:
             raise NotSent(f"{to.service} cannot be called: it has no internal listener")
-        return await self._post(connection, path, body, content_type, timeout_ms)
+        with call_span(f"POST {path}", "POST", connection.url + path, str(to.service)) as span:
+            return await self._post(connection, path, body, content_type, timeout_ms, span)
 
     async def _post(
-        self, to: Connection, path: str, body: bytes, content_type: str, timeout_ms: int
+        self,
+        to: Connection,
+        path: str,
+        body: bytes,
+        content_type: str,
+        timeout_ms: int,
+        span: spans.Span,
     ) -> bytes:
         url = to.url + path
         total_s = timeout_ms / 1000
@@ -92,7 +103,7 @@ class ServiceCalls:
             async with self._open().post(
                 url,
                 data=body,
-                headers={"Content-Type": content_type},
+                headers=_headers(content_type),
                 timeout=timeout,
                 ssl=to.ssl,
                 server_hostname=to.server_hostname,
@@ -103,6 +114,7 @@ class ServiceCalls:
             raise NotSent(f"{url} cannot be reached: {problem!r}") from problem
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
             raise ConnectionLost(f"no response from {url}: {problem!r}") from problem
+        span.set({STATUS: response.status})
         if response.status != 200:
             raise error_from_body(response.status, _json(content))
         return content
@@ -122,6 +134,14 @@ class ServiceCalls:
                 auto_decompress=False,
             )
         return self._session
+
+
+def _headers(content_type: str) -> dict[str, str]:
+    """Return the headers of a request, which name its cause and its trace if it has them."""
+    headers = {"Content-Type": content_type, **spans.propagation()}
+    if causing := cause.current_cause():
+        headers[cause.HEADER] = causing
+    return headers
 
 
 def _json(content: bytes) -> Any:

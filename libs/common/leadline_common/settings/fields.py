@@ -252,6 +252,19 @@ class ServiceSettings(BaseModel):
         "Largest accepted request body; a larger one gets status 413.",
         ge=KIB,
     )
+    tracing_otlp_endpoint: str = setting(
+        "",
+        "URL of an OpenTelemetry collector (OTLP over HTTP, as `http://127.0.0.1:4318`) that gets "
+        "spans of requests and of what they cause. Empty: nothing is traced. Needs the extra "
+        "`tracing`.",
+    )
+    tracing_sample_ratio: float = setting(
+        1.0,
+        "The share of clients' requests, and of events that no request caused, whose spans are "
+        "recorded, from 0 to 1.",
+        ge=0,
+        le=1,
+    )
     log_level: Literal["debug", "info", "warning", "error"] = setting(
         "info", "The lowest severity of log lines to write."
     )

@@ -39,7 +39,7 @@ _UNITS: Final = {
 _NEAR: Final = 0.75
 """How similar names must be for a suggestion: a misspelt name, not merely a resembling one."""
 
-_TYPE_NAMES: Final = {str: "string", int: "integer", bool: "boolean"}
+_TYPE_NAMES: Final = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
 @dataclass(frozen=True, slots=True)

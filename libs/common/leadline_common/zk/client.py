@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Final, TypeVar
 
+from leadline_common.tracing import spans
 from leadline_common.zk import codec
 from leadline_common.zk.errors import NodeExists, NoNode, NotPermitted, RequestTooLarge
 from leadline_common.zk.ops import CreateOp, DeleteOp, MultiResults, Op, SetOp, Stat
@@ -23,6 +24,7 @@ from leadline_common.zk.requests import (
     Reply,
     Request,
 )
+from leadline_common.zk.tracing import operation_of, trace_request
 
 MAX_REQUEST_BYTES: Final = 900 * 1024
 """The largest request to send. A server closes the connection above jute.maxbuffer (1 MiB)."""
@@ -58,7 +60,7 @@ class ZkClient(ABC):
 
         """
         return await self._read(
-            codec.GET_DATA, GetDataWatch, path, watch, _decoder(codec.decode_node)
+            "get", codec.GET_DATA, GetDataWatch, path, watch, _decoder(codec.decode_node)
         )
 
     async def exists(self, path: str, *, watch: Callback | None = None) -> Stat | None:
@@ -67,7 +69,9 @@ class ZkClient(ABC):
         A node that may not be read has `codec.UNKNOWN_STAT`, and is not watched.
         """
         try:
-            return await self._read(codec.EXISTS, ExistsWatch, path, watch, _optional_stat)
+            return await self._read(
+                "exists", codec.EXISTS, ExistsWatch, path, watch, _optional_stat
+            )
         except NoNode:
             return None
         except NotPermitted:
@@ -80,8 +84,9 @@ class ZkClient(ABC):
             NoNode: the node does not exist (and no watch was set).
 
         """
+        decode = _decoder(codec.decode_children)
         names = await self._read(
-            codec.GET_CHILDREN, GetChildrenWatch, path, watch, _decoder(codec.decode_children)
+            "get_children", codec.GET_CHILDREN, GetChildrenWatch, path, watch, decode
         )
         names.sort()
         return names
@@ -131,7 +136,7 @@ class ZkClient(ABC):
         """Wait until reads of this session see everything that the leader has committed."""
         transport = self._open_transport()
         encoded = codec.encode_path(codec.SYNC, codec.absolute(transport.root, path))
-        await self._submit(EncodedRequest(encoded), no_body, path)
+        await self._submit("sync", EncodedRequest(encoded), no_body, path)
 
     async def acl_users(self, path: str) -> dict[str, int]:
         """Return who may do what with a node: permissions by `scheme:user`.
@@ -142,7 +147,7 @@ class ZkClient(ABC):
         """
         absolute = codec.absolute(self._open_transport().root, path)
         request = EncodedRequest(codec.encode_path(codec.GET_ACL, absolute))
-        entries = await self._submit(request, _decoder(codec.decode_acl), path)
+        entries = await self._submit("get_acl", request, _decoder(codec.decode_acl), path)
         return {user: permissions for permissions, user in entries}
 
     async def restrict(self, path: str) -> None:
@@ -154,7 +159,7 @@ class ZkClient(ABC):
         """
         absolute = codec.absolute(self._open_transport().root, path)
         request = EncodedRequest(codec.encode_set_acl(absolute, self._acl_of(path)))
-        await self._submit(request, no_body, path)
+        await self._submit("set_acl", request, no_body, path)
 
     # -- many nodes ------------------------------------------------------------
 
@@ -171,7 +176,7 @@ class ZkClient(ABC):
             return empty
         request = EncodedRequest(_checked(codec.encode_multi(ops, transport.root, self._acl_of)))
         decode = _decoder(codec.decode_multi, ops, transport.root)
-        return self._submit(request, decode, ops[0].path)
+        return self._submit("multi", request, decode, ops[0].path, ops)
 
     async def multi(self, ops: Sequence[Op]) -> MultiResults:
         """Apply all operations or none, and return one result per operation.
@@ -196,25 +201,41 @@ class ZkClient(ABC):
 
         Batches are pipelined. Each batch is a consistent snapshot; the whole result is not.
         """
-        return await self._read_many(codec.GET_DATA, codec.decode_nodes, paths, batch_size)
+        return await self._read_many(
+            "get_many", codec.GET_DATA, codec.decode_nodes, paths, batch_size
+        )
 
     async def get_children_many(
         self, paths: Sequence[str], *, batch_size: int = READ_BATCH
     ) -> list[list[str] | None]:
         """Return the names of each path's children, None for a missing node."""
         return await self._read_many(
-            codec.GET_CHILDREN, codec.decode_children_lists, paths, batch_size
+            "get_children_many",
+            codec.GET_CHILDREN,
+            codec.decode_children_lists,
+            paths,
+            batch_size,
         )
 
     # -- internal --------------------------------------------------------------
 
     def _submit(
-        self, request: Request, decode: Callable[[Reply | None], _T], path: str
+        self,
+        operation: str,
+        request: Request,
+        decode: Callable[[Reply | None], _T],
+        path: str,
+        parts: Sequence[object] = (),
     ) -> asyncio.Future[_T]:
-        return self._open_transport().submit(request, decode, path)
+        """Send a request; `parts` are the operations of a multi or the paths of a bulk read."""
+        future = self._open_transport().submit(request, decode, path)
+        if spans.is_on():
+            trace_request(future, operation, path, parts)
+        return future
 
     async def _read(
         self,
+        operation: str,
         opcode: int,
         with_watch: type[GetDataWatch] | type[ExistsWatch] | type[GetChildrenWatch],
         path: str,
@@ -228,15 +249,16 @@ class ZkClient(ABC):
             request = EncodedRequest(codec.encode_read(opcode, absolute))
         else:
             request = with_watch(absolute, transport.watcher(watch))
-        return await self._submit(request, decode, path)
+        return await self._submit(operation, request, decode, path)
 
     async def _write(self, op: Op, decode: Callable[[Reply | None], _T]) -> _T:
         root = self._open_transport().root
         request = EncodedRequest(_checked(codec.encode_op(op, root, self._acl_of(op.path))))
-        return await self._submit(request, decode, op.path)
+        return await self._submit(operation_of(op), request, decode, op.path)
 
     async def _read_many(
         self,
+        operation: str,
         opcode: int,
         decode: Callable[[bytes, int, Sequence[str]], list[_T]],
         paths: Sequence[str],
@@ -247,7 +269,8 @@ class ZkClient(ABC):
         for start in range(0, len(paths), batch_size):
             batch = paths[start : start + batch_size]
             request = EncodedRequest(_checked(codec.encode_multi_read(opcode, batch, root)))
-            pending.append(self._submit(request, _decoder(decode, batch), batch[0]))
+            reading = self._submit(operation, request, _decoder(decode, batch), batch[0], batch)
+            pending.append(reading)
         results: list[_T] = []
         for answer in await asyncio.gather(*pending):
             results += answer
@@ -259,7 +282,7 @@ class ZkClient(ABC):
             acl = self._acl_of(node if root == self._open_transport().root else "/")
             request = EncodedRequest(codec.encode_op(CreateOp(node), root, acl))
             try:
-                await self._submit(request, no_body, node)
+                await self._submit("create", request, no_body, node)
             except NodeExists:
                 pass
             except NotPermitted:  # ZooKeeper says so as well if the node exists.
@@ -269,7 +292,7 @@ class ZkClient(ABC):
     async def _is_there(self, absolute: str) -> bool:
         request = EncodedRequest(codec.encode_read(codec.EXISTS, absolute))
         try:
-            return await self._submit(request, _optional_stat, absolute) is not None
+            return await self._submit("exists", request, _optional_stat, absolute) is not None
         except NoNode:
             return False
         except NotPermitted:

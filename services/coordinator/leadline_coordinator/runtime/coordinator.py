@@ -29,6 +29,7 @@ from leadline_client.errors import (
 from leadline_client.wire import TopicPartition
 from leadline_common.cause import cause_scope, new_cause
 from leadline_common.leader_election import TermEnded
+from leadline_common.tracing import spans
 from leadline_common.zk.errors import ZkError
 from leadline_coordinator.domain.commits import check_without_members, is_outdated
 from leadline_coordinator.domain.group import Group
@@ -333,7 +334,8 @@ class Coordinator:
         """Handle a group's requests until none is left."""
         manager = self.groups.get(name)
         try:
-            with cause_scope(new_cause()):
+            group = {"messaging.consumer.group.name": name}
+            with cause_scope(new_cause()), spans.root_span("rebalance group", group):
                 while manager is not None and manager.group.rebalance_requested:
                     self.on_group_member_change(name)
                     await manager.handle_rebalance_request()

@@ -137,6 +137,9 @@ class EffectExecutor:
 
     def on_durable(self, partition: Partition) -> None:
         """Notify a replica that its log was fsynced."""
+        if partition.traced_waits is not None:
+            end = partition.log.durable_end_offset
+            partition.note_durable(partition.replica.state.broker_id, end)
         self.execute(partition, partition.replica.on_durable())
 
     def _flush(self, partition: Partition, _: Flush) -> None:

@@ -308,16 +308,7 @@ class FetchSessions:
                 if partition is None:
                     answers.add(topic.topic_id, _unknown(row))
                     continue
-                answer, effects = partition.replica.on_replica_fetch(
-                    row,
-                    broker_id=request.broker_id,
-                    incarnation=request.incarnation,
-                    nonce=request.nonce,
-                    now=now,
-                    leaving=request.leaving,
-                )
-                if effects:
-                    self.execute(partition, effects)
+                answer = self._record_position(partition, row, request, now)
                 if answer.error_code == NO_ERROR and answer.diverging_end < 0:
                     session.update(partition, row)
                 else:
@@ -325,6 +316,23 @@ class FetchSessions:
                     answers.add(topic.topic_id, answer)
         if request.session == request.nonce:
             self._close_replaced(session)
+
+    def _record_position(
+        self, partition: Partition, row: FetchRow, request: ReplicaFetchRequest, now: int
+    ) -> FetchedRow:
+        answer, effects = partition.replica.on_replica_fetch(
+            row,
+            broker_id=request.broker_id,
+            incarnation=request.incarnation,
+            nonce=request.nonce,
+            now=now,
+            leaving=request.leaving,
+        )
+        if partition.traced_waits is not None and answer.error_code == NO_ERROR:
+            partition.note_durable(request.broker_id, row.fetch_offset)
+        if effects:
+            self.execute(partition, effects)
+        return answer
 
     def _close_replaced(self, opened: FetchSession) -> None:
         """Close the sessions of the same follower that are empty or abandoned.

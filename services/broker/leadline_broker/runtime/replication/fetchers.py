@@ -48,6 +48,7 @@ from leadline_common.rpc import (
     ReplicaFetchResponse,
 )
 from leadline_common.settings import BrokerSettings
+from leadline_common.tracing.spans import background_context
 
 logger = structlog.get_logger(__name__)
 
@@ -106,7 +107,7 @@ class ReplicaFetcherManager:
             fetcher = ReplicaFetcher(leader, self._context, group, on_caught_up)
             self._fetchers[leader, lane] = fetcher
             self._tasks[leader, lane] = asyncio.create_task(
-                fetcher.run(), name=f"fetcher-{leader}-{lane}"
+                fetcher.run(), name=f"fetcher-{leader}-{lane}", context=background_context()
             )
         self._fetcher_of[partition] = fetcher
         fetcher.add(partition)

@@ -13,6 +13,7 @@ from leadline_broker.domain.state import ReplicaConfig, ReplicaKey
 from leadline_broker.runtime.ports import Log
 from leadline_client.wire import TopicPartition
 from leadline_common.rpc import MovingRow
+from leadline_common.tracing.spans import Span
 
 NOT_APPLIED = -1
 
@@ -114,6 +115,7 @@ class Partition:
     traffic: Traffic = field(default=Traffic(), init=False)
     flushed_traffic: Traffic = field(default=Traffic(), init=False)
     subscribers: dict[Subscriber, None] | None = field(default=None, init=False)
+    traced_waits: list[TracedWait] | None = field(default=None, init=False)
     _waiting: list[asyncio.Future[None]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -217,6 +219,24 @@ class Partition:
             if not future.done():
                 future.set_result(None)
 
+    def trace_wait(self, end: int, span: Span) -> TracedWait:
+        """Add to a span when each replica has everything below `end` on disk."""
+        wait = TracedWait(end, span, set())
+        self.traced_waits = [*(self.traced_waits or ()), wait]
+        return wait
+
+    def end_traced_wait(self, wait: TracedWait) -> None:
+        """Add no more to the span of a wait."""
+        left = [other for other in self.traced_waits or () if other is not wait]
+        self.traced_waits = left or None
+
+    def note_durable(self, broker_id: int, end: int) -> None:
+        """Tell the spans of waits up to where a replica has the log on disk."""
+        for wait in self.traced_waits or ():
+            if end >= wait.end and broker_id not in wait.seen:
+                wait.seen.add(broker_id)
+                wait.span.event("on disk", {"leadline.broker": broker_id})
+
     def moving(self) -> list[MovingRow]:
         """Return the progress of each replica that is being added; empty unless this one leads."""
         leadership = self.replica.leadership
@@ -259,6 +279,18 @@ class Partition:
             FollowerInfo(broker, known.end, known.last_fetch_ms, known.last_caught_up_ms)
             for broker, known in sorted(leadership.progress.items())
         )
+
+
+@dataclass(eq=False, slots=True)
+class TracedWait:
+    """A produce that waits until everything below `end` is committed, and its span.
+
+    `seen` are the brokers that are known to have it on disk.
+    """
+
+    end: int
+    span: Span
+    seen: set[int]
 
 
 Execute = Callable[[Partition, Sequence[Effect]], None]

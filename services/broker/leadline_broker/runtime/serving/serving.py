@@ -26,6 +26,7 @@ from leadline_broker.runtime.serving.reader_positions import (
     epoch_to_state,
 )
 from leadline_broker.runtime.serving.time_lookup import offset_for_timestamp
+from leadline_broker.runtime.serving.tracing import describe_produce, replication_span
 from leadline_client.batches import NO_PRODUCER_ID, BatchHeader, parse_headers, stamp
 from leadline_client.errors import (
     FencedLeaderEpoch,
@@ -46,6 +47,7 @@ from leadline_client.errors import (
 from leadline_client.wire import NO_LEADER, Acks, EpochEnd, ProduceResult
 from leadline_common.bulk_offsets import PartitionEnds
 from leadline_common.clock import Clock
+from leadline_common.tracing import spans
 from leadline_common.waiting import counted_wait
 
 
@@ -156,7 +158,7 @@ class Serving:
 
         """
         partition = self.led(topic, number, leader_epoch, topic_id=topic_id)
-        with self.metrics.check_seconds.time():
+        with self.metrics.check_seconds.time(), spans.span("check batches"):
             headers = await self.checks.check(data, partition.settings.max_message_bytes)
         await self.producer_ids.require_own(headers[0].producer_id)
         # The checks may have waited: only what follows is one step.
@@ -168,9 +170,11 @@ class Serving:
         if duplicate is not None:
             base, end = duplicate.base_offset, duplicate.last_offset + 1
         else:
-            with self.metrics.append_seconds.time():
+            with self.metrics.append_seconds.time(), spans.span("append"):
                 base, end = self.append(partition, data, headers, epoch)
             self.metrics.produced(topic, count, len(data))
+        if spans.is_on():
+            describe_produce(partition, base, count, acks)
         if acks == "all":
             with self.metrics.replicate_seconds.time():
                 await self.committed(partition, end, timeout_ms)
@@ -235,8 +239,9 @@ class Serving:
         replica = partition.replica
         try:
             self.executor.execute(partition, replica.leading().park(end, token))
-            async with asyncio.timeout(timeout_ms / 1000):
-                await acknowledged
+            with replication_span(partition, end):
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await acknowledged
         except TimeoutError:
             raise _commit_timeout(partition, timeout_ms) from None
         finally:

@@ -23,6 +23,7 @@ from leadline_client.errors import LeadlineError
 from leadline_common.clock import Clock
 from leadline_common.identity import ServiceAddress, ServiceIdentity
 from leadline_common.settings import ControllerSettings
+from leadline_common.tracing import spans
 from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry
 from leadline_controller.domain.history import HISTORY_GAP, AuditRecord, ReaderPosition
@@ -144,7 +145,8 @@ class AuditReplicator:
                 await settled()
 
     async def _store(self, records: list[AuditRecord]) -> None:
-        await self.history.append(records)
+        with _storing(records):
+            await self.history.append(records)
         self.stored = records[-1].id
         if self.oldest < 0:
             self.oldest = records[0].id
@@ -259,3 +261,17 @@ class AuditReplicator:
 def _address(reader: ReaderPosition) -> ServiceAddress:
     service = ServiceIdentity("controller", reader.reader)
     return ServiceAddress(service, reader.url, reader.internal_url)
+
+
+def _storing(records: list[AuditRecord]) -> spans.Span:
+    """Return the span of storing entries, which have one cause or several."""
+    if not spans.is_on():
+        return spans.NO_SPAN
+    causes = sorted({record.entry.cause for record in records})
+    attributes: dict[str, spans.Value] = {
+        "leadline.entries": len(records),
+        "leadline.causes": causes,
+    }
+    if len(causes) == 1:
+        attributes["leadline.cause"] = causes[0]
+    return spans.root_span("store audit entries", attributes)

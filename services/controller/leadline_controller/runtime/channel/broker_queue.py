@@ -32,10 +32,14 @@ from leadline_client.errors import (
 )
 from leadline_client.wire import TopicPartition
 from leadline_common import rpc
+from leadline_common.cause import cause_scope, current_cause
 from leadline_common.identity import InternalAddress, ServiceIdentity
+from leadline_common.tracing import spans
+from leadline_common.tracing.traceparent import TraceParent
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.runtime.channel.requests import BrokerRequest, RequestBuilder
+from leadline_controller.runtime.channel.tracing import dispatch_span
 from leadline_controller.runtime.ports import CommandGateway
 
 logger = structlog.get_logger(__name__)
@@ -83,6 +87,7 @@ class BrokerRequestQueue:
     listener: DispatchListener
     ack_timeout_ms: int
     cause: str = ""
+    _span: TraceParent | None = field(default=None, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _grant: bool = field(default=False, init=False)
     _roles: _Partitions = field(default_factory=dict, init=False)
@@ -99,6 +104,10 @@ class BrokerRequestQueue:
         return InternalAddress(ServiceIdentity("broker", self.broker.id), self.broker.internal_url)
 
     # -- what is pending -------------------------------------------------------
+
+    def set_cause(self) -> None:
+        """Let the next requests name the current cause, and be part of the current trace."""
+        self.cause, self._span = current_cause(), spans.current()
 
     def add_grant(self) -> None:
         """Add the full grant, which holds all roles."""
@@ -141,6 +150,8 @@ class BrokerRequestQueue:
 
     def metadata_changed(self) -> None:
         """Note that there may be newer metadata than the broker has."""
+        if self._metadata_pending and not (self._roles or self._stops or self._halts):
+            self.set_cause()
         self._wake.set()
 
     def metadata_is(self, version: int) -> None:
@@ -218,6 +229,7 @@ class BrokerRequestQueue:
         backoff_s = MIN_BACKOFF_S
         while True:
             if self.idle:
+                self._span = None
                 self._wake.clear()
                 await self._wake.wait()
             if await self._send_round():
@@ -326,10 +338,25 @@ class BrokerRequestQueue:
     ) -> bytes | None:
         """Send a request; return None if it failed."""
         self._in_flight = (command, partitions)
-        answer = None
         try:
-            answer = await self.gateway.post(self._address, path, body, self.ack_timeout_ms)
+            with (
+                cause_scope(self.cause),
+                dispatch_span(self._span, command, self.broker.id) as span,
+            ):
+                answer = await self._post(command, path, body, span)
+        finally:
+            self._in_flight = None
+        self._answers = answer is not None
+        self.listener.sent(command, answer is not None, len(body))
+        return answer
+
+    async def _post(
+        self, command: Command, path: str, body: bytes, span: spans.Span
+    ) -> bytes | None:
+        try:
+            return await self.gateway.post(self._address, path, body, self.ack_timeout_ms)
         except LeadlineError as error:
+            span.fail(type(error).__name__, error.message)
             if isinstance(error, StaleControllerEpoch):
                 self.listener.controller_changed()
             self._is_unreachable = isinstance(error, ConnectionLost)
@@ -339,11 +366,7 @@ class BrokerRequestQueue:
                 command=command.value,
                 error=error.message,
             )
-        finally:
-            self._in_flight = None
-        self._answers = answer is not None
-        self.listener.sent(command, answer is not None, len(body))
-        return answer
+            return None
 
     def _refusals(
         self, request: BrokerRequest, answer: bytes, accepted: tuple[int, ...] = (rpc.NO_ERROR,)

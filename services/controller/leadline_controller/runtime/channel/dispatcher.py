@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from leadline_client.wire import TopicPartition
 from leadline_common import rpc
-from leadline_common.cause import current_cause
 from leadline_common.rpc import HeartbeatRequest
+from leadline_common.tracing.spans import background_context
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, StateSet, TopicImage
 from leadline_controller.runtime.channel.broker_queue import BrokerRequestQueue
@@ -61,7 +61,7 @@ class BrokerDispatcher:
 
     def _begin(self, broker: BrokerRegistration) -> None:
         queue = self._make_queue(broker)
-        queue.cause = current_cause()
+        queue.set_cause()
         queue.add_grant()
         for topic in self._image.topics.values():
             leaving = topic.partitions if topic.deleting else topic.pending_removal
@@ -69,7 +69,9 @@ class BrokerDispatcher:
             if hosted:
                 queue.add_stop(topic.name, hosted)
         self._queues[broker.id] = queue
-        self._tasks[broker.id] = asyncio.create_task(queue.run(), name=f"dispatch-{broker.id}")
+        self._tasks[broker.id] = asyncio.create_task(
+            queue.run(), name=f"dispatch-{broker.id}", context=background_context()
+        )
 
     def _end(self, broker_id: int) -> None:
         del self._queues[broker_id]
@@ -103,7 +105,7 @@ class BrokerDispatcher:
         for broker, topics in by_broker.items():
             queue = self._queues[broker]
             for name, partitions in topics.items():
-                queue.cause = current_cause()
+                queue.set_cause()
                 queue.add_roles(name, partitions)
                 self._halt_out_of_sync(queue, name, partitions)
         self.send_metadata()
@@ -128,7 +130,7 @@ class BrokerDispatcher:
         queue = self._queues.get(broker_id)
         if queue is None:
             return
-        queue.cause = current_cause()
+        queue.set_cause()
         for topic, partitions in self._image.hosted_by(broker_id).items():
             self._halt_out_of_sync(queue, topic, partitions)
 
@@ -142,7 +144,7 @@ class BrokerDispatcher:
         for broker_id, queue in self._queues.items():
             hosted = _hosted(found, broker_id, leaving)
             if hosted:
-                queue.cause = current_cause()
+                queue.set_cause()
                 queue.add_stop(topic, hosted)
         for partition in leaving:
             self._digests.touch(topic, partition)
@@ -157,7 +159,7 @@ class BrokerDispatcher:
             for broker_id in brokers:
                 queue = self._queues.get(broker_id)
                 if queue is not None:
-                    queue.cause = current_cause()
+                    queue.set_cause()
                     queue.add_stop(topic, [number])
 
     def send_metadata(self) -> None:

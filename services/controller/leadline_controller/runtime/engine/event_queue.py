@@ -16,6 +16,7 @@ from leadline_client.wire import TopicPartition
 from leadline_common.access.caller import EVERYBODY, current_caller
 from leadline_common.cause import new_cause
 from leadline_common.clock import Clock
+from leadline_common.tracing import spans
 from leadline_controller.runtime.engine.events import (
     Answer,
     AnyEvent,
@@ -67,7 +68,8 @@ class EventQueue:
     ) -> None:
         at_ms = self._clock.monotonic_ms()
         caller = EVERYBODY if reply is None else current_caller()
-        self._queue.put_nowait(QueuedEvent(event, cause, at_ms, reply, guard, caller))
+        span = spans.current()
+        self._queue.put_nowait(QueuedEvent(event, cause, at_ms, reply, guard, caller, span))
 
     def trigger_later(self, delay_s: float, kind: type[Trigger]) -> None:
         """Post a trigger after a delay; one timer of each type runs at a time."""

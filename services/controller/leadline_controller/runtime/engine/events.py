@@ -21,6 +21,7 @@ from leadline_client.errors import LeadlineError
 from leadline_client.wire import TopicPartition
 from leadline_common.access.caller import EVERYBODY, Caller
 from leadline_common.tasks import TargetRow
+from leadline_common.tracing.traceparent import TraceParent
 from leadline_controller.runtime.engine.guard import Guard
 
 Answer = TypeVar("Answer")
@@ -114,7 +115,10 @@ def handled_kind(method: object) -> type[AnyEvent] | None:
 
 @dataclass(frozen=True, slots=True)
 class QueuedEvent:
-    """An event in the queue. `at_ms` is the monotonic time of posting, `caller` who caused it."""
+    """An event in the queue. `at_ms` is the monotonic time of posting, `caller` who caused it.
+
+    `span` is the span in which it was posted.
+    """
 
     event: AnyEvent
     cause: str
@@ -122,6 +126,7 @@ class QueuedEvent:
     reply: Reply[Any] | None = None
     guard: Guard | None = None
     caller: Caller = EVERYBODY
+    span: TraceParent | None = None
 
     def refuse(self, problem: LeadlineError) -> None:
         """Fail the request, if somebody waits for an answer."""

@@ -26,6 +26,7 @@ from leadline_common.access.caller import caller_scope
 from leadline_common.cause import cause_scope
 from leadline_common.clock import Clock
 from leadline_common.leader_election import TermEnded
+from leadline_common.tracing import spans
 from leadline_common.zk.errors import ConnectionLoss, SessionExpired
 from leadline_controller.runtime.engine.event_queue import EventQueue
 from leadline_controller.runtime.engine.events import (
@@ -41,6 +42,7 @@ from leadline_controller.runtime.engine.guard import Condition, Guard
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.engine.refusals import RefusalAudit
 from leadline_controller.runtime.engine.state_writer import StaleImage, StateWriter
+from leadline_controller.runtime.engine.tracing import event_span
 
 logger = structlog.get_logger(__name__)
 
@@ -70,15 +72,20 @@ class EventExecutor:
         begun_ms = self.clock.monotonic_ms()
         name = type(queued.event).__name__
         self.metrics.queue_seconds.labels(name).observe((begun_ms - queued.at_ms) / 1000)
-        with cause_scope(queued.cause), caller_scope(queued.caller):
-            await self._handle(queued)
+        waited_ms = begun_ms - queued.at_ms
+        with (
+            cause_scope(queued.cause),
+            caller_scope(queued.caller),
+            event_span(name, queued.span, waited_ms) as span,
+        ):
+            await self._handle(queued, span)
             for fault in self.queue.run_after_event():
                 self._count(name, "what is due after an event failed", fault)
         self.metrics.event_seconds.labels(name).observe(
             (self.clock.monotonic_ms() - begun_ms) / 1000
         )
 
-    async def _handle(self, queued: QueuedEvent) -> None:
+    async def _handle(self, queued: QueuedEvent, span: spans.Span) -> None:
         event, sent_before = queued.event, self.writer.sent
         try:
             with self._guarded(queued):
@@ -89,12 +96,14 @@ class EventExecutor:
             queued.refuse(StoreOutcomeUnknown("this controller lost its leadership meanwhile"))
             raise
         except LeadlineError as refusal:
+            span.fail(type(refusal).__name__, refusal.message)
             queued.refuse(refusal)
             if not isinstance(event, ControllerRequest):
                 logger.error("event not handled", type=type(event).__name__, error=refusal.message)
             elif isinstance(refusal, Refused):
                 await self.refusals.record(event, "refused", str(refusal), refusal.code)
         except Exception as error:
+            span.fail(type(error).__name__, str(error))
             self._on_fault(queued, error, has_written=self.writer.sent > sent_before)
 
     async def _call_handler(self, queued: QueuedEvent) -> None:
