@@ -3,9 +3,11 @@ from leadline_client.client import Client as Client
 from leadline_client.consumer import AsyncConsumer as AsyncConsumer
 from leadline_client.consumer_settings import ConsumerSettings as ConsumerSettings
 from leadline_client.consumer_settings import RebalanceListener as RebalanceListener
+from leadline_client.errors import DeserializationFailed as DeserializationFailed
 from leadline_client.errors import LeadlineError as LeadlineError
 from leadline_client.errors import OutcomeUnknown as OutcomeUnknown
 from leadline_client.errors import Refused as Refused
+from leadline_client.errors import SerializationFailed as SerializationFailed
 from leadline_client.extras import MissingExtra as MissingExtra
 from leadline_client.fetching import ConsumedRecord as ConsumedRecord
 from leadline_client.groups import ResetTo as ResetTo
@@ -18,6 +20,13 @@ from leadline_client.readers import PartitionReader as PartitionReader
 from leadline_client.reading import ReadLimits as ReadLimits
 from leadline_client.retry import RetryPolicy as RetryPolicy
 from leadline_client.security import Security as Security
+from leadline_client.serializers.avro_serializer import AvroSerializer as AvroSerializer
+from leadline_client.serializers.json_serializer import JsonSerializer as JsonSerializer
+from leadline_client.serializers.plain import BytesSerializer as BytesSerializer
+from leadline_client.serializers.plain import StringSerializer as StringSerializer
+from leadline_client.serializers.protobuf_serializer import ProtobufSerializer as ProtobufSerializer
+from leadline_client.serializers.protocols import Deserializer as Deserializer
+from leadline_client.serializers.protocols import Serializer as Serializer
 from leadline_client.sync_consumer import Consumer as Consumer
 from leadline_client.sync_producer import Producer as Producer
 from leadline_client.wire import NewTopic as NewTopic

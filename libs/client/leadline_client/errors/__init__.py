@@ -31,6 +31,7 @@ from leadline_client.errors.groups import (
     UnknownMember,
     WrongMemberSecret,
 )
+from leadline_client.errors.records import DeserializationFailed, SerializationFailed
 from leadline_client.errors.replication import (
     BrokerFenced,
     CorruptBatch,
@@ -123,6 +124,7 @@ __all__ = [
     "ConsumerRebalanceFailed",
     "CoordinatorNotAvailable",
     "CorruptBatch",
+    "DeserializationFailed",
     "FencedInstance",
     "FencedLeaderEpoch",
     "FetchSessionUnknown",
@@ -170,6 +172,7 @@ __all__ = [
     "RequestTimedOut",
     "RequestTooSlow",
     "RequestUnderWay",
+    "SerializationFailed",
     "ServerNotTrusted",
     "StagingFull",
     "StaleControllerEpoch",
