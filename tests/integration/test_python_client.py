@@ -30,6 +30,7 @@ PRINTED = {
         "20 records are readable",
         "ledger|0",
     ],
+    "dataframes": ["3 rows appended", "3 rows with", "{'ann': 349, 'bob': 400}", "3 records"],
     "producing": ["appended at offset", "10000 sent, 0 failed"],
     "quickstart": ["'item': 'coffee'"],
     "serializers": ["ann 250", "'tip': 0"],

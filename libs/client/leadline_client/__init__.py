@@ -34,6 +34,8 @@ _EXPORTS = {
     "serializers.protocols": ["Deserializer", "Serializer"],
     "sync_consumer": ["Consumer"],
     "sync_producer": ["Producer"],
+    "table_producing": ["produce_table"],
+    "table_reading": ["read_batches", "read_pandas", "read_table"],
     "wire": ["NewTopic", "Record", "TopicPartition"],
 }
 

@@ -29,6 +29,10 @@ from leadline_client.serializers.protocols import Deserializer as Deserializer
 from leadline_client.serializers.protocols import Serializer as Serializer
 from leadline_client.sync_consumer import Consumer as Consumer
 from leadline_client.sync_producer import Producer as Producer
+from leadline_client.table_producing import produce_table as produce_table
+from leadline_client.table_reading import read_batches as read_batches
+from leadline_client.table_reading import read_pandas as read_pandas
+from leadline_client.table_reading import read_table as read_table
 from leadline_client.wire import NewTopic as NewTopic
 from leadline_client.wire import Record as Record
 from leadline_client.wire import TopicPartition as TopicPartition
