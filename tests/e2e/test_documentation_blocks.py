@@ -153,8 +153,10 @@ orders = (
 """
 WITH_SPARK = ("analytics", "archive", "tables")
 """Pages whose commands start Spark again and again: minutes, even on a quiet machine."""
-OTHERS = ("README", "spark", "python-client", "three-hosts")
-"""Pages with tests of their own: below, test_python_client.py, and test_three_hosts.py."""
+CLIENT = {"python-client", *(page.stem for page in (ROOT / "docs/client").glob("*.md"))}
+OTHERS = {"README", "spark", "three-hosts"} | CLIENT
+"""Pages with tests of their own: below, in test_three_hosts.py, test_python_client.py and
+test_javascript.py."""
 README = Spec(preludes=[f'{SESSION}\nB = "http://127.0.0.1:…"', "assert orders.isStreaming"])
 SPARK = Spec(
     preludes=[

@@ -11,10 +11,31 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.documentation.blocks import commands_of
+from tests.support.documentation.reader import shown
+from tests.support.documentation.shell import Terminal
 from tests.support.services.up import Up, running
 
 ROOT = Path(__file__).resolve().parents[2]
-GUIDE = ROOT / "docs/python-client.md"
+PAGES = [
+    ROOT / "docs/python-client.md",
+    *(page for page in sorted((ROOT / "docs/client").glob("*.md")) if page.stem != "javascript"),
+]
+"""The pages whose blocks are run here; test_javascript.py runs the other one."""
+PRINTED = {
+    "python-client": ["b'two coffees'", r"(?m)^\d{5} .*orders"],
+    "consuming": [
+        "now mine: visits-0 visits-1",
+        "next is 3",
+        "20 records are readable",
+        "ledger|0",
+    ],
+    "dataframes": ["3 rows appended", "3 rows with", "{'ann': 349, 'bob': 400}", "3 records"],
+    "producing": ["appended at offset", "10000 sent, 0 failed"],
+    "quickstart": ["'item': 'coffee'"],
+    "serializers": ["ann 250", "'tip': 0"],
+}
+"""What the program of each page prints, as patterns."""
 ADDRESS = "http://127.0.0.1:9001"
 WORDS = (
     *("up", "--brokers", "1", "--controllers", "1", "--coordinators", "1"),
@@ -126,13 +147,20 @@ def test_defect_21_bare_install_creates_produces_and_consumes(
     assert done.stdout == "it works\n"
 
 
-def test_defect_21_the_guide_runs_block_by_block(up: Up) -> None:
-    blocks = re.findall(
-        r"^```python\n(.*?)^```$", GUIDE.read_text("utf-8"), re.DOTALL | re.MULTILINE
-    )
-    assert len(blocks) >= 8
-    program = "\n".join(blocks)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_defect_21_a_page_runs_block_by_block(page: Path, up: Up, tmp_path: Path) -> None:
+    program = "\n".join(block.text for block in shown(page, "python"))
     assert ADDRESS in program
     done = run(sys.executable, "-W", "error", "-c", program.replace(ADDRESS, address(up)))
-    assert "b'two coffees'" in done.stdout
-    assert re.fullmatch(r"\d{5} .*orders.*", done.stdout.splitlines()[-1])
+    for printed in PRINTED[page.stem]:
+        assert re.search(printed, done.stdout), done.stdout
+    # What the page starts a cluster with is run by test_up.py and others, on ports of their own.
+    commands = [one for block in shown(page, "sh") for one in commands_of(block)]
+    assert commands[:1] in ([], [f"leadline up --port-base {ADDRESS[-4:-1]}0"])
+    terminal = Terminal(tmp_path, environment={"LEADLINE_BOOTSTRAP": address(up)})
+    for command in commands[1:]:
+        assert terminal.run(command)
+
+
+def test_every_page_of_the_client_is_run() -> None:
+    assert {page.stem for page in PAGES} == PRINTED.keys()

@@ -24,6 +24,22 @@ class SupportsPlace(Protocol):
         """The timestamp."""
 
 
+class SupportsStored(SupportsPlace, Protocol):
+    """A whole record as a codec reads it."""
+
+    @property
+    def key(self) -> bytes | None:
+        """The key, if any."""
+
+    @property
+    def value(self) -> bytes | None:
+        """The value; None is a tombstone."""
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]:
+        """Headers in order."""
+
+
 class Codec(Protocol):
     """What both codecs offer."""
 
@@ -43,7 +59,7 @@ class Codec(Protocol):
         """Build one batch of `records` (at least one), with offsets from 0."""
 
     def record_chunks(
-        self, batch: bytes | memoryview, limit: int, read: Callable[[SupportsPlace], T]
+        self, batch: bytes | memoryview, limit: int, read: Callable[[SupportsStored], T]
     ) -> Iterator[list[T]]:
         """Yield in lists what `read` returns for each record of one batch, with offsets from 0.
 

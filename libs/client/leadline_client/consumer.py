@@ -17,7 +17,7 @@ import inspect
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from itertools import starmap
-from typing import ParamSpec, Self, TypeVar
+from typing import Generic, Self
 
 from leadline_client.client import AsyncSource, async_client
 from leadline_client.consumer_coordinator import ConsumerCoordinator
@@ -28,27 +28,30 @@ from leadline_client.consumer_settings import (
     RebalanceListener,
     Topics,
 )
-from leadline_client.errors import InvalidRequest, LeadlineError
+from leadline_client.errors import DeserializationFailed, InvalidRequest, LeadlineError
 from leadline_client.extras import require_websockets
 from leadline_client.fetching import ConsumedRecord, Fetcher
 from leadline_client.groups import GroupMetadata, PartitionPositionMap, committed
 from leadline_client.reading import ReadLimits, Start
 from leadline_client.security import Security
+from leadline_client.serializers import failures
+from leadline_client.serializers.protocols import Deserializer, OnDeserializationError
+from leadline_client.serializers.records import RecordDeserializer
+from leadline_client.type_parameters import K, V
 from leadline_client.wire import TopicPartition
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 DEFAULT_LIMITS = ReadLimits()
 DEFAULT_SETTINGS = ConsumerSettings()
 NO_CALLBACKS = RebalanceListener()
 
 
-class AsyncConsumer:
+class AsyncConsumer(Generic[K, V]):
     """A consumer on the running event loop; only one task at a time may poll it.
 
     `source`: a client, which stays open at the close, or addresses of brokers with their
-    `security`. `subscribe` and `commit` need a `group`, `assign` does not.
+    `security`. `subscribe` and `commit` need a `group`, `assign` does not. Deserializers make keys
+    and values of bytes; without them, both are bytes. `on_deserialization_error` says what becomes
+    of a record that cannot be deserialized: by default `poll` raises, and stays before it.
     """
 
     def __init__(
@@ -59,16 +62,21 @@ class AsyncConsumer:
         settings: ConsumerSettings = DEFAULT_SETTINGS,
         listener: RebalanceListener = NO_CALLBACKS,
         limits: ReadLimits = DEFAULT_LIMITS,
+        key_deserializer: Deserializer[K] | None = None,
+        value_deserializer: Deserializer[V] | None = None,
+        on_deserialization_error: OnDeserializationError = "raise",
         security: Security | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._on_deserialization_error = failures.checked(on_deserialization_error)
         client, self._owns_client = async_client(source, security)
         self._client = client
         self._group = group
         self._settings = settings
         self._listener = listener
         read = limits.with_replica(settings.replica, settings.rack)
-        self._fetcher = Fetcher(client, read, self._recover)
+        deserializer = RecordDeserializer(key_deserializer, value_deserializer)
+        self._fetcher = Fetcher(client, read, self._recover, deserializer)
         self._coordinator: ConsumerCoordinator | None = None
         self._clock = clock
 
@@ -188,24 +196,39 @@ class AsyncConsumer:
 
     async def poll(
         self, timeout_s: float = 1.0, max_records: int | None = None
-    ) -> list[ConsumedRecord]:
+    ) -> list[ConsumedRecord[K, V]]:
         """Return new records of any partitions; none if none came within `timeout_s`.
 
         A call declares the records of the previous poll consumed. It calls the listener
         when the assignment changes. It raises the error of a failed read, which does not
         affect other partitions, and the error that keeps the consumer out of its group.
+
+        Raises:
+            DeserializationFailed: see `OnDeserializationError`.
+
         """
         deadline_s = self._clock() + timeout_s
-        while isinstance(step := await self.poll_step(deadline_s, max_records), Notice):
-            await self._call_listener(step)
-        return step
+        while True:
+            step = await self.poll_step(deadline_s, max_records)
+            if isinstance(step, Notice):
+                await self._call_listener(step)
+                continue
+            if not isinstance(step, DeserializationFailed):
+                return step
+            waiting = failures.handle(self._on_deserialization_error, step)
+            if inspect.isawaitable(waiting):
+                await waiting
+            self.skip(step)
+            if self._clock() >= deadline_s:  # However many records are left out one after another.
+                return []
 
     async def poll_step(
         self, deadline_s: float, max_records: int | None = None
-    ) -> Notice | list[ConsumedRecord]:
+    ) -> Notice | DeserializationFailed | list[ConsumedRecord[K, V]]:
         """Wait until there are records, or a notice for which the listener must be called.
 
-        A caller of this instead of `poll` passes each notice to `notice_handled` afterwards.
+        A caller of this instead of `poll` passes each notice to `notice_handled` afterwards, and
+        each record that could not be deserialized to `skip`, unless it is to come again.
         """
         limit = max_records or self._settings.max_poll_records
         if self._coordinator is not None:
@@ -215,10 +238,10 @@ class AsyncConsumer:
             self._fetcher.news.clear()
             if self._coordinator is not None and (notice := await self._coordinator.next_notice()):
                 return notice
-            records = self._take(limit)
+            step = self._take(limit)
             left_s = deadline_s - self._clock()
-            if records or left_s <= 0:
-                return records
+            if step or left_s <= 0:
+                return step
             try:
                 await asyncio.wait_for(self._fetcher.news.wait(), left_s)
             except TimeoutError:
@@ -229,7 +252,13 @@ class AsyncConsumer:
         if self._coordinator is not None:
             self._coordinator.notice_handled(notice)
 
-    async def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
+    def skip(self, failed: DeserializationFailed) -> None:
+        """Leave out a record that could not be deserialized; it counts as consumed."""
+        topic_partition = TopicPartition(failed.topic, failed.partition)
+        if self._fetcher.skip(topic_partition, failed.offset) and self._coordinator is not None:
+            self._coordinator.mark_sought(topic_partition)
+
+    async def __aiter__(self) -> AsyncIterator[ConsumedRecord[K, V]]:
         """Yield record after record; asking for the next one declares a record consumed."""
         while True:
             for record in await self.poll(max_records=1):
@@ -267,17 +296,19 @@ class AsyncConsumer:
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         await self.aclose(consumed=kind is None)
 
-    def _take(self, limit: int) -> list[ConsumedRecord]:
+    def _take(self, limit: int) -> list[ConsumedRecord[K, V]] | DeserializationFailed:
         coordinator = self._coordinator
-        if coordinator is None:
-            self._fetcher.start_reads()
-            return self._fetcher.take(limit)
-        coordinator.check()
+        if coordinator is not None:
+            coordinator.check()
         self._fetcher.start_reads()
-        if not coordinator.may_deliver():
+        if coordinator is not None and not coordinator.may_deliver():
             return []
-        records = self._fetcher.take(limit)
-        coordinator.mark_delivered(records)
+        try:
+            records = self._fetcher.take(limit)
+        except DeserializationFailed as failed:
+            return failed
+        if coordinator is not None:
+            coordinator.mark_delivered(records)
         return records
 
     async def _call_listener(self, notice: Notice) -> None:

@@ -11,7 +11,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from leadline_client.client import AsyncClient
 from leadline_client.commit_tracker import CommitTracker
@@ -55,7 +55,7 @@ class ConsumerCoordinator:
         self,
         client: AsyncClient,
         group: str,
-        fetcher: Fetcher,
+        fetcher: Fetcher[Any, Any],
         settings: ConsumerSettings,
         *,
         clock: Clock,
@@ -146,7 +146,7 @@ class ConsumerCoordinator:
         """Note that the application has processed all records that it got."""
         self._commits.mark_consumed(self._fetcher.known_position)
 
-    def mark_delivered(self, records: Iterable[ConsumedRecord]) -> None:
+    def mark_delivered(self, records: Iterable[ConsumedRecord[Any, Any]]) -> None:
         """Note records that the application gets."""
         self._commits.mark_delivered({consumed.topic_partition for consumed in records})
 

@@ -10,11 +10,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, Generic, TypeAlias
 
 from leadline_client.client import AsyncClient
-from leadline_client.errors import LeadlineError, PartitionNotOwned
+from leadline_client.errors import DeserializationFailed, LeadlineError, PartitionNotOwned
 from leadline_client.reading import FetchPosition, ReadLimits, Start
+from leadline_client.serializers.records import RecordDeserializer
+from leadline_client.type_parameters import K, V
 from leadline_client.wire import LogPosition, Record, TopicPartition
 
 _RECOVERY_PAUSE_S: Final = 0.2
@@ -24,12 +26,12 @@ Recover: TypeAlias = Callable[[TopicPartition, LeadlineError], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumedRecord:
+class ConsumedRecord(Generic[K, V]):
     """A record with its topic and partition."""
 
     topic: str
     partition: int
-    record: Record
+    record: Record[K, V]
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -71,17 +73,24 @@ class TopicIdGroup:
         return topic_id is None or self.topic_ids.get(topic, topic_id) == topic_id
 
 
-class Fetcher:
+class Fetcher(Generic[K, V]):
     """Reads the partitions of one consumer.
 
     `news` is set when `take` may return records or raise, and when the assignment may have changed.
     """
 
-    def __init__(self, client: AsyncClient, limits: ReadLimits, recover: Recover) -> None:
+    def __init__(
+        self,
+        client: AsyncClient,
+        limits: ReadLimits,
+        recover: Recover,
+        deserializer: RecordDeserializer[K, V],
+    ) -> None:
         self.news = asyncio.Event()
         self._client = client
         self._limits = limits
         self._recover = recover
+        self._deserializer = deserializer
         self._buffers: dict[TopicPartition, _PartitionBuffer] = {}
         self._order: deque[TopicPartition] = deque()
         self._cancelled: set[asyncio.Task[None]] = set()
@@ -202,26 +211,51 @@ class Fetcher:
             if buffer.idle:
                 buffer.read = asyncio.create_task(self._read(topic_partition, buffer))
 
-    def take(self, limit: int) -> list[ConsumedRecord]:
+    def take(self, limit: int) -> list[ConsumedRecord[K, V]]:
         """Return up to `limit` buffered records, from the partitions in turn.
 
         Raises:
+            DeserializationFailed: the first record cannot be deserialized. It stays the next one
+                of its partition until a `skip` or a `seek`; other partitions come first then.
             LeadlineError: there are none, and a read failed. The next call of `start_reads`
                 retries it.
 
         """
-        taken: list[ConsumedRecord] = []
+        taken: list[ConsumedRecord[K, V]] = []
         for _ in range(len(self._order)):
-            topic_partition = self._order[0]
-            buffer = self._buffers[topic_partition]
-            while buffer.records and not buffer.paused and len(taken) < limit:
-                taken.append(ConsumedRecord(*topic_partition, buffer.records.popleft()))
+            try:
+                self._take_from(self._order[0], limit, taken)
+            except DeserializationFailed:
+                if taken:
+                    return taken
+                self._order.rotate(-1)
+                raise
             if len(taken) == limit:
                 return taken
             self._order.rotate(-1)
         if not taken:
             self._raise_failure()
         return taken
+
+    def _take_from(
+        self, topic_partition: TopicPartition, limit: int, taken: list[ConsumedRecord[K, V]]
+    ) -> None:
+        """Move records of one partition to `taken`; those before one that fails are moved too."""
+        buffer = self._buffers[topic_partition]
+        if buffer.paused:
+            return
+        while buffer.records and len(taken) < limit:
+            record = self._deserializer.record(topic_partition, buffer.records[0])
+            buffer.records.popleft()
+            taken.append(ConsumedRecord(*topic_partition, record))
+
+    def skip(self, topic_partition: TopicPartition, offset: int) -> bool:
+        """Leave out the next record, if it still is the one at `offset`; return whether it was."""
+        buffer = self._buffers.get(topic_partition)
+        if buffer is None or not buffer.records or buffer.records[0].offset != offset:
+            return False
+        buffer.records.popleft()
+        return True
 
     async def aclose(self) -> None:
         """Stop reading."""

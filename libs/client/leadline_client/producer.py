@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
 from dataclasses import dataclass
-from typing import Self, TypeAlias
+from typing import Generic, Self, TypeAlias
 
 from leadline_client import batches
 from leadline_client.accumulator import (
@@ -36,6 +36,9 @@ from leadline_client.errors import (
 from leadline_client.partitioner import PartitionCountCache, StickyPartitioner
 from leadline_client.payloads import OutgoingRecord, ProducerIdentity
 from leadline_client.security import Security
+from leadline_client.serializers.protocols import Serializer
+from leadline_client.serializers.records import RecordSerializer
+from leadline_client.type_parameters import K, V
 from leadline_client.wire import Acks, ProduceResult, TopicPartition
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -87,11 +90,11 @@ _Accumulator = RecordAccumulator[Acknowledgement]
 _Batch = ProducerBatch[Acknowledgement]
 
 
-class AsyncProducer:
+class AsyncProducer(Generic[K, V]):
     """A producer on the running event loop, with one batch per partition in flight.
 
     `source` is a client, which stays open when the producer is closed, or the addresses of brokers
-    with their `security`.
+    with their `security`. Serializers make bytes of keys and values; without them, both are bytes.
     `random` returns numbers in [0, 1): it chooses the first partition of records without a key.
     """
 
@@ -100,6 +103,8 @@ class AsyncProducer:
         source: AsyncSource,
         settings: ProducerSettings = DEFAULTS,
         *,
+        key_serializer: Serializer[K] | None = None,
+        value_serializer: Serializer[V] | None = None,
         security: Security | None = None,
         random: Callable[[], float] = random.random,
     ) -> None:
@@ -107,6 +112,7 @@ class AsyncProducer:
         require_compression(settings.compression)
         self._client, self._owns_client = async_client(source, security)
         self._settings = settings
+        self._serializer = RecordSerializer(key_serializer, value_serializer)
         self._producer_id: asyncio.Future[ProducerIdentity] | None = None
         self._accumulators: dict[TopicPartition, _Accumulator] = {}
         self._wake: dict[TopicPartition, asyncio.Event] = {}
@@ -121,9 +127,9 @@ class AsyncProducer:
     async def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: V | None,
         *,
-        key: bytes | None = None,
+        key: K | None = None,
         partition: int | None = None,
         headers: Headers = (),
         timestamp: int | None = None,
@@ -135,10 +141,11 @@ class AsyncProducer:
 
         Raises:
             UnknownTopic, UnknownPartition: the topic or partition does not exist.
+            SerializationFailed: the key or the value cannot be serialized.
 
         """
+        record = self._serializer.record(topic, value, key, headers, timestamp)
         count = await self.partition_count(topic, partition)
-        record = OutgoingRecord(value, key, tuple(headers), timestamp)
         await self._reserve(estimated_size(record))
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         self._add(topic, partition, count, record, future)

@@ -9,8 +9,9 @@ whose log lacks that record refuses: the log was truncated (KIP-320).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from leadline_client import batches
 from leadline_client.core import DEFAULT_MAX_BYTES, ClientCore
@@ -26,6 +27,19 @@ Start: TypeAlias = Literal["earliest", "latest"] | int | LogPosition
 A position also has the leader epoch of the record before it, so that a truncation that happened
 before the first read is noticed too.
 """
+
+
+class HasOffset(Protocol):
+    """What a decoder makes of a record."""
+
+    @property
+    def offset(self) -> int:
+        """The offset of the record."""
+
+
+R = TypeVar("R", bound=HasOffset)
+Decoder: TypeAlias = Callable[[bytes], Iterator[R]]
+"""Makes records of whole batches, in their order; see `batches.decode`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +131,17 @@ class FetchPosition:
                 it, seek to the error's `next_offset`.
 
         """
+        return (yield from self.read_as(limits, batches.decode))
+
+    def read_as(self, limits: ReadLimits, decode: Decoder[R]) -> Flow[list[R]]:
+        """Return what `decode` makes of the next records, and move behind them; see `read`."""
         try:
-            return (yield from self._read(limits))
+            return (yield from self._read(limits, decode))
         except TopicIdMismatch:
             self._recreated = True
             raise
 
-    def _read(self, limits: ReadLimits) -> Flow[list[Record]]:
+    def _read(self, limits: ReadLimits, decode: Decoder[R]) -> Flow[list[R]]:
         history = yield from self._located()
         try:
             fetched = yield from self._core.fetch_batches(
@@ -140,12 +158,13 @@ class FetchPosition:
             )
         except LogTruncated as error:
             self._check_topic(error.details.get("topic_id"))
-            return (yield from self._truncated(history, error))
+            yield from self._truncated(history, error)
+            return []
         except OffsetOutOfRange:
             self._check_topic()
             raise
         self._check_topic(fetched.topic_id)
-        return self._accept(history, fetched)
+        return self._accept(history, fetched, decode)
 
     def _located(self) -> Flow[ReadHistory]:
         if self._history is None:
@@ -165,10 +184,10 @@ class FetchPosition:
         if found not in (None, self._topic_id):
             raise TopicIdMismatch(f"topic {self.topic!r} was deleted and recreated")
 
-    def _truncated(self, history: ReadHistory, error: LogTruncated) -> Flow[list[Record]]:
+    def _truncated(self, history: ReadHistory, error: LogTruncated) -> Flow[None]:
         """Raise LogTruncated with the point of divergence; the position does not move.
 
-        Returns no records if a newer leader has the log that was read after all.
+        Returns if a newer leader has the log that was read after all.
         """
         shared, leader_epoch = history.copy(), -1
         while (epoch := shared.epoch_before(shared.offset)) is not None:
@@ -179,22 +198,22 @@ class FetchPosition:
         position = history.position_at(history.offset)
         if shared.offset >= position.offset:
             if leader_epoch > error.details["leader_epoch"]:
-                return []
+                return
             raise error  # The application has given an epoch in which nothing was read here.
         divergence = shared.position_at(shared.offset)
         raise LogTruncated.below(
             self.topic, self.partition, position, divergence, leader_epoch, self._topic_id
         )
 
-    def _accept(self, history: ReadHistory, fetched: FetchedBatches) -> list[Record]:
+    def _accept(self, history: ReadHistory, fetched: FetchedBatches, decode: Decoder[R]) -> list[R]:
         if fetched.leader_epoch < self._leader_epoch:
             return []
         self._leader_epoch = fetched.leader_epoch
         self.high_watermark = fetched.high_watermark
         offset = history.offset
         end = LogPosition(max(offset, fetched.next_offset), fetched.last_epoch)
-        decoded = batches.decode(fetched.batches)
-        records: list[Record] = []
+        decoded = decode(fetched.batches)
+        records: list[R] = []
         try:
             # What came before an error stays in the list.
             records.extend(record for record in decoded if record.offset >= offset)

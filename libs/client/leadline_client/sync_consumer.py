@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future as ThreadFuture
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from leadline_client.client import BlockingSource, async_client_of
 from leadline_client.consumer import (
@@ -29,31 +29,36 @@ from leadline_client.consumer_settings import (
     Partitions,
     RebalanceListener,
 )
+from leadline_client.errors import DeserializationFailed
 from leadline_client.event_loop_thread import EventLoopThread
 from leadline_client.fetching import ConsumedRecord
 from leadline_client.groups import GroupMetadata, PartitionPositionMap
 from leadline_client.reading import ReadLimits
 from leadline_client.security import Security
+from leadline_client.serializers import failures
+from leadline_client.serializers.protocols import Deserializer, OnDeserializationError
+from leadline_client.type_parameters import K, V
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def _blocking(
-    method: Callable[Concatenate[AsyncConsumer, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Consumer, P], T]:
+    method: Callable[Concatenate[AsyncConsumer[Any, Any], P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Consumer[Any, Any], P], T]:
     @wraps(method)
-    def blocking(consumer: Consumer, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def blocking(consumer: Consumer[Any, Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return consumer._thread.run(method(consumer._consumer, *args, **kwargs))
 
     return blocking
 
 
-class Consumer:
+class Consumer(Generic[K, V]):
     """A consumer for code without an event loop; it calls the listener on the polling thread.
 
     `source`: addresses of brokers with their `security`, or a client, of which it takes the
-    addresses, the retry policy and the security.
+    addresses, the retry policy and the security. For the deserializers see `AsyncConsumer`; a
+    function for `on_deserialization_error` is called on the polling thread.
     Only one thread at a time may poll it; after that any thread may `close` it.
     """
 
@@ -65,11 +70,22 @@ class Consumer:
         settings: ConsumerSettings = DEFAULT_SETTINGS,
         listener: RebalanceListener = NO_CALLBACKS,
         limits: ReadLimits = DEFAULT_LIMITS,
+        key_deserializer: Deserializer[K] | None = None,
+        value_deserializer: Deserializer[V] | None = None,
+        on_deserialization_error: OnDeserializationError = "raise",
         security: Security | None = None,
     ) -> None:
+        self._on_deserialization_error = failures.checked(on_deserialization_error)
         self._client = async_client_of(source, security)
         self._thread = EventLoopThread("leadline-consumer")
-        self._consumer = AsyncConsumer(self._client, group, settings=settings, limits=limits)
+        self._consumer = AsyncConsumer(
+            self._client,
+            group,
+            settings=settings,
+            limits=limits,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+        )
         self._listener = listener
         self._closed = False
 
@@ -118,16 +134,24 @@ class Consumer:
         """Commit without waiting; the future raises the errors of `commit`."""
         return self._thread.start(self._consumer.commit(offsets, timeout_s=timeout_s))
 
-    def poll(self, timeout_s: float = 1.0, max_records: int | None = None) -> list[ConsumedRecord]:
+    def poll(
+        self, timeout_s: float = 1.0, max_records: int | None = None
+    ) -> list[ConsumedRecord[K, V]]:
         """Return new records of any partitions; see `AsyncConsumer.poll`."""
         deadline_s = time.monotonic() + timeout_s
         while True:
             step = self._thread.run(self._consumer.poll_step(deadline_s, max_records))
-            if not isinstance(step, Notice):
+            if isinstance(step, Notice):
+                self._call_listener(step)
+                continue
+            if not isinstance(step, DeserializationFailed):
                 return step
-            self._call_listener(step)
+            failures.handle(self._on_deserialization_error, step)
+            self._leave_out(step)
+            if time.monotonic() >= deadline_s:  # However many records are left out.
+                return []
 
-    def __iter__(self) -> Iterator[ConsumedRecord]:
+    def __iter__(self) -> Iterator[ConsumedRecord[K, V]]:
         """Yield record after record; asking for the next one declares a record consumed."""
         while True:
             yield from self.poll(max_records=1)
@@ -157,6 +181,9 @@ class Consumer:
             self._listener.call(notice)
         finally:
             self._thread.call(lambda: self._consumer.notice_handled(notice))
+
+    def _leave_out(self, failed: DeserializationFailed) -> None:
+        self._thread.call(lambda: self._consumer.skip(failed))
 
     def _end(self, *, consumed: bool) -> None:
         try:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import NamedTuple, Self
+from typing import Generic, NamedTuple, Self
 
 from leadline_client.accumulator import estimated_size
 from leadline_client.client import BlockingSource, async_client_of
@@ -28,6 +28,9 @@ from leadline_client.producer import (
     RecordMetadata,
 )
 from leadline_client.security import Security
+from leadline_client.serializers.protocols import Serializer
+from leadline_client.serializers.records import RecordSerializer
+from leadline_client.type_parameters import K, V
 
 
 class SentRecord(NamedTuple):
@@ -104,11 +107,12 @@ class SendQueue:
         return self._closed or not used or used + size <= self._limit
 
 
-class Producer:
+class Producer(Generic[K, V]):
     """A producer for code without an event loop; any threads may share it, but no forked child.
 
     `source` is a client, or the addresses of brokers with their `security`. Of a client it uses
-    the addresses, the retry policy and the security; its connections are its own.
+    the addresses, the retry policy and the security; its connections are its own. Serializers make
+    bytes of keys and values, on the thread that sends; without them, both are bytes.
 
     with Producer("http://127.0.0.1:8081") as producer:
         metadata = producer.send("lines", b"hello").result()
@@ -119,8 +123,11 @@ class Producer:
         source: BlockingSource,
         settings: ProducerSettings = DEFAULTS,
         *,
+        key_serializer: Serializer[K] | None = None,
+        value_serializer: Serializer[V] | None = None,
         security: Security | None = None,
     ) -> None:
+        self._serializer = RecordSerializer(key_serializer, value_serializer)
         self._linger_s = settings.linger_ms / 1000
         self._queue = SendQueue(
             limit=settings.buffer_bytes, batch_bytes=settings.batch_bytes, wake=self._wake
@@ -128,7 +135,7 @@ class Producer:
         self._counts: dict[str, int] = {}
         self._client = async_client_of(source, security)
         # The queue has waited for `linger_ms` already.
-        self._producer = AsyncProducer(self._client, replace(settings, linger_ms=0))
+        self._producer: AsyncProducer = AsyncProducer(self._client, replace(settings, linger_ms=0))
         self._timer: asyncio.TimerHandle | None = None
         self._moving = asyncio.Lock()
         self._moves: set[asyncio.Task[None]] = set()
@@ -137,9 +144,9 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: V | None,
         *,
-        key: bytes | None = None,
+        key: K | None = None,
         partition: int | None = None,
         headers: Headers = (),
         timestamp: int | None = None,
@@ -153,13 +160,14 @@ class Producer:
         Raises:
             UnknownTopic, UnknownPartition: the topic or partition does not exist.
             InvalidRequest: the producer is closed.
+            SerializationFailed: the key or the value cannot be serialized.
 
         """
         self._queue.check_open()
+        record = self._serializer.record(topic, value, key, headers, timestamp)
         if not 0 <= (partition or 0) < self._counts.get(topic, 0):
             counting = self._producer.partition_count(topic, partition)
             self._counts[topic] = self._thread.run(counting)
-        record = OutgoingRecord(value, key, tuple(headers), timestamp)
         size = estimated_size(record)
         future: Future[RecordMetadata] = Future()
         self._queue.add(SentRecord(topic, partition, record, size, future))

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+
+from leadline_client.type_parameters import K, V
 
 NO_LEADER = -1
 """The leader id of a partition without a leader."""
@@ -45,13 +47,17 @@ class LogPosition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """One record of a partition, as a consumer sees it."""
+class Record(Generic[K, V]):
+    """One record of a partition, as a consumer sees it; `timestamp` in Unix ms.
+
+    Key and value are bytes, or what the consumer's deserializers make of them. A record without a
+    value is a tombstone: it stands for the deletion of its key.
+    """
 
     offset: int
     timestamp: int
-    key: bytes | None
-    value: bytes | None
+    key: K | None
+    value: V | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LANGUAGES = ("sh", "python", "json", "text")
+LANGUAGES = ("sh", "python", "ts", "json", "text")
 _BLOCK = re.compile(r"^```(?P<language>.*)\n(?P<text>(?:.*\n)*?)```$", re.MULTILINE)
 _REASON = re.compile(r"<!-- not run: (?P<reason>.+) -->\n\Z")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -51,7 +51,11 @@ class Member:
     """A consumer under test: the calls of its listener, and a clock that can jump."""
 
     def __init__(
-        self, cluster: StandInCluster, coordinator: StandInCoordinator, settings: ConsumerSettings
+        self,
+        cluster: StandInCluster,
+        coordinator: StandInCoordinator,
+        settings: ConsumerSettings,
+        options: Mapping[str, Any] = {},
     ) -> None:
         self.heard = coordinator.events
         self.fails: set[str] = set()
@@ -68,6 +72,7 @@ class Member:
                 lambda gone: self._hear("revoked", gone),
                 lambda gone: self._hear("lost", gone),
             ),
+            **options,
         )
 
     def _hear(self, kind: str, partitions: tuple[TopicPartition, ...]) -> None:
@@ -88,11 +93,13 @@ class Member:
 
 @asynccontextmanager
 async def joining(
-    cluster: StandInCluster, settings: ConsumerSettings = SETTINGS
+    cluster: StandInCluster,
+    settings: ConsumerSettings = SETTINGS,
+    options: Mapping[str, Any] = {},
 ) -> AsyncIterator[tuple[Member, Conversation, StandInCoordinator]]:
     """Run a consumer that has subscribed to `t`, as far as its first channel."""
     async with StandInCoordinator().running() as coordinator:
-        member = Member(cluster, coordinator, settings)
+        member = Member(cluster, coordinator, settings, options)
         await member.consumer.subscribe(["t"])
         try:
             yield member, await coordinator.channel(), coordinator
@@ -108,9 +115,10 @@ async def started(
     settings: ConsumerSettings = SETTINGS,
     *,
     stop_limit_ms: int = 60_000,
+    options: Mapping[str, Any] = {},
 ) -> AsyncIterator[tuple[Member, Conversation, StandInCoordinator]]:
-    """Run a consumer that was started with `assignment`."""
-    async with joining(cluster, settings) as (member, channel, coordinator):
+    """Run a consumer that was started with `assignment`; `options` are those of AsyncConsumer."""
+    async with joining(cluster, settings, options) as (member, channel, coordinator):
         await channel.welcome(stop_limit_ms=stop_limit_ms)
         await channel.start(assignment)
         await channel.expect(Started)

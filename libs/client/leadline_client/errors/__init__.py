@@ -31,6 +31,7 @@ from leadline_client.errors.groups import (
     UnknownMember,
     WrongMemberSecret,
 )
+from leadline_client.errors.records import DeserializationFailed, SerializationFailed
 from leadline_client.errors.replication import (
     BrokerFenced,
     CorruptBatch,
@@ -125,6 +126,7 @@ __all__ = [
     "ConsumerRebalanceFailed",
     "CoordinatorNotAvailable",
     "CorruptBatch",
+    "DeserializationFailed",
     "FencedInstance",
     "FencedLeaderEpoch",
     "FetchSessionUnknown",
@@ -172,6 +174,7 @@ __all__ = [
     "RequestTimedOut",
     "RequestTooSlow",
     "RequestUnderWay",
+    "SerializationFailed",
     "ServerNotTrusted",
     "StagingFull",
     "StaleControllerEpoch",

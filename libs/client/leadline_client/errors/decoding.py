@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from leadline_client.errors import groups, replication, requests
+from leadline_client.errors import groups, records, replication, requests
 from leadline_client.errors.requests import Forbidden, QuotaExceeded, Unauthorized
 from leadline_client.errors.tree import (
     RETRY_AFTER,
@@ -15,7 +15,7 @@ from leadline_client.errors.tree import (
     Refused,
 )
 
-BRANCHES = (requests, replication, groups)
+BRANCHES = (requests, replication, groups, records)
 """The modules of refusals; `ERRORS_BY_CODE` finds only errors of imported modules."""
 
 

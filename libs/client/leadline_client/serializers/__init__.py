@@ -1,0 +1,1 @@
+"""Serializers: how keys and values of an application become the bytes of records, and back."""

@@ -1,0 +1,101 @@
+"""Serializers applied to whole records, with errors that say where a record was or was to go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, cast
+
+from leadline_client.errors import DeserializationFailed, SerializationFailed
+from leadline_client.payloads import OutgoingRecord
+from leadline_client.serializers.protocols import Deserializer, Serializer
+from leadline_client.type_parameters import K, V
+from leadline_client.wire import Record, TopicPartition
+
+_BYTES = bytes | bytearray | memoryview
+
+
+class RecordSerializer(Generic[K, V]):
+    """Makes records of keys and values; without a serializer these are bytes already."""
+
+    def __init__(self, key: Serializer[K] | None, value: Serializer[V] | None) -> None:
+        self._key = key
+        self._value = value
+
+    def record(
+        self,
+        topic: str,
+        value: V | None,
+        key: K | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        timestamp: int | None,
+    ) -> OutgoingRecord:
+        """Return the record to send. Raises SerializationFailed."""
+        return OutgoingRecord(
+            _serialized("value", topic, value, self._value),
+            _serialized("key", topic, key, self._key),
+            tuple(headers),
+            timestamp,
+        )
+
+
+def _serialized(part: str, topic: str, given: Any, serializer: Serializer[Any] | None) -> Any:
+    if given is None:
+        return None
+    if serializer is None:
+        if isinstance(given, _BYTES):
+            return given
+        kind = type(given).__name__
+        raise SerializationFailed(
+            f"the {part} of a record for {topic!r} is a {kind}: give bytes, or the producer a "
+            f"{part}_serializer; nothing was sent"
+        )
+    try:
+        data = serializer.serialize(topic, given)
+    except Exception as error:
+        # Serializers are the application's; whatever they raise refuses this record alone.
+        raise SerializationFailed(
+            f"the {part} of a record for {topic!r} cannot be serialized: "
+            f"{type(error).__name__}: {error}; nothing was sent"
+        ) from error
+    if not isinstance(data, _BYTES):
+        kind = type(data).__name__
+        raise SerializationFailed(
+            f"the {part}_serializer returned a {kind} for {topic!r}, not bytes; nothing was sent"
+        )
+    return data
+
+
+class RecordDeserializer(Generic[K, V]):
+    """Makes typed records of stored ones; without a deserializer keys and values stay bytes."""
+
+    def __init__(self, key: Deserializer[K] | None, value: Deserializer[V] | None) -> None:
+        self._key = key
+        self._value = value
+
+    def record(self, place: TopicPartition, stored: Record) -> Record[K, V]:
+        """Return a record with its key and value deserialized. Raises DeserializationFailed."""
+        if self._key is None and self._value is None:
+            return cast("Record[K, V]", stored)
+        return Record(
+            stored.offset,
+            stored.timestamp,
+            _deserialized("key", place, stored, self._key, stored.key),
+            _deserialized("value", place, stored, self._value, stored.value),
+            stored.headers,
+        )
+
+
+def _deserialized(
+    part: str,
+    place: TopicPartition,
+    stored: Record,
+    deserializer: Deserializer[Any] | None,
+    data: bytes | None,
+) -> Any:
+    if data is None or deserializer is None:
+        return data
+    try:
+        return deserializer.deserialize(place.topic, data)
+    except Exception as error:
+        # Records come from anybody: no content of one may end more than its own delivery.
+        raise DeserializationFailed.of(place, stored, part, error) from error

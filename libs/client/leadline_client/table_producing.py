@@ -1,0 +1,141 @@
+"""Rows of Arrow tables and pandas data frames as records (extras `arrow` and `pandas`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from datetime import date, datetime, time
+from decimal import Decimal
+from itertools import repeat
+from typing import Any, Final
+
+from leadline_client.errors import InvalidRequest, SerializationFailed
+from leadline_client.extras import MissingExtra
+from leadline_client.producer import RecordMetadata
+from leadline_client.sync_producer import Producer
+
+try:
+    import pyarrow as pa
+except ImportError as error:
+    raise MissingExtra("arrow", "Arrow tables") from error
+
+_CHUNK_ROWS: Final = 1000
+
+
+def produce_table(
+    producer: Producer,
+    topic: str,
+    table: Any,
+    *,
+    key: str | None = None,
+    value: str | None = None,
+    partition: int | None = None,
+) -> int:
+    """Append a record for each row, in order, and return how many are acknowledged.
+
+    `table`: an Arrow Table, RecordBatch or RecordBatchReader, or a pandas DataFrame, whose index is
+    left out. `key` and `value` name columns of bytes or text (UTF-8); a null is a record without
+    one. Without `value`, the value is a JSON object of all columns but `key`, with times in ISO
+    8601 and decimals as text. `partition`: all rows go there; by default the key decides.
+
+    A thousand rows are made into records, and then sent while the thousand before them are being
+    acknowledged, so that a reader of any length needs little memory.
+
+    Raises:
+        InvalidRequest: there is no such column, or it holds neither bytes nor text. Nothing was
+            sent.
+        SerializationFailed: a row has no JSON, for instance because of a NaN or of bytes. Rows of
+            thousands before it were sent.
+        LeadlineError: a record was refused, or its outcome is unknown. Rows before and after it
+            may have been appended.
+
+    """
+    reader = _reader(table)
+    names = _value_columns(reader.schema, key, value)
+    waiting: list[Future[RecordMetadata]] = []
+    appended = 0
+    for first, batch in _numbered(reader):
+        keys = repeat(None, len(batch)) if key is None else _bytes(batch, key)
+        values = _bytes(batch, value) if value is not None else _json(batch, names, first)
+        pairs = list(zip(keys, values, strict=True))
+        sent = [producer.send(topic, one, key=own, partition=partition) for own, one in pairs]
+        appended += len([future.result() for future in waiting])
+        waiting = sent
+    producer.flush()
+    return appended + len([future.result() for future in waiting])
+
+
+def _reader(table: Any) -> pa.RecordBatchReader:
+    if isinstance(table, pa.RecordBatchReader):
+        return table
+    if isinstance(table, pa.RecordBatch):
+        return pa.RecordBatchReader.from_batches(table.schema, [table])
+    if not isinstance(table, pa.Table):
+        table = pa.Table.from_pandas(table, preserve_index=False)
+    return table.to_reader()
+
+
+def _value_columns(schema: pa.Schema, key: str | None, value: str | None) -> list[str]:
+    """Return the columns of the JSON object. Raises InvalidRequest for a wrong key or value."""
+    for name in (key, value):
+        if name is None:
+            continue
+        if schema.names.count(name) != 1:
+            raise InvalidRequest(f"the table has not one column {name!r}: {schema.names}")
+        kind = schema.field(name).type
+        if not any(is_kind(kind) for is_kind in _BYTES_OR_TEXT):
+            raise InvalidRequest(f"the column {name!r} holds {kind}, neither bytes nor text")
+    names = [name for name in schema.names if name != key]
+    if value is None and len(set(names)) < max(1, len(names)):
+        raise InvalidRequest(f"a JSON object needs columns of different names, not {names}")
+    return names
+
+
+_BYTES_OR_TEXT: Final = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_string,
+    pa.types.is_large_string,
+)
+
+
+def _numbered(reader: pa.RecordBatchReader) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield batches of at most a thousand rows, each with the number of its first row."""
+    first = 0
+    for batch in reader:
+        for start in range(0, len(batch), _CHUNK_ROWS):
+            chunk = batch.slice(start, _CHUNK_ROWS)
+            yield first, chunk
+            first += len(chunk)
+
+
+def _bytes(batch: pa.RecordBatch, name: str) -> Sequence[bytes | None]:
+    column = batch.column(name)
+    large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    found: list[bytes | None] = column.cast(pa.large_binary() if large else pa.binary()).to_pylist()
+    return found
+
+
+def _json(batch: pa.RecordBatch, names: Sequence[str], first: int) -> Sequence[bytes]:
+    rows = enumerate(batch.select(names).to_pylist(), first)
+    return [_row_json(number, row) for number, row in rows]
+
+
+def _row_json(number: int, row: dict[str, Any]) -> bytes:
+    """Return a row as JSON. Raises SerializationFailed, which names it."""
+    try:
+        text = json.dumps(
+            row, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
+        )
+        return text.encode()
+    except (TypeError, ValueError) as error:
+        raise SerializationFailed(f"row {number} has no JSON: {error}", row=number) from error
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} has no JSON form")

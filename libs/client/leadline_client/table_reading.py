@@ -1,0 +1,141 @@
+"""Topics as Arrow tables and pandas data frames (extras `arrow` and `pandas`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from leadline_client.batches import RecordRow, decode_rows
+from leadline_client.client import Client
+from leadline_client.errors import InvalidRequest, OffsetOutOfRange
+from leadline_client.extras import MissingExtra, installed
+from leadline_client.reading import FetchPosition, ReadLimits, Start
+from leadline_client.wire import TopicPartition
+
+try:
+    import pyarrow as pa
+except ImportError as error:
+    raise MissingExtra("arrow", "Arrow tables") from error
+
+_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_LIMITS: Final = ReadLimits(max_bytes=4 << 20)
+
+SCHEMA: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("ms", "UTC")),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", _HEADERS),
+    ]
+)
+"""The columns of a table of records, with the names that Spark's sources give them."""
+
+_Rows = Sequence[RecordRow]
+_COLUMNS: Final[Mapping[str, Callable[[TopicPartition, _Rows], Any]]] = {
+    "topic": lambda place, rows: pa.repeat(place.topic, len(rows)),
+    "partition": lambda place, rows: pa.repeat(pa.scalar(place.partition, pa.int32()), len(rows)),
+    "offset": lambda _, rows: pa.array([row.offset for row in rows], pa.int64()),
+    "timestamp": lambda _, rows: pa.array(
+        [row.timestamp for row in rows], SCHEMA.field("timestamp").type
+    ),
+    "key": lambda _, rows: pa.array([row.key for row in rows], pa.binary()),
+    "value": lambda _, rows: pa.array([row.value for row in rows], pa.binary()),
+    "headers": lambda _, rows: pa.array(
+        [[{"key": name, "value": value} for name, value in row.headers] for row in rows], _HEADERS
+    ),
+}
+
+
+def read_batches(
+    client: Client,
+    topic: str,
+    partitions: Sequence[int] | None = None,
+    *,
+    start: Start | Mapping[int, Start] = "earliest",
+    end: Mapping[int, int] | None = None,
+    columns: Sequence[str] | None = None,
+    limits: ReadLimits = _LIMITS,
+) -> pa.RecordBatchReader:
+    """Return a reader of the records of a topic, which fetches as it is iterated.
+
+    `partitions`: all by default; they come one after another, each in the order of its offsets.
+    `start`: where to begin, for all partitions or by partition. `end`: the offsets before which to
+    stop; by default the high watermarks at the time of the call. `columns`: names in `SCHEMA`, in
+    the wanted order. Only the records of one fetch (`limits.max_bytes`, compressed) are in memory
+    at a time. The client is used by nobody else meanwhile.
+
+    Raises:
+        UnknownTopic, UnknownPartition: there is no such topic or partition.
+        InvalidRequest: there is no such column, or `start` or `end` names another partition.
+        OffsetOutOfRange: an `end` is beyond the high watermark. While iterating, also the errors of
+            `FetchPosition.read`.
+
+    """
+    fields = list(SCHEMA.names if columns is None else columns)
+    if unknown := set(fields).difference(SCHEMA.names):
+        raise InvalidRequest(f"records have no columns {sorted(unknown)}: {SCHEMA.names}")
+    schema = pa.schema([SCHEMA.field(name) for name in fields])
+    wanted = partitions
+    if wanted is None:
+        wanted = [row.partition for row in client.describe(topic).partitions]
+    for given in (start, end):
+        if isinstance(given, Mapping) and (other := set(given).difference(wanted)):
+            raise InvalidRequest(f"partitions {sorted(other)} have a start or an end but no reader")
+    ends = {number: _end(client, TopicPartition(topic, number), end or {}) for number in wanted}
+    positions = [
+        FetchPosition(client.core, topic, number, _start(start, number)) for number in ends
+    ]
+    batches = (
+        batch
+        for position in positions
+        for batch in _record_batches(client, position, ends[position.partition], schema, limits)
+    )
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def read_table(client: Client, topic: str, **options: Any) -> pa.Table:
+    """Return the records of a topic as one Arrow table; `options` are those of `read_batches`."""
+    return read_batches(client, topic, **options).read_all()
+
+
+def read_pandas(client: Client, topic: str, **options: Any) -> Any:
+    """Return the records of a topic as a pandas DataFrame (extra `pandas`).
+
+    `options` are those of `read_batches`. Keys and values are bytes; `timestamp` is in UTC.
+
+    Raises:
+        MissingExtra: pandas is not installed.
+
+    """
+    if not installed("pandas"):
+        raise MissingExtra("pandas", "data frames")
+    return read_table(client, topic, **options).to_pandas()
+
+
+def _start(start: Start | Mapping[int, Start], partition: int) -> Start:
+    return start.get(partition, "earliest") if isinstance(start, Mapping) else start
+
+
+def _end(client: Client, place: TopicPartition, ends: Mapping[int, int]) -> int:
+    """Return the offset before which to stop. Raises OffsetOutOfRange."""
+    high_watermark = client.offsets(*place).high_watermark
+    wanted = ends.get(place.partition, high_watermark)
+    if wanted > high_watermark:
+        raise OffsetOutOfRange(f"{place} ends at {high_watermark}, before offset {wanted}")
+    return wanted
+
+
+def _record_batches(
+    client: Client, position: FetchPosition, end: int, schema: pa.Schema, limits: ReadLimits
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of one partition, those of a fetch in each batch."""
+    place = TopicPartition(position.topic, position.partition)
+    while client.run(position.locate()) < end:
+        fetched = client.run(position.read_as(limits, decode_rows))
+        rows = [row for row in fetched if row.offset < end]
+        if rows:
+            arrays = [_COLUMNS[name](place, rows) for name in schema.names]
+            yield pa.record_batch(arrays, schema=schema)

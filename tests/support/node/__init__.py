@@ -1,0 +1,1 @@
+"""Node.js and the npm packages of examples/javascript."""

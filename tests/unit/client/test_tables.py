@@ -1,0 +1,250 @@
+"""Topics as Arrow tables and data frames, and tables as records."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from leadline_client import (
+    Client,
+    MissingExtra,
+    OutgoingRecord,
+    Producer,
+    ReadLimits,
+    SerializationFailed,
+    batches,
+    produce_table,
+    read_batches,
+    read_pandas,
+    read_table,
+    table_reading,
+)
+from leadline_client.errors import (
+    InvalidRequest,
+    NotEnoughReplicas,
+    OffsetOutOfRange,
+    UnknownTopic,
+)
+from leadline_client.producer import ProducerSettings
+from leadline_client.retry import RetryPolicy
+from leadline_client.table_reading import SCHEMA
+from tests.unit.client.standin import StandInCluster
+
+NO_WAIT = ReadLimits(wait_ms=0)
+
+
+@pytest.fixture
+def client(cluster: StandInCluster) -> Iterator[Client]:
+    with Client(cluster.bootstrap, policy=RetryPolicy(timeout_s=5)) as made:
+        yield made
+
+
+def fill(client: Client, partition: int, count: int, **fields: Any) -> None:
+    """Append records in batches of ten."""
+    for first in range(0, count, 10):
+        records = [
+            OutgoingRecord(b"%d" % n, timestamp=1000 + n, **fields)
+            for n in range(first, min(first + 10, count))
+        ]
+        client.produce_batches("t", partition, batches.encode(records, now_ms=0))
+
+
+def offsets(table: pa.Table) -> list[int]:
+    found: list[int] = table.column("offset").to_pylist()
+    return found
+
+
+def test_a_table_has_every_field_of_every_record(client: Client) -> None:
+    headers = (("h", b"1"), ("h", None))
+    records = [
+        OutgoingRecord(b"v", b"k", headers, 1_767_225_600_000),
+        OutgoingRecord(None, None, (), 0),
+    ]
+    client.produce_batches("t", 2, batches.encode(records, now_ms=0))
+    table = read_table(client, "t")
+    assert table.schema == SCHEMA
+    table.validate(full=True)
+    new_year = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    first = {"topic": "t", "partition": 2, "offset": 0, "timestamp": new_year, "key": b"k"}
+    first |= {"value": b"v", "headers": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]}
+    epoch = dt.datetime.fromtimestamp(0, dt.UTC)
+    second = {"topic": "t", "partition": 2, "offset": 1, "timestamp": epoch, "key": None}
+    assert table.to_pylist() == [first, second | {"value": None, "headers": []}]
+
+
+def test_all_partitions_are_read_up_to_their_ends(client: Client) -> None:
+    for partition, count in enumerate((25, 0, 7)):
+        fill(client, partition, count)
+    table = read_table(client, "t", limits=NO_WAIT)
+    assert table.column("partition").to_pylist() == [0] * 25 + [2] * 7
+    assert offsets(table) == [*range(25), *range(7)]
+    assert table.column("value").to_pylist()[:25] == [b"%d" % n for n in range(25)]
+
+
+def test_a_range_of_offsets_is_read(client: Client) -> None:
+    fill(client, 0, 30)
+    fill(client, 1, 5)
+    table = read_table(client, "t", partitions=[1, 0], start={0: 12}, end={0: 17})
+    assert offsets(table) == [*range(5), *range(12, 17)]
+    assert offsets(read_table(client, "t", partitions=[0], start=28)) == [28, 29]
+    assert offsets(read_table(client, "t", partitions=[0], start="latest")) == []
+
+
+def test_batches_come_one_fetch_at_a_time(client: Client, cluster: StandInCluster) -> None:
+    fill(client, 0, 50)
+    reader = read_batches(client, "t", [0], limits=NO_WAIT)
+    before = cluster.requests["fetch"]
+    sizes = [len(reader.read_next_batch()) for _ in range(2)]
+    assert sizes == [10, 10]
+    assert cluster.requests["fetch"] == before + 2, "nothing is fetched ahead"
+
+
+def test_records_that_come_during_the_reading_are_left_out(client: Client) -> None:
+    fill(client, 0, 10)
+    reader = read_batches(client, "t", [0])
+    fill(client, 0, 10)
+    assert offsets(reader.read_all()) == list(range(10))
+
+
+def test_only_the_columns_that_are_asked_for_are_made(client: Client) -> None:
+    fill(client, 0, 3)
+    table = read_table(client, "t", columns=["value", "offset"])
+    assert table.to_pylist() == [{"value": b"%d" % n, "offset": n} for n in range(3)]
+
+
+def test_what_does_not_exist_is_refused_before_anything_is_read(
+    client: Client, cluster: StandInCluster
+) -> None:
+    fill(client, 0, 3)
+    with pytest.raises(InvalidRequest, match="no columns \\['size'\\]"):
+        read_batches(client, "t", columns=["size"])
+    with pytest.raises(InvalidRequest, match="partitions \\[1\\] have a start or an end"):
+        read_batches(client, "t", [0], start={1: 0})
+    with pytest.raises(OffsetOutOfRange, match="t-0 ends at 3, before offset 4"):
+        read_batches(client, "t", [0], end={0: 4})
+    with pytest.raises(UnknownTopic):
+        read_batches(client, "nowhere")
+    assert cluster.requests["fetch"] == 0
+
+
+def test_rows_are_the_records_of_the_other_decoder() -> None:
+    records = [OutgoingRecord(b"v", b"k", (("h", b"1"),), 5), OutgoingRecord(None, timestamp=7)]
+    encoded = bytearray(batches.encode(records, now_ms=0))
+    batches.stamp(encoded, batches.header_at(encoded), 40, 0)
+    rows = [(*row[:4], tuple(row.headers)) for row in batches.decode_rows(encoded)]
+    assert rows == [
+        (one.offset, one.timestamp, one.key, one.value, one.headers)
+        for one in batches.decode(encoded)
+    ]
+    assert [row[0] for row in rows] == [40, 41]
+
+
+def test_a_data_frame_has_the_records(client: Client) -> None:
+    fill(client, 0, 3, key=b"k")
+    frame = read_pandas(client, "t", columns=["offset", "key", "value", "timestamp"])
+    assert list(frame["value"]) == [b"0", b"1", b"2"]
+    assert list(frame["key"]) == [b"k"] * 3
+    assert frame["timestamp"].iloc[1] == pd.Timestamp("1970-01-01T00:00:01.001Z")
+
+
+def test_a_data_frame_names_its_extra(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_reading, "installed", lambda *_: False)
+    with pytest.raises(MissingExtra, match=r"leadline-client\[pandas\]"):
+        read_pandas(client, "t")
+
+
+@pytest.mark.parametrize("name", ["read_table", "produce_table"])
+def test_tables_name_their_extra(name: str) -> None:
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "import leadline_client\n"
+        f"try: leadline_client.{name}\n"
+        "except leadline_client.MissingExtra as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "leadline-client[arrow]" in done.stdout
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string(), pa.large_binary()])
+def test_a_column_becomes_the_values(cluster: StandInCluster, kind: pa.DataType) -> None:
+    table = pa.table({"v": pa.array(["a", None, "c"], kind), "k": pa.array(["x", None, "z"], kind)})
+    with Producer(cluster.bootstrap) as producer:
+        assert produce_table(producer, "t", table, key="k", value="v", partition=1) == 3
+    assert cluster.values(1) == [b"a", None, b"c"]
+    stored = batches.decode(bytes(cluster.partitions[1].log))
+    assert [one.key for one in stored] == [b"x", None, b"z"]
+
+
+def test_rows_become_json_without_the_key(cluster: StandInCluster) -> None:
+    frame = pd.DataFrame({"who": ["ann", "bob"], "cents": [1.5, None], "at": pd.Timestamp(0)})
+    with Producer(cluster.bootstrap) as producer:
+        assert produce_table(producer, "t", frame, key="who", partition=0) == 2
+    first, second = (json.loads(value or b"") for value in cluster.values(0))
+    assert first == {"cents": 1.5, "at": "1970-01-01T00:00:00"}
+    assert second["cents"] is None
+
+
+def test_any_source_of_rows_keeps_their_order(cluster: StandInCluster, client: Client) -> None:
+    table = pa.table({"n": range(2500)})
+    sources = [table, table.to_batches()[0], table.to_reader(max_chunksize=700)]
+    with Producer(cluster.bootstrap) as producer:
+        for partition, source in enumerate(sources):
+            assert produce_table(producer, "t", source, partition=partition) == 2500
+    for partition in range(3):
+        values = [json.loads(value or b"")["n"] for value in cluster.values(partition)]
+        assert values == list(range(2500))
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"key": "x"}, "not one column 'x'"),
+        ({"key": "n"}, "the column 'n' holds int64"),
+        ({"value": "n"}, "the column 'n' holds int64"),
+        ({"key": "s", "columns": ["s"]}, "columns of different names"),
+    ],
+)
+def test_wrong_columns_are_refused_and_nothing_is_sent(
+    cluster: StandInCluster, options: dict[str, Any], why: str
+) -> None:
+    table = pa.table({"n": [1], "s": ["x"]}).select(options.pop("columns", ["n", "s"]))
+    with Producer(cluster.bootstrap) as producer, pytest.raises(InvalidRequest, match=why):
+        produce_table(producer, "t", table, **options)
+    assert all(cluster.values(partition) == [] for partition in range(3))
+
+
+@pytest.mark.parametrize("value", [float("nan"), b"bytes"])
+def test_a_row_without_json_is_named_and_its_thousand_is_not_sent(
+    cluster: StandInCluster, value: object
+) -> None:
+    values = pa.array([*[None] * 1500, value])
+    with (
+        Producer(cluster.bootstrap) as producer,
+        pytest.raises(SerializationFailed, match="row 1500 has no JSON"),
+    ):
+        produce_table(producer, "t", pa.table({"v": values}), partition=0)
+    assert len(cluster.values(0)) == 1000
+
+
+def test_decimals_are_text(cluster: StandInCluster) -> None:
+    with Producer(cluster.bootstrap) as producer:
+        produce_table(producer, "t", pa.table({"v": [Decimal("1.50")]}), partition=0)
+    assert cluster.values(0) == [b'{"v":"1.50"}']
+
+
+def test_a_refused_row_is_an_error(cluster: StandInCluster, client: Client) -> None:
+    cluster.partitions[0].faults.extend([NotEnoughReplicas("too few")] * 1000)
+    with Client(cluster.bootstrap, policy=RetryPolicy(timeout_s=0.2)) as hurried:
+        from_settings = Producer(hurried, ProducerSettings(delivery_timeout_s=0.2))
+        with from_settings as producer, pytest.raises(NotEnoughReplicas):
+            produce_table(producer, "t", pa.table({"v": [1]}), partition=0)
+    assert cluster.values(0) == []
