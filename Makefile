@@ -7,6 +7,7 @@ READY := .venv/.ready
 MEMBERS := $(wildcard libs/*/pyproject.toml services/*/pyproject.toml pipeline/pyproject.toml cli/pyproject.toml)
 # Arguments passed through: make unit ARGS="-k epochs", make demo ARGS="--file my.txt".
 ARGS ?=
+PORT ?= 8000
 
 # A cluster is eight Python processes: without bytecode files each compiles all of its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -14,7 +15,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup demo up test unit integration check lint types imports drift \
-	format openapi lock sbom wheels soak test-upgrade bench clean checkwheels
+	format openapi lock sbom wheels soak test-upgrade bench clean checkwheels \
+	docs docs-serve docs-linkcheck
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -73,6 +75,19 @@ openapi: setup ## Write openapi/*.json and the generated pages of docs/ from the
 
 sbom: setup ## Write docs/licences.md, and a bill of materials into dist/
 	$(BIN)/python scripts/bill_of_materials.py
+
+# The pages say themselves what is in the table of contents: see scripts/documentation/pages.py.
+SPHINX := $(BIN)/python -m sphinx -E -c scripts/documentation -d .artifacts/site-state
+
+docs: setup ## Make the documentation as a site in .artifacts/site; a warning is an error
+	$(SPHINX) -q -W --keep-going -b html . .artifacts/site $(ARGS)
+	@echo "open .artifacts/site/index.html"
+
+docs-serve: docs ## Serve the site on 127.0.0.1 (PORT=8000)
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory .artifacts/site $(PORT)
+
+docs-linkcheck: setup ## Follow the external links of the site, which needs a network
+	$(SPHINX) -q -b linkcheck . .artifacts/site-links $(ARGS)
 
 lock: setup ## Resolve requirements.lock (ARGS=--upgrade for newer versions)
 	$(BIN)/python scripts/lock.py $(ARGS)

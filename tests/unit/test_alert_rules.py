@@ -9,13 +9,17 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]  # its types are another package
 
+from leadline_cli.commands import doctor
 from leadline_cli.main import SUBCOMMANDS, load
+from leadline_cli.problems import Problem
 from tests.support.promql.rules import (
+    ROOT,
     RULES_FILE,
     RUNBOOKS_FILE,
     SEVERITIES,
@@ -89,11 +93,23 @@ def test_a_broken_rule_is_found(broken: dict[str, Any], problem: str) -> None:
     assert any(problem in one for one in found), found
 
 
-def test_every_runbook_belongs_to_an_alert() -> None:
+def test_every_runbook_belongs_to_an_alert_or_a_finding_and_each_of_these_has_one() -> None:
     sections = headings("\n".join(re.findall(r"^## .*$", RUNBOOKS, re.MULTILINE)))
 
     named = {rule.annotations["runbook_url"].partition("#")[2] for rule in RULES}
-    assert sections == named
+    assert sections == named | {problem.value for problem in Problem}
+
+
+def test_every_problem_of_the_doctor_is_one_that_it_looks_for() -> None:
+    used = re.findall(r"\bProblem\.([A-Z_]+)", Path(doctor.__file__).read_text(encoding="utf-8"))
+    assert set(used) == {problem.name for problem in Problem}
+
+
+@pytest.mark.parametrize("problem", Problem)
+def test_the_runbook_of_a_problem_is_a_section_of_the_page(problem: Problem) -> None:
+    page, _, anchor = problem.runbook.partition("#")
+    assert ROOT / page == RUNBOOKS_FILE
+    assert anchor in ANCHORS
 
 
 def test_runbooks_name_commands_that_exist_and_metrics_that_exist() -> None:

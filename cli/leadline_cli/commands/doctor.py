@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ from leadline_cli.cluster_file import ClusterFile
 from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.java_runtime import find_java
 from leadline_cli.output import EXIT_REFUSED, print_line, print_table, reported
+from leadline_cli.problems import Problem
 from leadline_cli.readiness import find_coordinator, why_not_ready
 from leadline_cli.release_check import check_releases
 from leadline_client.wire import NO_LEADER, Metadata
@@ -35,12 +36,32 @@ _TIMEOUT_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of one check; `advice` is empty if the check passed."""
+    """The result of one check; with nothing to do, there is no advice and no problem."""
 
     check: str
     ok: bool
     found: str
     advice: str = ""
+    problem: Problem | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `--json` shows; `id` and `runbook` are those of the problem, or empty."""
+        return {
+            "id": self.problem or "",
+            "check": self.check,
+            "ok": self.ok,
+            "found": self.found,
+            "advice": self.advice,
+            "runbook": self.problem.runbook if self.problem else "",
+        }
+
+
+def _passed(check: str, found: str) -> CheckResult:
+    return CheckResult(check, ok=True, found=found)
+
+
+def _failed(problem: Problem, check: str, found: str, advice: str) -> CheckResult:
+    return CheckResult(check, ok=False, found=found, advice=advice, problem=problem)
 
 
 @admin_command
@@ -52,12 +73,13 @@ def doctor(admin: AdminContext) -> None:
         results += _zookeeper(cluster)
     if cluster is None and not admin.bootstrap:
         advice = "start one with `leadline up`, or name one with --bootstrap or --data-dir"
-        results.append(CheckResult("a cluster", False, f"none in {admin.data_dir}", advice))
+        found = f"none in {admin.data_dir}"
+        results.append(_failed(Problem.NO_CLUSTER_FOUND, "a cluster", found, advice))
     else:
         with reported(as_json=admin.as_json):
             results += asyncio.run(_cluster_checks(admin, cluster))
     ok = all(result.ok for result in results)
-    document = {"ok": ok, "findings": [asdict(result) for result in results]}
+    document = {"ok": ok, "findings": [result.to_json() for result in results]}
     admin.show(document, lambda _: _print_results(results))
     if not ok:
         raise typer.Exit(EXIT_REFUSED)
@@ -69,22 +91,30 @@ def _check_partitions(metadata: Metadata) -> list[CheckResult]:
     offline = [f"{name}-{row.partition}" for name, row in rows if row.leader == NO_LEADER]
     under = [f"{name}-{row.partition}" for name, row in rows if len(row.isr) < len(row.replicas)]
     return [
-        CheckResult(
+        _partitions(
+            Problem.OFFLINE_PARTITIONS,
             "partitions with a leader",
-            not offline,
-            f"{len(rows) - len(offline)} of {len(rows)}{_some(offline)}",
+            len(rows),
+            offline,
             "start the brokers of their ISR (`leadline topics describe`); as a last resort "
-            "`leadline elect unclean`, which may lose records"
-            if offline
-            else "",
+            "`leadline elect unclean`, which may lose records",
         ),
-        CheckResult(
+        _partitions(
+            Problem.UNDER_REPLICATED_PARTITIONS,
             "fully replicated partitions",
-            not under,
-            f"{len(rows) - len(under)} of {len(rows)}{_some(under)}",
-            "start the missing brokers, or wait for them to catch up" if under else "",
+            len(rows),
+            under,
+            "start the missing brokers, or wait for them to catch up",
         ),
     ]
+
+
+def _partitions(
+    problem: Problem, check: str, count: int, wrong: list[str], advice: str
+) -> CheckResult:
+    """Say how many of `count` partitions pass, and name those that do not."""
+    found = f"{count - len(wrong)} of {count}{_some(wrong)}"
+    return _failed(problem, check, found, advice) if wrong else _passed(check, found)
 
 
 def _print_results(results: list[CheckResult]) -> None:
@@ -93,7 +123,8 @@ def _print_results(results: list[CheckResult]) -> None:
     for result in results:
         if result.advice:
             # Not in the table, whose lines break on a terminal: it may be a command to copy.
-            print_line(f"{result.check}: {result.advice}")
+            see = f" ({result.problem.runbook})" if result.problem else ""
+            print_line(f"{result.check}: {result.advice}{see}")
 
 
 def _mark(result: CheckResult) -> Text:
@@ -106,34 +137,37 @@ def _some(names: list[str]) -> str:
 
 def _python() -> CheckResult:
     version = ".".join(map(str, sys.version_info[:3]))
-    ok = sys.version_info >= (3, 11)
-    return CheckResult("Python 3.11 or newer", ok, version, "" if ok else "install a newer Python")
+    return _passed("Python 3.11 or newer", version)  # An older one does not get this far.
 
 
 def _java() -> CheckResult:
+    check = "Java for the embedded ZooKeeper"
     try:
-        return CheckResult("Java for the embedded ZooKeeper", True, str(find_java()))
+        return _passed(check, str(find_java()))
     except (OSError, RuntimeError) as problem:
         advice = "run `make setup`, which installs one, or set JAVA_HOME to a JDK 17 or newer"
-        return CheckResult("Java for the embedded ZooKeeper", False, str(problem), advice)
+        return _failed(Problem.NO_JAVA, check, str(problem), advice)
 
 
 def _disk(data_dir: Path) -> CheckResult:
     parents = (data_dir.resolve(), *data_dir.resolve().parents)
     directory = next(path for path in parents if path.exists())
     free = shutil.disk_usage(directory).free
-    ok = free > _MINIMUM_FREE_BYTES
-    advice = "" if ok else "free some space: a broker with a full disk gives up its leadership"
-    return CheckResult("free disk space", ok, f"{free / (1 << 30):.1f} GiB in {directory}", advice)
+    check, found = "free disk space", f"{free / (1 << 30):.1f} GiB in {directory}"
+    if free > _MINIMUM_FREE_BYTES:
+        return _passed(check, found)
+    advice = "free some space: a broker with a full disk gives up its leadership"
+    return _failed(Problem.DISK_NEARLY_FULL, check, found, advice)
 
 
 def _zookeeper(cluster: ClusterFile) -> Iterable[CheckResult]:
     for server in cluster.zookeeper_servers:
-        port = urlsplit(server.url).port or 0
-        mode = server_mode(port)
+        check, mode = f"ZooKeeper {server.id}", server_mode(urlsplit(server.url).port or 0)
         again = "run `leadline up` again, or only this command: " + " ".join(server.argv)
-        found, advice = (mode, "") if mode else ("does not serve", again)
-        yield CheckResult(f"ZooKeeper {server.id}", mode is not None, found, advice)
+        if mode is None:
+            yield _failed(Problem.ZOOKEEPER_DOWN, check, "does not serve", again)
+        else:
+            yield _passed(check, mode)
 
 
 async def _cluster_checks(admin: AdminContext, cluster: ClusterFile | None) -> list[CheckResult]:
@@ -150,7 +184,8 @@ async def _cluster_checks(admin: AdminContext, cluster: ClusterFile | None) -> l
         )
         if metadata is None:
             advice = "start the cluster (`leadline up`), or give the address of a live broker"
-            return [CheckResult("a broker answers", False, ", ".join(urls), advice), *brokers]
+            none = _failed(Problem.NO_BROKER_ANSWERS, "a broker answers", ", ".join(urls), advice)
+            return [none, *brokers]
         controller = await _controller(http, metadata)
         reports = await _reports(http, metadata, cluster)
         down = await _down(http, metadata)
@@ -177,15 +212,21 @@ async def _registered(http: httpx.AsyncClient, metadata: Metadata) -> list[dict[
 
 def _releases(brokers: list[dict[str, Any]]) -> list[CheckResult]:
     """Name the releases of the brokers; several are no fault if they can work together."""
-    return [CheckResult("releases", *check_releases(brokers))] if brokers else []
+    if not brokers:
+        return []
+    ok, found, advice = check_releases(brokers)
+    if not ok:
+        return [_failed(Problem.INCOMPATIBLE_RELEASES, "releases", found, advice)]
+    several = Problem.TWO_RELEASES if advice else None
+    return [CheckResult("releases", ok=True, found=found, advice=advice, problem=several)]
 
 
 def _log_directories(brokers: list[dict[str, Any]]) -> list[CheckResult]:
     """Check that the brokers have the log directories with which they became in sync."""
     return [
-        CheckResult(
+        _failed(
+            Problem.LOG_DIRECTORY_REPLACED,
             f"log directory of broker {broker['id']}",
-            False,
             f"registered with another log directory, or without its logs: it cannot lead "
             f"{broker['misplaced']} partitions in whose ISR it is",
             "start the other brokers of these partitions, or this one with its former log "
@@ -211,17 +252,17 @@ async def _controller(http: httpx.AsyncClient, metadata: Metadata) -> CheckResul
     active = metadata.controller
     if active is None:
         advice = "start a controller: without one no leaders are elected"
-        return CheckResult("active controller", False, "none", advice)
+        return _failed(Problem.NO_ACTIVE_CONTROLLER, "active controller", "none", advice)
     try:
         answer = await http.get(f"{active.url}/v1/controller")
         ok = answer.status_code == httpx.codes.OK and answer.json().get("active") is True
     except httpx.HTTPError:
         ok = False
     found = f"controller {active.id} at {active.url}, epoch {active.epoch}"
-    advice = (
-        "" if ok else "it does not answer as the active one: wait for an election, or start one"
-    )
-    return CheckResult("active controller", ok, found, advice)
+    if ok:
+        return _passed("active controller", found)
+    advice = "it does not answer as the active one: wait for an election, or start one"
+    return _failed(Problem.NO_ACTIVE_CONTROLLER, "active controller", found, advice)
 
 
 async def _reports(
@@ -239,7 +280,8 @@ async def _reports(
             continue  # the active one has a check of its own, and a standby may be down
         if answer.status_code != httpx.codes.OK or answer.json()["reasons"]:
             check = f"controller {number} reports no problem"
-            results.append(CheckResult(check, False, why_not_ready(answer), _FOLLOW))
+            reasons, problem = why_not_ready(answer), Problem.CONTROLLER_REPORTS_PROBLEMS
+            results.append(_failed(problem, check, reasons, _FOLLOW))
     return results
 
 
@@ -254,11 +296,13 @@ async def _down(http: httpx.AsyncClient, metadata: Metadata) -> list[CheckResult
     if answer.status_code != httpx.codes.OK:
         return []
     rows = [row for row in answer.json()["brokers"] if row["state"] != "returned"]
-    found = ", ".join(f"{row['id']} ({row['state']})" for row in rows) or "none"
+    if not rows:
+        return [_passed("brokers that are down", "none")]
+    found = ", ".join(f"{row['id']} ({row['state']})" for row in rows)
     advice = (
         "start them again; if one will not return, `leadline brokers forget BROKER` once healed"
     )
-    return [CheckResult("brokers that are down", not rows, found, advice if rows else "")]
+    return [_failed(Problem.BROKER_FAILED, "brokers that are down", found, advice)]
 
 
 async def _coordinators(
@@ -271,15 +315,17 @@ async def _coordinators(
         if cluster is not None and not cluster.coordinators:
             return []
         advice = "start a coordinator: without one consumer groups cannot rebalance or commit"
-        return [CheckResult("active coordinator", False, "none", advice)]
+        return [_failed(Problem.NO_ACTIVE_COORDINATOR, "active coordinator", "none", advice)]
     try:
         answer = await http.get(f"{active['url']}/readyz")
         problem = "" if answer.status_code == httpx.codes.OK else why_not_ready(answer)
     except httpx.HTTPError:
         problem = "it does not answer"
     found = f"coordinator {active['id']} at {active['url']}, epoch {active['epoch']}"
-    advice = f"{problem}: wait for the next election, or start one" if problem else ""
-    return [CheckResult("active coordinator", not problem, found, advice)]
+    if not problem:
+        return [_passed("active coordinator", found)]
+    advice = f"{problem}: wait for the next election, or start one"
+    return [_failed(Problem.NO_ACTIVE_COORDINATOR, "active coordinator", found, advice)]
 
 
 def _start_again(broker: int, own: bool, data_dir: Path) -> str:
@@ -299,16 +345,18 @@ async def _broker(http: httpx.AsyncClient, number: int, url: str, start_again: s
         answer = await http.get(f"{url}/readyz")
     except httpx.HTTPError:
         advice = f"{start_again}; its log may say why it ended"
-        return CheckResult(check, False, f"{url} does not answer", advice)
+        found = f"{url} does not answer"
+        return _failed(Problem.BROKER_DOES_NOT_ANSWER, check, found, advice)
     if answer.status_code != httpx.codes.OK:
         advice = f"wait a moment; if it stays so, read its log, or {start_again}"
-        return CheckResult(check, False, why_not_ready(answer), advice)
+        return _failed(Problem.BROKER_NOT_READY, check, why_not_ready(answer), advice)
     if answer.json()["reasons"]:
-        return CheckResult(check, False, why_not_ready(answer), _FOLLOW)
+        return _failed(Problem.BROKER_REPORTS_PROBLEMS, check, why_not_ready(answer), _FOLLOW)
     skew = _skew(answer, before)
     if skew > _CLOCK_SKEW_S:
-        return CheckResult(check, False, f"its clock is {skew:.0f} s off", "synchronise the clocks")
-    return CheckResult(check, True, url)
+        found = f"its clock is {skew:.0f} s off"
+        return _failed(Problem.CLOCK_OFF, check, found, "synchronise the clocks")
+    return _passed(check, url)
 
 
 def _skew(answer: httpx.Response, before: float) -> float:

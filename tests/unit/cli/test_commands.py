@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -173,8 +174,19 @@ def test_the_doctor_finds_what_is_wrong(cluster: StandInCluster) -> None:
     findings = {one["check"]: one for one in json.loads(ended.stdout)["findings"]}
     assert not findings["active controller"]["ok"]
     assert findings["active controller"]["advice"]
+    assert findings["active controller"]["id"] == "no-active-controller"
+    assert findings["active controller"]["runbook"] == "docs/runbooks.md#no-active-controller"
+    assert findings["partitions with a leader"]["id"] == ""
     assert findings["partitions with a leader"]["ok"]
     assert findings["Python 3.11 or newer"]["ok"]
+
+
+def test_the_doctor_prints_the_runbook_of_each_problem(cluster: StandInCluster) -> None:
+    named = set(re.findall(r"\(docs/runbooks\.md#([\w-]+)\)", leadline(cluster, "doctor").stdout))
+    findings = json.loads(leadline(cluster, "doctor", "--json").stdout)["findings"]
+    assert named == {one["id"] for one in findings if one["id"]}
+    assert named
+    assert all(one["id"] for one in findings if one["advice"])
 
 
 def test_the_doctor_without_a_cluster_says_so(tmp_path: object) -> None:
