@@ -145,7 +145,11 @@ async def test_topics_are_created_grown_and_altered(answers: Answers, broker: in
     assert created["replication_factor"] == 3
     assert value(answers, broker, "get after create") == created
     assert value(answers, broker, "grow")["partitions_count"] == 3
-    assert [one["partition_id"] for one in value(answers, broker, "partitions")["data"]] == [0, 1, 2]
+    assert [one["partition_id"] for one in value(answers, broker, "partitions")["data"]] == [
+        0,
+        1,
+        2,
+    ]
     set_config = value(answers, broker, "config")
     assert (set_config["value"], set_config["source"]) == ("7200000", "DYNAMIC_TOPIC_CONFIG")
     configs = {one["name"]: one for one in value(answers, broker, "configs")["data"]}

@@ -34,6 +34,7 @@ ORDERS = "leadline topics create orders --partitions 3 --replication-factor 3"
 PLACED_ORDERS = "leadline topics create orders --assignment 1:2:3,2:3:1,3:1:2"
 PAYMENTS = ORDERS.replace("orders", "payments")
 RECORDS = "seq 300 | sed 's/.*/&:value &/' | leadline produce orders --key-separator :"
+READ = "leadline consume orders --group billing --from earliest --max 10"
 MANY_RECORDS = RECORDS.replace("300", "20000").replace("value", "v" * 200)
 """A megabyte in each partition: minutes of copying, with the throttle of the page."""
 EVICT = "leadline groups evict billing MEMBER"
@@ -144,6 +145,7 @@ SPECS = {
     ),
     "tables": Spec(prepared=[ORDERS], preludes=[SESSION, ""]),
     "testing": Spec(replaced=COLLECT, linked=["tests", "pyproject.toml"]),
+    "v3": Spec(prepared=[ORDERS, RECORDS, READ]),
 }
 ORDERS_STREAM = """
 orders = (

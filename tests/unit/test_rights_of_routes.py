@@ -48,16 +48,32 @@ ALLOWED: Final = {
         "what_if_election", "what_if_placement", "what_if_reassignment", "bulk_offsets",
         "epoch_end", "list_partitions", "list_topics", "partition_offsets", "read_metadata",
         "read_me", "read_topic", "read_topic_configs",
+        "v3_list_clusters", "v3_read_cluster", "v3_list_brokers", "v3_read_broker",
+        "v3_list_broker_replicas", "v3_list_topics", "v3_list_all_topic_configs", "v3_read_topic",
+        "v3_list_topic_configs", "v3_list_default_topic_configs", "v3_read_topic_config",
+        "v3_list_partitions", "v3_read_partition", "v3_read_partition_offsets", "v3_list_replicas",
+        "v3_read_replica",
     },
-    "vcoAX": {"list_groups", "read_group", "read_lag", "read_offsets"},
+    "vcoAX": {
+        "list_groups", "read_group", "read_lag", "read_offsets",
+        "v3_list_groups", "v3_read_group", "v3_list_consumers", "v3_read_consumer",
+        "v3_list_assignments", "v3_read_assignment", "v3_list_lags", "v3_read_lag",
+        "v3_read_lag_summary",
+    },
     "voAX": {
         "can_stop", "list_broker_failures", "list_broker_replicas", "list_failed_brokers",
         "list_reassignments", "read_broker_load",
         "list_tasks", "load", "read_broker_configs", "read_cluster_configs", "read_events",
         "read_metrics", "read_plan", "read_task", "replicas",
+        "v3_list_cluster_configs", "v3_read_cluster_config", "v3_list_all_broker_configs",
+        "v3_list_broker_configs", "v3_read_broker_config", "v3_list_all_reassignments",
+        "v3_list_topic_reassignments", "v3_read_reassignment", "v3_list_all_replica_status",
+        "v3_list_topic_replica_status", "v3_list_partition_replica_status", "v3_list_broker_tasks",
+        "v3_read_broker_task", "v3_read_balancer",
     },
     "pX": {
         "allocate_producer_id", "drop_staged", "produce", "produce_to_topic", "publish", "stage",
+        "v3_produce", "v3_produce_batch",
     },
     "cX": {"fetch", "channel", "commit_offsets", "leave_group"},
     "oX": {
@@ -66,6 +82,11 @@ ALLOWED: Final = {
         "evict_member", "rebalance_group", "reset_offsets", "alter_broker_configs",
         "alter_cluster_configs", "apply_plan", "cancel_task", "change_task", "drain",
         "forget_broker", "make_plan",
+        "v3_create_topic", "v3_alter_many_topic_configs", "v3_add_partitions", "v3_delete_topic",
+        "v3_set_topic_config", "v3_reset_topic_config", "v3_alter_topic_configs",
+        "v3_set_cluster_config", "v3_reset_cluster_config", "v3_alter_cluster_configs",
+        "v3_set_broker_config", "v3_reset_broker_config", "v3_alter_broker_configs",
+        "v3_remove_broker", "v3_remove_brokers", "v3_unregister_broker",
     },
     "AX": {
         "export_audit", "export_audit_range", "export_groups", "export_table", "read_audit",
@@ -74,16 +95,21 @@ ALLOWED: Final = {
     "X": {
         "create_token", "create_user", "delete_user", "list_users", "read_user", "revoke_token",
         "set_grants", "set_quotas",
+        "v3_list_acls",
     },
 }  # fmt: skip
 EVERYBODY: Final = {"healthz", "readyz"}
 OF_THE_CLUSTER: Final = (ALLOWED["voAX"] | ALLOWED["AX"] | ALLOWED["X"]) | {
     "alter_broker_configs", "alter_cluster_configs", "apply_plan", "cancel_task", "change_task",
-    "drain", "forget_broker", "make_plan",
+    "drain", "forget_broker", "make_plan", "v3_set_cluster_config", "v3_reset_cluster_config",
+    "v3_alter_cluster_configs", "v3_set_broker_config", "v3_reset_broker_config",
+    "v3_alter_broker_configs", "v3_remove_broker", "v3_remove_brokers", "v3_unregister_broker",
 }  # fmt: skip
 """What takes a role for all topics and groups."""
 LETTERS: Final = dict(zip("vpcoAX", Role, strict=True))
 OWN, FOREIGN = "own-1", "foreign-1"
+NAMING: Final = ("topic", "topic_name", "group", "consumer_group_id")
+"""The path parameters that name what a right is about."""
 
 
 @pytest.fixture(autouse=True)
@@ -175,7 +201,8 @@ async def status_of(
 
 
 def filled(template: str, name: str) -> str:
-    values = {"topic": name, "group": name, "partition": "0", "epoch": "0", "broker_id": "999"}
+    values = {"partition": "0", "epoch": "0", "broker_id": "999", "partition_id": "0"}
+    values |= dict.fromkeys(("topic", "topic_name", "group", "consumer_group_id"), name)
     return template.format_map(_Filling(values)).replace("//", "/")
 
 
@@ -202,7 +229,7 @@ async def test_every_route_lets_its_roles_through_and_nobody_else(service: str) 
     for operation, method, template in routes_of(app):
         if operation in INTERNAL_OPERATIONS | EVERYBODY:
             continue
-        by_name = "{topic}" in template or "{group}" in template
+        by_name = any(f"{{{one}}}" in template for one in NAMING)
         of_cluster = operation in OF_THE_CLUSTER
         for letter, role in LETTERS.items():
             may = letter in letters_of(operation)

@@ -31,6 +31,7 @@ from leadline_common.http.document import (
     share_error_responses,
     split_by_tag,
     with_authentication,
+    with_cluster_id,
 )
 from leadline_common.http.forward import Forwarder
 from leadline_common.http.health import OPERATIONS, Check, health_routes
@@ -59,6 +60,7 @@ class ServiceApp(FastAPI):
     path that / redirects to.
     `internal_paths` are the paths of the routes between services. `authentication` finds the
     callers of requests; it may be set until the first request. `quotas` limit what they use.
+    `cluster_id` returns the id of the service's cluster, "" while it is not known.
     """
 
     metrics: Metrics
@@ -69,11 +71,12 @@ class ServiceApp(FastAPI):
     authentication: Authentication
     need_of: NeedOf
     quotas: QuotaGate
+    cluster_id: Callable[[], str]
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._operations: list[Operation] = []
-        self._encoded: dict[str, bytes] = {}
+        self._encoded: dict[tuple[str, str], bytes] = {}
         self._encoding = asyncio.Lock()
         self._parsed: dict[str, Any] | None = None
         self._public: dict[str, Any] = {}
@@ -147,15 +150,17 @@ class ServiceApp(FastAPI):
         Making it takes about a second, and encoding it 10 ms: on the event loop, whoever asks for
         it repeatedly would delay everybody else.
         """
-        root = request.scope.get("root_path", "").rstrip("/")
+        shown = request.scope.get("root_path", "").rstrip("/"), self.cluster_id()
         async with self._encoding:
-            found = self._encoded.get(root)
+            found = self._encoded.get(shown)
             if found is None:
-                found = self._encoded[root] = await asyncio.to_thread(self._encode, root)
+                found = self._encoded[shown] = await asyncio.to_thread(self._encode, *shown)
         return Response(found, media_type="application/json")
 
-    def _encode(self, root: str) -> bytes:
+    def _encode(self, root: str, cluster_id: str) -> bytes:
         document = self.openapi()
+        if cluster_id:
+            document = with_cluster_id(document, cluster_id)
         if root:  # A proxy serves this application below a path of its own.
             document = {**document, "servers": [{"url": root}]}
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
@@ -230,7 +235,7 @@ def create_app(
         generate_unique_id_function=attrgetter("name"),
     )
     app.metrics = metrics or Metrics()
-    app.need_of = need_of
+    app.need_of, app.cluster_id = need_of, cluster_id
     app.quotas = quotas or QuotaGate(app.metrics)
     app.forwarder = Forwarder(connections=connections or PeerConnections())
     app.page_links, app.home = dict(PAGES), PAGES["Swagger UI"]

@@ -7,6 +7,7 @@ components, and parameters show an example that a reader can send.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any, Final
 
 from leadline_client.errors import BodyTooLarge, InvalidRequest, UnsupportedFormat
@@ -86,6 +87,16 @@ def with_authentication(document: dict[str, Any]) -> dict[str, Any]:
     }
     components = {**document["components"], "securitySchemes": schemes}
     return {**document, "components": components, "security": [{}, {"token": []}, {"basic": []}]}
+
+
+def with_cluster_id(document: dict[str, Any], cluster_id: str) -> dict[str, Any]:
+    """Return a document whose examples name this cluster, so that a reader can send them."""
+    shown = deepcopy(document)
+    for operation in _operations_of(shown):
+        for parameter in operation.get("parameters", ()):
+            if parameter["name"] == "cluster_id":
+                parameter["example"] = cluster_id
+    return shown
 
 
 def split_by_tag(document: dict[str, Any], tag: str) -> tuple[dict[str, Any], dict[str, Any]]:
