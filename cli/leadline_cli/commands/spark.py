@@ -34,6 +34,7 @@ from leadline_cli.admin import (
 from leadline_cli.cluster_file import DEFAULT_DATA_DIR
 from leadline_cli.java_runtime import package_directory, spark_java_home
 from leadline_cli.output import print_line
+from leadline_cli.spark_progress import watching
 from leadline_client.security import Security
 
 PACKAGES: Final = ("leadline_client", "leadline_spark")
@@ -177,7 +178,9 @@ def run_here(module: str, arguments: Sequence[str], master: str, conf: Sequence[
     os.environ["JAVA_HOME"] = str(spark_java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    code: int = import_module(module).main(list(arguments))
+    job, command = import_module(module), import_module("leadline_spark.jobs.command")
+    with watching(arguments) as started, command.observed(started):
+        code: int = job.main(list(arguments))
     return code
 
 

@@ -67,6 +67,8 @@ def _balance(arguments: argparse.Namespace) -> int:
         command.report(summary_of(proposal, task) | {"reassignment": reassignment})
     else:
         sys.stdout.write("\n".join(_text_report(proposal, task, applied=arguments.apply)) + "\n")
+        if arguments.out:
+            command.print_path(arguments.out)
     return command.DONE
 
 

@@ -7,7 +7,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leadline_client.errors import LeadlineError
@@ -35,6 +40,9 @@ _FILES = (
     ("certificate", CERTIFICATE_FILE_VARIABLE, "a certificate to show, and its key (PEM)"),
 )
 """Files of the driver and of every executor: the option's first word, the variable, the meaning."""
+_OBSERVER: ContextVar[Callable[[SparkSession], None]] = ContextVar(
+    "observer", default=lambda _: None
+)
 _CODED_MESSAGE = re.compile(r"\[LEADLINE_[A-Z_]+\][^\n]*")
 
 
@@ -92,7 +100,18 @@ def session(name: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = SparkSession.builder.appName(name).getOrCreate()
     check_worker_python(spark)
+    _OBSERVER.get()(spark)
     return spark
+
+
+@contextmanager
+def observed(observer: Callable[[SparkSession], None]) -> Iterator[None]:
+    """Within the block, call `observer` with each session that a job gets from `session`."""
+    token = _OBSERVER.set(observer)
+    try:
+        yield
+    finally:
+        _OBSERVER.reset(token)
 
 
 def run(job: Callable[[], int]) -> int:
@@ -112,6 +131,19 @@ def run(job: Callable[[], int]) -> int:
         message = found[0]
     sys.stderr.write(f"error {message}\n")
     return FAILED
+
+
+def print_path(path: Path) -> None:
+    """Print the path of a file that a job has written; on a terminal, as a link that opens it.
+
+    The link is OSC 8, which rich writes where it is installed; elsewhere the path stands alone.
+    """
+    if sys.stdout.isatty() and find_spec("rich") is not None:
+        text = import_module("rich.text").Text(str(path), f"link {path.resolve().as_uri()}")
+        console = import_module("rich.console").Console(soft_wrap=True, highlight=False)
+        console.print(text)
+    else:
+        sys.stdout.write(f"{path}\n")
 
 
 def report(document: Any) -> None:

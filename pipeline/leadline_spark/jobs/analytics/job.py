@@ -109,7 +109,7 @@ def _analyse(arguments: argparse.Namespace) -> int:
             title=arguments.title,
             default_min_insync=arguments.min_insync_replicas,
         )
-    sys.stdout.write(f"{arguments.out / REPORT}\n")
+    command.print_path(arguments.out / REPORT)
     return command.DONE
 
 
