@@ -158,14 +158,13 @@ class ApiReference:
 
     def _resolved(self, part: _Json | bool) -> _Json:
         """Follow a reference within the document."""
-        if not isinstance(part, dict):
-            return {}
-        while "$ref" in part:
+        followed: _Json = part if isinstance(part, dict) else {}
+        while "$ref" in followed:
             found: Any = self._document
-            for name in part["$ref"].removeprefix("#/").split("/"):
+            for name in followed["$ref"].removeprefix("#/").split("/"):
                 found = found[name.replace("~1", "/").replace("~0", "~")]
-            part = found
-        return part
+            followed = found
+        return followed
 
 
 def _load(document: Path) -> _Json:

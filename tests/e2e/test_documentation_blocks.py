@@ -1,4 +1,4 @@
-"""Every command and program that README.md and docs/ show runs as it is shown.
+"""Every command and program that the documentation shows runs as it is shown.
 
 The pages share a cluster of four brokers, which each finds without topics. README's tour starts a
 cluster of its own.
@@ -19,8 +19,10 @@ from tests.support.documentation.blocks import (
     LANGUAGES,
     PAGES,
     ROOT,
+    begins_with_a_program,
     blocks_of,
     commands_of,
+    name_of,
 )
 from tests.support.documentation.reader import Reader, Spec, shown
 from tests.support.documentation.shell import Running
@@ -29,7 +31,7 @@ from tests.support.services.up import Up, running, until
 
 pytestmark = pytest.mark.timeout(2400)
 
-MOST_NOT_RUN = 4
+MOST_NOT_RUN = 21
 ORDERS = "leadline topics create orders --partitions 3 --replication-factor 3"
 PLACED_ORDERS = "leadline topics create orders --assignment 1:2:3,2:3:1,3:1:2"
 PAYMENTS = ORDERS.replace("orders", "payments")
@@ -112,6 +114,7 @@ def members(reader: Reader) -> list[str]:
 
 
 SPECS = {
+    "../examples/README": Spec(),
     "analytics": Spec(prepared=[ORDERS, RECORDS]),
     "archive": Spec(
         prepared=[ORDERS, PAYMENTS, RECORDS],
@@ -155,10 +158,10 @@ orders = (
 """
 WITH_SPARK = ("analytics", "archive", "tables")
 """Pages whose commands start Spark again and again: minutes, even on a quiet machine."""
-CLIENT = {"python-client", *(page.stem for page in (ROOT / "docs/client").glob("*.md"))}
-OTHERS = {"README", "spark", "three-hosts"} | CLIENT
-"""Pages with tests of their own: below, in test_three_hosts.py, test_python_client.py and
-test_javascript.py."""
+CLIENT = {"python-client", *(f"client/{page.stem}" for page in (ROOT / "docs/client").glob("*.md"))}
+OTHERS = {"../README", "spark", "three-hosts", "getting-started"} | CLIENT
+"""Pages with tests of their own: below, in test_three_hosts.py, test_getting_started.py,
+test_python_client.py and test_javascript.py."""
 README = Spec(preludes=[f'{SESSION}\nB = "http://127.0.0.1:…"', "assert orders.isStreaming"])
 SPARK = Spec(
     preludes=[
@@ -190,6 +193,8 @@ def folder(up: Up, tmp_path: Path) -> Iterator[Path]:
 def test_defect_24_every_block_has_a_language_and_few_are_not_run() -> None:
     blocks = [block for page in PAGES for block in blocks_of(page)]
     assert [str(block) for block in blocks if block.language not in LANGUAGES] == []
+    texts = [block for block in blocks if block.language == "text"]
+    assert [str(block) for block in texts if begins_with_a_program(block)] == []
     left_out = [f"{block}: {block.reason}" for block in blocks if block.reason]
     assert len(left_out) <= MOST_NOT_RUN, left_out
     for block in blocks:
@@ -198,7 +203,7 @@ def test_defect_24_every_block_has_a_language_and_few_are_not_run() -> None:
 
 
 def test_defect_24_every_page_with_commands_is_run() -> None:
-    pages = {page.stem for page in PAGES if any(shown(page, kind) for kind in ("sh", "python"))}
+    pages = {name_of(page) for page in PAGES if any(shown(page, kind) for kind in ("sh", "python"))}
     assert pages == {*SPECS, *OTHERS}
 
 
@@ -223,12 +228,13 @@ def test_defect_24_program_of_the_readme_runs(folder: Path) -> None:
 @pytest.mark.soak
 def test_defect_24_blocks_of_the_spark_page_run(up: Up, folder: Path) -> None:
     reader = Reader("docs/spark.md", folder, SPARK)
-    start, create, produce, report = shown(reader.page, "sh")
+    start, create, java, produce, report = shown(reader.page, "sh")
     source, words, batch, copy = (block.text for block in shown(reader.page, "python"))
     # README's tour starts a cluster as the page says.
     assert commands_of(start)[-1].startswith("leadline up")
     reader.run_block(create)
     reader.find_address()
+    reader.run_block(java)
     reader.save("words.py", words)
     query = Running(reader.terminal, "python words.py")
     try:

@@ -24,7 +24,7 @@ import pytest_asyncio
 from leadline_client import AsyncClient, Security
 from leadline_spark import register
 from tests.spark.sessions import local_session
-from tests.support.documentation.blocks import ROOT, Block, commands_of
+from tests.support.documentation.blocks import ROOT, Block, blocks_of, commands_of
 from tests.support.documentation.reader import shown
 from tests.support.documentation.shell import CommandFailed, Terminal
 from tests.support.faults.load import Load, read_partition, value_of
@@ -67,7 +67,7 @@ class Machines:
         """Run what the page says, on a host."""
         home = self.folder / "hosts" / host
         command = ["leadline", "host", "leadline"]
-        assert any(block.text.strip() == " ".join(command) for block in shown(PAGE, "text"))
+        assert any(block.text.strip() == " ".join(command) for block in blocks_of(PAGE))
         with (home / "host.log").open("ab") as log:
             self.running[host] = subprocess.Popen(
                 self.network.inside(host, command),

@@ -14,8 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "deploy").rglob("*.md")),
+    ROOT / "examples/README.md",
+]
 LANGUAGES = ("sh", "python", "ts", "json", "text")
+PROGRAMS = ("leadline", "make", "python", "pip", "curl", "docker", "kubectl", "systemctl", "scp")
+"""With these a command begins: a block of commands is `sh`, not `text`."""
 _BLOCK = re.compile(r"^```(?P<language>.*)\n(?P<text>(?:.*\n)*?)```$", re.MULTILINE)
 _REASON = re.compile(r"<!-- not run: (?P<reason>.+) -->\n\Z")
 
@@ -47,6 +54,18 @@ def blocks_of(page: Path) -> Iterator[Block]:
             found["text"],
             marked["reason"] if marked else None,
         )
+
+
+def begins_with_a_program(block: Block) -> bool:
+    """Whether the first word of a block is a program, with or without its directory."""
+    first, *_ = [*block.text.split(maxsplit=1), ""]
+    return first.rpartition("/")[2] in PROGRAMS
+
+
+def name_of(page: Path) -> str:
+    """Return a page's name as a path from docs/, without `.md`: `spark`, or `../README`."""
+    name = page.relative_to(ROOT).with_suffix("").as_posix()
+    return name.removeprefix("docs/") if name.startswith("docs/") else f"../{name}"
 
 
 def commands_of(block: Block) -> list[str]:
