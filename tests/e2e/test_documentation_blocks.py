@@ -144,6 +144,7 @@ SPECS = {
     ),
     "tables": Spec(prepared=[ORDERS], preludes=[SESSION, ""]),
     "testing": Spec(replaced=COLLECT, linked=["tests", "pyproject.toml"]),
+    "tracing": Spec(),
 }
 ORDERS_STREAM = """
 orders = (
