@@ -1,9 +1,9 @@
-"""What a service adds to each request: nothing shown, a token, and a token with a quota.
+"""What a service adds to each request: a token, a quota, and tracing.
 
 Run ``python benchmarks/request_costs.py``. One request after the other goes through all layers of
 an application to an endpoint that answers at once, without a network. In each round every variant
 serves as many requests; the median of the rounds counts. The ratios are to a cluster without
-authentication.
+authentication. Recorded spans are encoded as for a collector, and dropped.
 """
 
 from __future__ import annotations
@@ -11,8 +11,13 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from starlette.types import Receive, Scope, Send
 
 from leadline_common.access.operations import CONNECT, Need
@@ -25,10 +30,13 @@ from leadline_common.http.bulk import send_body
 from leadline_common.http.operation import Operation
 from leadline_common.metrics import Metrics
 from leadline_common.quotas.limits import Limits
+from leadline_common.tracing.otel import OtelTracer
+from leadline_common.tracing.spans import use_tracer
 
 REQUESTS: Final = 5_000
 ROUNDS: Final = 15
 USERS: Final = 1_000
+RATIOS: Final = (0.0, 0.01, 1.0)
 BEYOND_REACH: Final = 10**12
 """A quota that no benchmark uses up."""
 
@@ -100,17 +108,38 @@ async def serve(app: ServiceApp, scope: Scope) -> float:
     return elapsed / REQUESTS * 1e6
 
 
+class Dropping(SpanExporter):
+    """Encodes spans as for a collector."""
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Encode and drop."""
+        encode_spans(spans).SerializeToString()
+        return SpanExportResult.SUCCESS
+
+
+def tracer(ratio: float) -> OtelTracer:
+    """Return a tracer that records this share of the requests."""
+    provider = TracerProvider(sampler=ParentBased(TraceIdRatioBased(ratio)))
+    provider.add_span_processor(BatchSpanProcessor(Dropping()))
+    return OtelTracer(provider, ratio)
+
+
 async def main() -> None:
     """Print the medians and their ratios."""
+    plain = build(authentication=False, quota=None)
     variants = {
-        "no authentication": build(authentication=False, quota=None),
+        "no authentication": plain,
         "a token": build(authentication=True, quota=None),
         "a token and a quota of requests": build(authentication=True, quota=BEYOND_REACH),
+        **{f"traced, {ratio:.0%} recorded": plain for ratio in RATIOS},
     }
+    tracers = {f"traced, {ratio:.0%} recorded": tracer(ratio) for ratio in RATIOS}
     rounds: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(ROUNDS):
         for name, (app, scope) in variants.items():
+            use_tracer(tracers.get(name))
             rounds[name].append(await serve(app, scope))
+            use_tracer(None)
     base = statistics.median(rounds["no authentication"])
     for name, found in rounds.items():
         median = statistics.median(found)

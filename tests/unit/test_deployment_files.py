@@ -48,8 +48,8 @@ def ran(*command: str | Path) -> list[str]:
 
 
 def schemas(deploy: Path) -> list[str]:
-    compose = deploy / "containers/compose.yaml"
-    found = ran(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", compose)
+    compose = [deploy / "containers/compose.yaml", deploy / "containers/tracing.yaml"]
+    found = ran(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", *compose)
     for path in sorted((deploy / "kubernetes").glob("*.yaml")):
         if path.name != "kustomization.yaml":
             found += ran(BIN / "kubernetes-validate", "--strict", path)
@@ -104,6 +104,26 @@ def compose(deploy: Path) -> list[str]:
         unknown = {d for d in service.get("depends_on", {}) if d not in document["services"]}
         wanted = {s if isinstance(s, str) else s["source"] for s in service.get("secrets", [])}
         found += [f"{name}: {n}" for n in unknown | (wanted - document["secrets"].keys())]
+    return found
+
+
+def tracing(deploy: Path) -> list[str]:
+    """All services send their spans to the collector, which has what its pipeline names."""
+    services = yaml.safe_load((deploy / "containers/compose.yaml").read_text())["services"]
+    added = yaml.safe_load((deploy / "containers/tracing.yaml").read_text())["services"]
+    collector = yaml.safe_load((deploy / "containers/tracing/collector.yaml").read_text())
+    kinds = {name for name in services if name.rpartition("-")[0] in PORTS}
+    found = [f"{name} is not traced" for name in kinds - added.keys()]
+    address = collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"]
+    endpoint = f"http://collector:{address.rpartition(':')[2]}"
+    for name, service in added.items():
+        if name == "collector":
+            if not service["read_only"] or service["cap_drop"] != ["ALL"]:
+                found.append(f"{name} is not hardened")
+        elif service["environment"] != {"LEADLINE_TRACING_OTLP_ENDPOINT": endpoint}:
+            found.append(f"{name}: {service['environment']}")
+    for kind, named in collector["service"]["pipelines"]["traces"].items():
+        found += [f"no {kind} {name}" for name in named if name not in collector[kind]]
     return found
 
 
@@ -174,7 +194,7 @@ def systemd(deploy: Path) -> list[str]:
 
 
 CHECKS: list[Callable[[Path], list[str]]] = [
-    *(schemas, containerfile, settings, images, secrets, compose, kubernetes, systemd),
+    *(schemas, containerfile, settings, images, secrets, compose, tracing, kubernetes, systemd),
 ]
 
 
@@ -201,6 +221,12 @@ MISTAKES = [
     (compose, "containers/compose.yaml", "read_only: true", "read_only: false"),
     (compose, "containers/compose.yaml", '"9094"', '"9095"'),
     (compose, "containers/compose.yaml", "source: zookeeper-broker,", "source: zookeeper-brokerr,"),
+    (schemas, "containers/tracing.yaml", "mem_limit:", "mem_limitt:"),
+    (settings, "containers/tracing.yaml", "OTLP_ENDPOINT", "OTLP_ENDPONT"),
+    (tracing, "containers/tracing.yaml", "  broker-2: {environment: *traced}\n", ""),
+    (tracing, "containers/tracing.yaml", "collector:4318", "collector:4317"),
+    (tracing, "containers/tracing.yaml", "read_only: true", "read_only: false"),
+    (tracing, "containers/tracing/collector.yaml", "exporters: [debug]", "exporters: [file]"),
     (kubernetes, "kubernetes/broker.yaml", "Links: false", "Links: true"),
     (kubernetes, "kubernetes/broker.yaml", "runAsNonRoot: true", "runAsNonRoot: false"),
     (kubernetes, "kubernetes/broker.yaml", "defaultMode: 0400", "defaultMode: 0444"),

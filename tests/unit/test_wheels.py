@@ -102,7 +102,12 @@ def test_the_server_s_versions_are_those_of_the_lock() -> None:
         lines = (ROOT / path).read_text().splitlines()
         return {line.split()[0] for line in lines if line and not line.startswith(" ")}
 
-    assert pins("deploy/containers/requirements.lock") <= pins("requirements.lock")
+    server = pins("deploy/containers/requirements.lock")
+    traced = pins("deploy/containers/tracing/requirements.lock")
+    assert server < traced <= pins("requirements.lock")
+    added = {line.split("==")[0] for line in traced - server}
+    assert {"opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"} <= added
+    assert not any(line.startswith("opentelemetry-sdk") for line in server)
 
 
 @pytest.mark.parametrize(
