@@ -56,7 +56,9 @@ ALLOWED: Final = {
         "list_tasks", "load", "read_broker_configs", "read_cluster_configs", "read_events",
         "read_metrics", "read_plan", "read_task", "replicas",
     },
-    "pX": {"allocate_producer_id", "drop_staged", "produce", "publish", "stage"},
+    "pX": {
+        "allocate_producer_id", "drop_staged", "produce", "produce_to_topic", "publish", "stage",
+    },
     "cX": {"fetch", "channel", "commit_offsets", "leave_group"},
     "oX": {
         "add_partitions", "alter_topic_configs", "cancel_reassignment", "create_topic",

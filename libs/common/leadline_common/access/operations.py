@@ -66,6 +66,9 @@ INTERNAL_OPERATIONS: Final = frozenset(
         "leader_and_isr",
         "read_staged",
         "replica_fetch",
+        "routed_append",
+        "routed_offsets",
+        "routed_read",
         "stop_replica",
         "update_metadata",
     }
@@ -110,6 +113,7 @@ NEEDS: Final[dict[str, Need]] = {
     "drop_staged": _topic(Action.WRITE),
     "fetch": _topic(Action.READ),
     "produce": _topic(Action.WRITE),
+    "produce_to_topic": _topic(Action.WRITE),
     "publish": _topic(Action.WRITE),
     "stage": _topic(Action.WRITE),
     # Groups.

@@ -39,6 +39,10 @@ def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
     return made
 
 
+class NotSent(ConnectionLost):
+    """The service could not be reached, so that the request was certainly not sent."""
+
+
 @dataclass(eq=False, slots=True)
 class ServiceCalls:
     """Sends POST requests; opens no connection before the first one."""
@@ -52,12 +56,13 @@ class ServiceCalls:
         """Return the body of a successful response of the service `to`, and of no other one.
 
         Raises:
-            LeadlineError: the error that the service returned, or ConnectionLost.
+            LeadlineError: the error that the service returned, or ConnectionLost, which is
+                NotSent if the service cannot have received the request.
 
         """
         connection = self.connections.internally(ServiceAddress(to.service, "", to.url))
         if connection is None:
-            raise ConnectionLost(f"{to.service} has no internal listener at {to.url!r}")
+            raise NotSent(f"{to.service} has no internal listener at {to.url!r}")
         return await self._post(connection, path, body, content_type, timeout_ms)
 
     async def post(
@@ -66,12 +71,13 @@ class ServiceCalls:
         """Return the body of a successful response of a route for clients.
 
         Raises:
-            LeadlineError: the error that the service returned, or ConnectionLost.
+            LeadlineError: the error that the service returned, or ConnectionLost, which is
+                NotSent if the service cannot have received the request.
 
         """
         connection = self.connections.to(to)
         if connection is None:
-            raise ConnectionLost(f"{to.service} cannot be called: it has no internal listener")
+            raise NotSent(f"{to.service} cannot be called: it has no internal listener")
         return await self._post(connection, path, body, content_type, timeout_ms)
 
     async def _post(
@@ -93,6 +99,8 @@ class ServiceCalls:
                 allow_redirects=False,
             ) as response:
                 content = await response.read()
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as problem:
+            raise NotSent(f"{url} cannot be reached: {problem!r}") from problem
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
             raise ConnectionLost(f"no response from {url}: {problem!r}") from problem
         if response.status != 200:

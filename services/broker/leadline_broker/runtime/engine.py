@@ -35,7 +35,9 @@ from leadline_broker.runtime.serving.batch_checks import BatchChecks
 from leadline_broker.runtime.serving.load import LoadMeter
 from leadline_broker.runtime.serving.offset_finder import OffsetFinder
 from leadline_broker.runtime.serving.producer_ids import ProducerIds
+from leadline_broker.runtime.serving.routing import RoutedRecords, RoutedRequests
 from leadline_broker.runtime.serving.serving import Serving
+from leadline_broker.runtime.serving.topic_appends import TopicAppends
 from leadline_broker.runtime.staging.publishing import Publishing
 from leadline_broker.runtime.staging.staged_copies import StagedCopies
 from leadline_broker.runtime.staging.staging import StagedCopyStore, Staging
@@ -121,6 +123,9 @@ class Engine:
         self.producers = self._remembered_producers()
         self.serving = self._serving()
         self.offset_finder = self._offset_finder()
+        self.routed = self._routed()
+        self.routed_requests = self._routed_requests()
+        self.topic_appends = self._topic_appends()
         self.copies = self._copies()
         self.staging = self._staging()
         self.copy_store = StagedCopyStore(
@@ -229,6 +234,24 @@ class Engine:
             peers=self._dependencies.peers,
             clock=self._dependencies.clock,
         )
+
+    def _routed(self) -> RoutedRecords:
+        return RoutedRecords(
+            broker_state=self._dependencies.broker_state,
+            metadata=self._dependencies.metadata,
+            serving=self.serving,
+            peers=self._dependencies.peers,
+            clock=self._dependencies.clock,
+            random=self._dependencies.random,
+        )
+
+    def _routed_requests(self) -> RoutedRequests:
+        state = self._dependencies.broker_state
+        return RoutedRequests(broker_state=state, serving=self.serving)
+
+    def _topic_appends(self) -> TopicAppends:
+        metadata, random = self._dependencies.metadata, self._dependencies.random
+        return TopicAppends(metadata=metadata, routed=self.routed, random=random)
 
     def _copies(self) -> StagedCopies:
         return StagedCopies(
