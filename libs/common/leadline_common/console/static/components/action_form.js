@@ -10,6 +10,7 @@
 //     request: (values, dryRun) => ({ method: "DELETE", path: `/v1/topics/${encodeURIComponent(topic)}` }),
 //     cli: (values, dryRun) => ["topics", "delete", topic, "--yes"],
 //     dryRun: false,                        // whether the API has a dry run of it
+//     safe: false,                          // whether it needs no confirmation: it changes nothing
 //     danger: true,
 //     confirm: (values) => `Delete ${topic} with all its records?`,
 //     show: (body) => html`…`,              // an answer, of a dry run, too; else it is shown as JSON
@@ -46,7 +47,8 @@ export function ActionForm({ action }) {
   const [answer, setAnswer] = useState(null); // likewise, of the action
   const [busy, setBusy] = useState(false);
   const why = may(action.operation, action.on);
-  const wrong = (action.fields ?? []).some((field) => problemOf(field, values));
+  const fields = (action.fields ?? []).filter((field) => field.when?.(values) ?? true);
+  const wrong = fields.some((field) => problemOf(field, values));
   const change = (name, value) => {
     setValues({ ...values, [name]: value });
     setTried(null);
@@ -68,12 +70,14 @@ export function ActionForm({ action }) {
   if (step === "done") return html`<${Outcome} action=${action} answer=${answer} again=${() => { setAnswer(null); setTried(null); setStep("edit"); }} />`;
   const ask = (event) => {
     event.preventDefault();
-    if (!why && !wrong && !busy) setStep("confirm");
+    if (why || wrong || busy) return;
+    if (action.safe) void run(false);
+    else setStep("confirm");
   };
   return html`<form class="form" onSubmit=${ask} novalidate>
     ${action.about && html`<p class="muted">${action.about}</p>`}
     ${why && html`<${Notice} tone="warn" title="Not allowed">${why}<//>`}
-    <div class="fields">${(action.fields ?? []).map((field) => html`<${Field} key=${field.name} field=${field} values=${values} onChange=${change} />`)}</div>
+    <div class="fields">${fields.map((field) => html`<${Field} key=${field.name} field=${field} values=${values} onChange=${change} />`)}</div>
     ${!wrong && html`<${SameLines} action=${action} values=${values} />`}
     ${tried && html`<div class="form" role="group" aria-label="Result of the dry run">${tried.error ? html`<${Failure} error=${tried.error} wrote />` : html`<${Notice} title="Dry run: nothing was changed"><${Answer} action=${action} body=${tried.body} /><//>`}</div>`}
     ${step === "confirm" && html`<${Notice} tone="warn" live title="Please confirm">${action.confirm?.(values) ?? `${action.title}?`}<//>`}
@@ -82,7 +86,7 @@ export function ActionForm({ action }) {
       ${step === "confirm"
         ? html`<button type="button" class=${action.danger ? "danger" : "primary"} aria-disabled=${busy ? "true" : undefined} onClick=${() => !busy && run(false)}>${busy ? "Working …" : `Yes, ${lower(action.verb ?? action.title)}`}</button>
             <button type="button" onClick=${() => setStep("edit")}>No, go back</button>`
-        : html`<button type="submit" class=${action.danger ? "danger" : "primary"} aria-disabled=${why || wrong || busy ? "true" : undefined}>${action.verb ?? action.title} …</button>`}
+        : html`<button type="submit" class=${action.danger ? "danger" : "primary"} aria-disabled=${why || wrong || busy ? "true" : undefined}>${action.verb ?? action.title}${action.safe ? "" : " …"}</button>`}
     </div>
   </form>`;
 }
