@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 from fastapi import APIRouter
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.types import Receive, Scope, Send
 
 from leadline_broker.api.parameters import Query
@@ -101,6 +101,7 @@ class ReplicaBody(BaseModel):
     high_watermark: int
     isr: list[int] | None
     log_dir: str
+    size_bytes: int = Field(description="The size of its log on disk")
 
 
 class ReplicasBody(BaseModel):
@@ -122,6 +123,7 @@ class ReplicasBody(BaseModel):
                     "high_watermark": 42,
                     "isr": [1, 2],
                     "log_dir": "/var/lib/leadline/orders-0",
+                    "size_bytes": 73_400_320,
                 }
             ]
         }

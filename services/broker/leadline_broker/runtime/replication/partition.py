@@ -60,6 +60,7 @@ class ReplicaInfo:
     high_watermark: int
     isr: tuple[int, ...] | None
     log_dir: str
+    size_bytes: int
 
 
 class Subscriber(Protocol):
@@ -233,6 +234,7 @@ class Partition:
             high_watermark=state.high_watermark,
             isr=state.isr if self.replica.leadership is not None else None,
             log_dir=str(log.directory),
+            size_bytes=log.size_bytes,
         )
 
 
