@@ -1,6 +1,6 @@
 // One partition: each replica's state, and how its leader and ISR have changed, with the reasons.
 
-import { html, useState } from "../lib/dom.js";
+import { html, useEffect, useState } from "../lib/dom.js";
 import { get } from "../lib/api.js";
 import { bytes, count, time } from "../lib/format.js";
 import { Link } from "../lib/router.js";
@@ -18,6 +18,8 @@ import { cancelReassignment, electLeaders } from "./topic_actions.js";
 
 const TONES = { leader: "info", "in sync": "good", "out of sync": "warn", down: "bad" };
 const PAGE = 500;
+/** Changes that are read without being asked for. */
+const READ = 5_000;
 
 /** @param {{topic: string, partition: string}} props */
 export function Partition({ topic, partition: text }) {
@@ -99,6 +101,10 @@ function History({ topic, partition, version = "" }) {
       setProblem(error);
     }
   };
+  // The newest are what is asked for: read on by itself, unless there are very many.
+  useEffect(() => {
+    if (next && older.length < READ) void more();
+  }, [next]);
   return html`<${Card} title="Why did the leader change" end=${next && html`<button type="button" onClick=${more}>Read newer changes</button>`}>
     ${why ? html`<${Notice} tone="warn">${why}<//>` : !found.data ? html`<${Waiting} of=${found} />` : html`
       ${(problem ?? found.error) && html`<${Failure} error=${problem ?? found.error} />`}
@@ -108,8 +114,14 @@ function History({ topic, partition, version = "" }) {
 
 /** The reasons of the API in words. */
 const REASONS = {
-  created: "The partition was created", isr: "The leader failed: another replica in sync took over", preferred: "The preferred leader came back", unclean: "An unclean election: records may have been lost",
-  controlled_shutdown: "The leader was stopped", offline: "No replica in sync was live", shrink: "A replica fell out of the ISR", expand: "A replica caught up", reassignment: "A reassignment",
+  new: "The partition was created",
+  isr: "The leader was not available: the first live replica in sync leads",
+  preferred: "The preferred leader leads again",
+  reassigned: "A reassignment",
+  unclean: "An unclean election: records may have been lost",
+  none: "No replica in sync is live",
+  directory_replaced: "Members of the ISR are live, but with other log directories",
+  unchanged: "The leader stays; the ISR or the epoch has changed",
 };
 const leaderOf = (roles) => (roles === null ? "–" : roles.leader < 0 ? "none" : roles.leader);
 

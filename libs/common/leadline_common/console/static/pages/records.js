@@ -1,6 +1,6 @@
 // The records of one partition: by offset, by time, or the newest as they arrive.
 
-import { html, useEffect, useState } from "../lib/dom.js";
+import { html, useEffect, useMemo, useState } from "../lib/dom.js";
 import { bytes as sized, count, time } from "../lib/format.js";
 import { preview } from "../lib/record_bytes.js";
 import { location, setQuery } from "../lib/router.js";
@@ -68,13 +68,16 @@ function Browser({ topic, partition, total }) {
   const polled = usePolled(offsetsPath(topic, partition), 2_000);
   const ends = polled.data;
   const page = usePage(topic, partition, size, ends);
+  const following = wantedOffset() === null;
   const first = page.records[0]?.offset ?? wantedOffset() ?? ends?.high_watermark ?? 0;
+  // The newest on top, where they are seen as they arrive; what is read on from an offset, in its order.
+  const rows = useMemo(() => (following ? [...page.records].reverse() : page.records), [page.records, following]);
   return html`
     <${Where} topic=${topic} partition=${partition} total=${total} ends=${ends} />
     <${Moves} topic=${topic} partition=${partition} page=${page} first=${first} size=${size} ends=${ends} />
     ${polled.error && html`<${Failure} error=${polled.error} />`}
     ${page.error && html`<${Failure} error=${page.error} />`}
-    <${Table} caption=${`Records of ${topic}-${partition}`} rows=${page.records} rowKey=${(record) => record.offset} noun="record"
+    <${Table} caption=${`Records of ${topic}-${partition}`} rows=${rows} rowKey=${(record) => record.offset} noun="record"
       columns=${columns(setShown)} filter=${textFor}
       tools=${html`<label class="buttons"><span>Show as</span><select value=${form} onChange=${(event) => setForm(event.target.value)}>${Object.entries(FORMS).map(([value, text]) => html`<option value=${value} selected=${value === form}>${text}</option>`)}</select></label>
         <label class="buttons"><span>Records at a time</span><select value=${size} onChange=${(event) => setSize(Number(event.target.value))}>${SIZES.map((one) => html`<option value=${one} selected=${one === size}>${one}</option>`)}</select></label>`}
@@ -148,6 +151,6 @@ function Moves({ topic, partition, page, first, size, ends }) {
       ${button("Newest", false, () => setQuery({ offset: "" }))}</span>
     <form class="buttons" onSubmit=${byOffset}><label class="buttons"><span>Offset</span><input name="offset" inputmode="numeric" size="10" autocomplete="off" /></label><button>Go to offset</button></form>
     <form class="buttons" onSubmit=${byTime}><label class="buttons"><span>Time</span><input name="time" type="datetime-local" step="1" /></label><button>Go to time</button></form>
-    <span role="status" class=${problem ? "wrong" : "muted"}>${problem || (wantedOffset() === null ? "Following the newest" : "")}</span>
+    <span role="status" class=${problem ? "wrong" : "muted"}>${problem || (wantedOffset() === null ? "The newest first, as they arrive" : "")}</span>
   </div>`;
 }
