@@ -106,7 +106,7 @@ function Where({ topic, partition, total, ends }) {
       ? html`<select value=${partition} onChange=${choose}>${Array.from({ length: total }, (_, i) => html`<option value=${i} selected=${i === partition}>${i}</option>`)}</select>`
       : html`<input inputmode="numeric" value=${partition} onChange=${choose} size="8" />`}</label>
     <span class="muted" role="status" aria-label="Offsets">${ends ? `Offsets ${count(ends.log_start_offset)} to ${count(ends.high_watermark)} (end), leader epoch ${count(ends.leader_epoch)}` : "Loading …"}</span>
-    <span class="count"><${ActionButton} action=${produce(topic, String(partition))}>Produce a record …<//></span>
+    <span class="last"><${ActionButton} action=${produce(topic, String(partition))}>Produce a record …<//></span>
   </div>`;
 }
 

@@ -79,6 +79,9 @@ function problemOfValue(row, value) {
   return "";
 }
 
+/** The values that a setting can have, null if they are not a few. */
+const choicesOf = (row) => (row.type === "boolean" ? ["true", "false"] : row.type.includes(" | ") ? row.type.split(" | ") : null);
+
 function alteration(owner, changes, words) {
   return {
     operation: owner.alter,
@@ -97,7 +100,7 @@ const changing = (owner, row) => ({
   verb: "Change",
   fields: [{
     name: "value", label: "Value", required: true, value: row.sensitive ? "" : row.value ?? "", hint: [row.unit, row.minimum !== null && `at least ${row.minimum}`, row.maximum !== null && `at most ${row.maximum}`].filter(Boolean).join(", "),
-    ...(row.type === "boolean" ? { type: "select", options: ["true", "false"].map((value) => ({ value, label: value })) } : { check: (value) => problemOfValue(row, value) }),
+    ...(choicesOf(row) ? { type: "select", options: choicesOf(row).map((value) => ({ value, label: value })) } : { check: (value) => problemOfValue(row, value) }),
   }],
   confirm: (values) => `Set ${row.name} of ${owner.title} to ${values.value}? It takes effect within moments.`,
 });
