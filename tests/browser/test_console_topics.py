@@ -280,7 +280,7 @@ async def test_a_record_is_shown_as_text_json_and_hex(cluster: Cluster) -> None:
         await expect(value).to_contain_text('"amount": 12,\n')
         await expect(record.get_by_role("region", name="Headers")).to_contain_text("source")
         await record.get_by_role("radio", name="Hex").check()
-        await expect(value).to_contain_text('7b 22 61')
+        await expect(value).to_contain_text("7b 22 61")
         await close(record)
         await page.get_by_role("button", name=f"Show record {RECORDS - 2}").click()
         record = page.get_by_role("dialog")
@@ -392,7 +392,7 @@ async def test_the_reassignment_of_a_partition_is_cancelled_by_page_and_lines(
     cluster: Cluster,
 ) -> None:
     topic = "moving"
-    layout = {number: (1,) for number in range(3)}
+    layout = dict.fromkeys(range(3), (1,))
     await cluster.client.create_topic(NewTopic(topic, replica_assignment=layout))
     records = [{"partition": number, "value": "x" * 500_000} for number in range(3)] * 2
     await api(cluster, "POST", f"/v1/topics/{topic}/records", {"records": records})

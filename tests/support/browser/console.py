@@ -92,5 +92,4 @@ async def close(form: Locator) -> None:
 
 async def screenshot(page: Page, name: str) -> None:
     """Keep a picture of the page for the documentation, and for whoever looks at it."""
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     await page.screenshot(path=SCREENSHOTS / f"{name}.png")

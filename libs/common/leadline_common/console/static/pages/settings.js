@@ -47,7 +47,7 @@ export function Settings({ owner }) {
 }
 
 const isOwn = (owner, row) => row.synonyms.some((one) => one.source === owner.level);
-const valueOf = (row) => (row.sensitive ? "hidden" : row.value ?? "–");
+const valueOf = (row) => (row.sensitive ? "hidden" : row.value || "–");
 
 function columns(owner, open) {
   const forbidden = may(owner.alter, owner.on);
@@ -57,7 +57,7 @@ function columns(owner, open) {
     { title: "Setting", header: true, class: "narrow", sort: (row) => row.name, cell: (row) => html`<span title=${row.meaning}>${row.name}</span>` },
     { title: "Value", class: "cut", cell: (row) => html`<span class="mono">${valueOf(row)}</span> <span class="muted">${row.value && row.unit}</span>` },
     { title: "From", class: "narrow", sort: (row) => row.source, cell: (row) => html`<${Badge} tone=${row.source === "default" ? undefined : "info"}>${row.source}<//>` },
-    { title: "Default", class: "narrow cut", cell: (row) => html`<span class="mono">${row.default ?? "–"}</span>` },
+    { title: "Default", class: "narrow cut", cell: (row) => html`<span class="mono">${row.default || "–"}</span>` },
     { title: "Scope", class: "narrow", sort: (row) => row.scope, cell: (row) => row.scope },
     { title: "Change", class: "narrow", cell: (row) => html`<span class="buttons row">${button(row, false, why(row))}${isOwn(owner, row) && button(row, true, why(row))}</span>` },
   ];
@@ -67,7 +67,7 @@ function columns(owner, open) {
 const About = ({ row }) => html`<p>${row.meaning}</p>
   <dl class="facts">
     <div><dt>In force</dt><dd class="mono">${valueOf(row)}</dd></div>
-    <div><dt>Default</dt><dd class="mono">${row.default ?? "–"}</dd></div>
+    <div><dt>Default</dt><dd class="mono">${row.default || "–"}</dd></div>
     ${row.unit && html`<div><dt>Unit</dt><dd>${row.unit}</dd></div>`}
     ${row.synonyms.map((one) => html`<div><dt>${one.source}: ${one.name}</dt><dd class="mono">${one.value ?? "hidden"}</dd></div>`)}</dl>`;
 
