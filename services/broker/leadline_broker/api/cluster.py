@@ -113,6 +113,7 @@ class ReplicaBody(BaseModel):
     high_watermark: int
     isr: list[int] | None
     log_dir: str
+    size_bytes: int = Field(description="The size of its log on disk")
     followers: list[FollowerBody] | None = None
 
 
@@ -135,6 +136,7 @@ class ReplicasBody(BaseModel):
                     "high_watermark": 42,
                     "isr": [1, 2],
                     "log_dir": "/var/lib/leadline/orders-0",
+                    "size_bytes": 73_400_320,
                     "followers": [
                         {
                             "broker": 2,

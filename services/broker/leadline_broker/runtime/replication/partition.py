@@ -74,6 +74,7 @@ class ReplicaInfo:
     high_watermark: int
     isr: tuple[int, ...] | None
     log_dir: str
+    size_bytes: int
     followers: tuple[FollowerInfo, ...] | None = None
 
 
@@ -267,6 +268,7 @@ class Partition:
             high_watermark=state.high_watermark,
             isr=state.isr if self.replica.leadership is not None else None,
             log_dir=str(log.directory),
+            size_bytes=log.size_bytes,
             followers=self._followers(),
         )
 

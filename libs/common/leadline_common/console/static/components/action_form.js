@@ -9,9 +9,12 @@
 //     fields: [],                           // see Field below
 //     request: (values, dryRun) => ({ method: "DELETE", path: `/v1/topics/${encodeURIComponent(topic)}` }),
 //     cli: (values, dryRun) => ["topics", "delete", topic, "--yes"],
+//     input: (values) => "printf … | ",     // what the command reads, if it does
 //     dryRun: false,                        // whether the API has a dry run of it
+//     safe: false,                          // whether it needs no confirmation: it changes nothing
 //     danger: true,
 //     confirm: (values) => `Delete ${topic} with all its records?`,
+//     aside: (values) => html`…`,           // what follows from the values, below the fields
 //     show: (body) => html`…`,              // an answer, of a dry run, too; else it is shown as JSON
 //     next: (body) => ({ to: `/tasks/${body.id}`, text: "Follow the task" }),
 //     done: (body) => refresh("/v1/tasks"), // after a success
@@ -46,7 +49,8 @@ export function ActionForm({ action }) {
   const [answer, setAnswer] = useState(null); // likewise, of the action
   const [busy, setBusy] = useState(false);
   const why = may(action.operation, action.on);
-  const wrong = (action.fields ?? []).some((field) => problemOf(field, values));
+  const fields = (action.fields ?? []).filter((field) => field.when?.(values) ?? true);
+  const wrong = fields.some((field) => problemOf(field, values));
   const change = (name, value) => {
     setValues({ ...values, [name]: value });
     setTried(null);
@@ -68,12 +72,15 @@ export function ActionForm({ action }) {
   if (step === "done") return html`<${Outcome} action=${action} answer=${answer} again=${() => { setAnswer(null); setTried(null); setStep("edit"); }} />`;
   const ask = (event) => {
     event.preventDefault();
-    if (!why && !wrong && !busy) setStep("confirm");
+    if (why || wrong || busy) return;
+    if (action.safe) void run(false);
+    else setStep("confirm");
   };
   return html`<form class="form" onSubmit=${ask} novalidate>
     ${action.about && html`<p class="muted">${action.about}</p>`}
     ${why && html`<${Notice} tone="warn" title="Not allowed">${why}<//>`}
-    <div class="fields">${(action.fields ?? []).map((field) => html`<${Field} key=${field.name} field=${field} values=${values} onChange=${change} />`)}</div>
+    <div class="fields">${fields.map((field) => html`<${Field} key=${field.name} field=${field} values=${values} onChange=${change} />`)}</div>
+    ${action.aside?.(values)}
     ${!wrong && html`<${SameLines} action=${action} values=${values} />`}
     ${tried && html`<div class="form" role="group" aria-label="Result of the dry run">${tried.error ? html`<${Failure} error=${tried.error} wrote />` : html`<${Notice} title="Dry run: nothing was changed"><${Answer} action=${action} body=${tried.body} /><//>`}</div>`}
     ${step === "confirm" && html`<${Notice} tone="warn" live title="Please confirm">${action.confirm?.(values) ?? `${action.title}?`}<//>`}
@@ -82,7 +89,7 @@ export function ActionForm({ action }) {
       ${step === "confirm"
         ? html`<button type="button" class=${action.danger ? "danger" : "primary"} aria-disabled=${busy ? "true" : undefined} onClick=${() => !busy && run(false)}>${busy ? "Working …" : `Yes, ${lower(action.verb ?? action.title)}`}</button>
             <button type="button" onClick=${() => setStep("edit")}>No, go back</button>`
-        : html`<button type="submit" class=${action.danger ? "danger" : "primary"} aria-disabled=${why || wrong || busy ? "true" : undefined}>${action.verb ?? action.title} …</button>`}
+        : html`<button type="submit" class=${action.danger ? "danger" : "primary"} aria-disabled=${why || wrong || busy ? "true" : undefined}>${action.verb ?? action.title}${action.safe ? "" : " …"}</button>`}
     </div>
   </form>`;
 }
@@ -104,9 +111,10 @@ function spoken(found, dryRun) {
 
 function SameLines({ action, values }) {
   const authenticated = me.value?.authenticated ?? false;
+  const words = action.cli?.(values, false); // null: no line of the command does this
   return html`<div class="same" role="group" aria-label="The same from a terminal">
     <${CopyLine} name="curl line" text=${curlLine(action.request(values, false), authenticated)} />
-    ${action.cli && html`<${CopyLine} name="command line" text=${cliLine(action.cli(values, false))} />`}
+    ${words && html`<${CopyLine} name="command line" text=${(action.input?.(values) ?? "") + cliLine(words)} />`}
   </div>`;
 }
 

@@ -6,7 +6,8 @@ import { html, useId } from "../lib/dom.js";
 /**
  * @typedef {{name: string, label: string, type?: "text" | "number" | "checkbox" | "select" | "textarea",
  *   value?: any, required?: boolean, hint?: string, wide?: boolean, least?: number, most?: number,
- *   options?: {value: string, label: string}[], check?: (value: any, values: object) => string}} FieldShape
+ *   options?: {value: string, label: string}[], check?: (value: any, values: object) => string,
+ *   when?: (values: object) => boolean}} FieldShape `when` says whether the form has the field
  */
 
 /** The first values of fields. @param {FieldShape[]} fields */

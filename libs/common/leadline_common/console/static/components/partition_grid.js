@@ -47,7 +47,7 @@ const keyOf = ({ topic, row }) => `${topic}-${row[0]}`;
 function columnsOf(brokers, topic, lag) {
   return [
     { title: "Partition", header: true, class: "narrow", sort: topic ? ({ row }) => row[0] : undefined,
-      cell: (one) => (topic ? one.row[0] : html`<${Link} to=${`/topics/${encodeURIComponent(one.topic)}`}>${keyOf(one)}<//>`) },
+      cell: (one) => html`<${Link} to=${`/topics/${encodeURIComponent(one.topic)}/partitions/${one.row[0]}`}>${topic ? one.row[0] : keyOf(one)}<//>` },
     { title: "State", class: "narrow", sort: ({ row }) => (row[1] < 0 ? 0 : row[3].length < row[4].length ? 1 : 2), cell: ({ row }) => html`<${PartitionState} row=${row} />` },
     { title: "Leader", number: true, class: "narrow", sort: ({ row }) => row[1], cell: ({ row }) => (row[1] < 0 ? "none" : row[1]) },
     { title: "Epoch", number: true, class: "narrow", sort: ({ row }) => row[2], cell: ({ row }) => count(row[2]) },

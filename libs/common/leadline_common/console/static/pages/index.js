@@ -2,8 +2,12 @@
 // with a title are in the navigation. To add a page: write `pages/NAME.js`, and add a line here.
 
 import { History, Groups, Tasks } from "./unfinished.js";
+import { Broker } from "./broker.js";
+import { Brokers } from "./brokers.js";
 import { Overview } from "./overview.js";
+import { Partition } from "./partition.js";
 import { Partitions } from "./partitions.js";
+import { ClusterSettings } from "./settings.js";
 import { Topic } from "./topic.js";
 import { Topics } from "./topics.js";
 
@@ -13,8 +17,13 @@ export const PAGES = [
   { path: "/topics", title: "Topics", show: Topics },
   { path: "/topics/:topic", show: Topic },
   { path: "/topics/:topic/:tab", show: Topic },
+  { path: "/topics/:topic/partitions/:partition", show: Partition },
   { path: "/partitions", title: "Partitions", show: Partitions },
+  { path: "/brokers", title: "Brokers", show: Brokers },
+  { path: "/brokers/:broker", show: Broker },
+  { path: "/brokers/:broker/:tab", show: Broker },
   { path: "/groups", title: "Groups", show: Groups },
   { path: "/tasks", title: "Tasks", show: Tasks },
   { path: "/history", title: "History", show: History },
+  { path: "/settings", title: "Settings", show: ClusterSettings },
 ];

@@ -90,7 +90,7 @@ function Brokers({ found, registered, failed }) {
 }
 
 const COLUMNS = [
-  { title: "Broker", header: true, sort: (row) => row.id, cell: (row) => (row.url ? html`<a href=${`${row.url}/ui`}>${row.id}</a>` : row.id) },
+  { title: "Broker", header: true, sort: (row) => row.id, cell: (row) => html`<${Link} to=${`/brokers/${row.id}`}>${row.id}<//>` },
   { title: "State", sort: (row) => (row.live ? 1 : 0), cell: (row) => html`<${BrokerState} row=${row} />` },
   { title: "Rack", sort: (row) => row.rack ?? "", cell: (row) => row.rack ?? "–" },
   { title: "Leaders", number: true, sort: (row) => row.leaders, cell: (row) => count(row.leaders) },
@@ -118,7 +118,7 @@ function doing(failure) {
 }
 
 const PARTITION_COLUMNS = [
-  { title: "Partition", header: true, sort: (one) => one.topic, cell: ({ topic, row }) => html`<${Link} to=${`/topics/${encodeURIComponent(topic)}`}>${topic}-${row[0]}<//>` },
+  { title: "Partition", header: true, sort: (one) => one.topic, cell: ({ topic, row }) => html`<${Link} to=${`/topics/${encodeURIComponent(topic)}/partitions/${row[0]}`}>${topic}-${row[0]}<//>` },
   { title: "State", cell: ({ row }) => (row[1] < 0 ? html`<${Badge} tone="bad">no leader<//>` : html`<${Badge} tone="warn">under-replicated<//>`) },
   { title: "Leader", number: true, sort: ({ row }) => row[1], cell: ({ row }) => (row[1] < 0 ? "none" : row[1]) },
   { title: "ISR", cell: ({ row }) => row[3].join(", ") },

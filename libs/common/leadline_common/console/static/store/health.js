@@ -8,7 +8,10 @@ import { derived } from "./cluster.js";
  * Partitions without a leader, under-replicated ones, and the numbers of each broker.
  * Brokers are those that are live, and those that replicas are assigned to.
  */
-export const health = derived((cluster) => {
+export const health = derived(healthOf);
+
+/** The same of any cluster that has the members `brokers` and `topics`, such as a past one. */
+export function healthOf(cluster) {
   const found = { partitions: 0, offline: [], under: [], brokers: new Map(), topics: new Map() };
   for (const id of cluster.brokers.keys()) found.brokers.set(id, { id, live: true, leaders: 0, replicas: 0, behind: 0 });
   for (const [topic, { rows }] of cluster.topics) {
@@ -18,7 +21,7 @@ export const health = derived((cluster) => {
     found.partitions += rows.size;
   }
   return found;
-});
+}
 
 function count(found, summary, topic, row) {
   const [, leader, , isr, replicas] = row;
