@@ -1,9 +1,12 @@
 // The pages by path. A page is a component whose properties are the values of its path. Those
 // with a title are in the navigation. To add a page: write `pages/NAME.js`, and add a line here.
 
-import { History, Groups, Tasks } from "./unfinished.js";
+import { Group } from "./group.js";
+import { Groups } from "./groups.js";
+import { History } from "./history.js";
 import { Overview } from "./overview.js";
 import { Partitions } from "./partitions.js";
+import { Tasks } from "./tasks.js";
 import { Topic } from "./topic.js";
 import { Topics } from "./topics.js";
 
@@ -15,6 +18,9 @@ export const PAGES = [
   { path: "/topics/:topic/:tab", show: Topic },
   { path: "/partitions", title: "Partitions", show: Partitions },
   { path: "/groups", title: "Groups", show: Groups },
+  { path: "/groups/:group", show: Group },
   { path: "/tasks", title: "Tasks", show: Tasks },
+  { path: "/tasks/:tab", show: Tasks },
   { path: "/history", title: "History", show: History },
+  { path: "/history/:tab", show: History },
 ];
