@@ -3,13 +3,13 @@
 import { html, useEffect, useState } from "../lib/dom.js";
 import { time } from "../lib/format.js";
 import { Link, location, setQuery } from "../lib/router.js";
+import { unixMs } from "../lib/times.js";
 import { useAudit } from "../store/audit.js";
 import { Badge } from "../components/badge.js";
 import { Field, problemOf } from "../components/field.js";
 import { Failure, Waiting } from "../components/notice.js";
 import { Card } from "../components/page.js";
 import { Table } from "../components/table.js";
-import { unixMs } from "./group_actions.js";
 
 const whole = { type: "number", least: 0 };
 const when = { check: (text) => (text && Number.isNaN(unixMs(text)) ? "such as 2026-01-31T12:00:00 or Unix ms" : "") };

@@ -2,6 +2,7 @@
 
 import { html } from "../lib/dom.js";
 import { count, plural } from "../lib/format.js";
+import { unixMs } from "../lib/times.js";
 import { groupPath } from "../store/group_lags.js";
 import { refresh } from "../store/polled.js";
 
@@ -70,15 +71,6 @@ export const deleteOffsets = (group, rows) => ({
 
 const EXPLICIT = ["offset", "shift"];
 const isExplicit = ({ to }) => EXPLICIT.includes(to);
-
-/** A time as the command takes it, too: ISO 8601 (UTC unless it names a zone), or Unix ms. */
-export function unixMs(text) {
-  const wanted = text.trim();
-  if (/^\d{9,16}$/.test(wanted)) return Number(wanted);
-  if (!/^\d{4}-\d{2}-\d{2}/.test(wanted)) return NaN;
-  const zoned = /T.*(Z|[+-]\d{2}:?\d{2})$/.test(wanted.replace(" ", "T"));
-  return Date.parse(wanted.replace(" ", "T") + (zoned ? "" : wanted.length > 10 ? "Z" : "T00:00:00Z"));
-}
 
 const numbersOf = (text) => text.split(/[\s,]+/).filter(Boolean).map(Number);
 

@@ -4,8 +4,9 @@
 import { html, useEffect, useMemo, useState } from "../lib/dom.js";
 import { count, plural, time } from "../lib/format.js";
 import { Link, location, setQuery } from "../lib/router.js";
+import { unixMs } from "../lib/times.js";
 import { roleOf } from "../store/health.js";
-import { useOldest, usePast } from "../store/past.js";
+import { useEnds, usePast } from "../store/past.js";
 import { announce } from "../components/announcer.js";
 import { Badge, Stat } from "../components/badge.js";
 import { Failure, Notice } from "../components/notice.js";
@@ -13,17 +14,16 @@ import { Card } from "../components/page.js";
 import { Legend, ReplicaMark } from "../components/partition_grid.js";
 import { Table } from "../components/table.js";
 import { aboutOf } from "./audit.js";
-import { unixMs } from "./group_actions.js";
 
 export function Past() {
   const wanted = Number(location.value.query.get("at")) || null;
-  const oldest = useOldest();
+  const { oldest, newest } = useEnds(wanted == null);
   const shown = usePast(wanted);
   const go = (at) => setQuery({ at: at == null ? null : String(Math.round(at)) });
   useEffect(() => {
     if (shown.found) announce(`The cluster at ${time(shown.at)}: ${summary(shown.found)}`);
   }, [shown.found]);
-  return html`<${Card} title="Moment"><${Moment} wanted=${wanted} oldest=${oldest} shown=${shown} go=${go} /><//>
+  return html`<${Card} title="Moment"><${Moment} wanted=${wanted} oldest=${oldest} newest=${newest} shown=${shown} go=${go} /><//>
     ${shown.error && html`<${Failure} error=${shown.error} />`}
     ${wanted == null ? html`<p class="muted">This is now. Move the slider, or choose an event, to see the cluster as it was; <${Link} to="/">the overview<//> shows it as it is.</p>`
       : shown.found ? html`<${State} shown=${shown} go=${go} />` : !shown.error && html`<p class="muted">Rebuilding that state from the audit …</p>`}`;
@@ -31,7 +31,7 @@ export function Past() {
 
 const summary = (found) => `${plural([...found.brokers.values()].filter((one) => one.live).length, "live broker")}, ${count(found.offline.length)} partitions without a leader, ${count(found.under.length)} under-replicated`;
 
-function Moment({ wanted, oldest, shown, go }) {
+function Moment({ wanted, oldest, newest, shown, go }) {
   const [now, setNow] = useState(Date.now());
   const [typed, setTyped] = useState("");
   useEffect(() => {
@@ -58,7 +58,7 @@ function Moment({ wanted, oldest, shown, go }) {
     <label><span class="vh">Time</span><input type="range" min=${least} max=${most} step=${step} value=${at} aria-valuetext=${wanted == null ? "now" : time(at)} onInput=${slide} /></label>
     <div class="ends"><span>${oldest ? time(oldest) : "…"}</span><span>now</span></div>
     <div class="buttons">
-      <${Jump} to=${wanted == null ? at - step : before?.time} go=${go}>Previous event<//>
+      <${Jump} to=${wanted == null ? newest : before?.time} go=${go}>Previous event<//>
       <${Jump} to=${wanted == null ? undefined : after?.time} go=${go}>Next event<//>
       <button type="button" aria-disabled=${wanted == null ? "true" : undefined} onClick=${() => go(null)}>Back to now</button>
       <form class="buttons" onSubmit=${jump} aria-label="Go to a time"><label class="buttons"><span>Time</span>
@@ -68,7 +68,7 @@ function Moment({ wanted, oldest, shown, go }) {
   </div>`;
 }
 
-const Jump = ({ to, go, children }) => html`<button type="button" aria-disabled=${to == null ? "true" : undefined} onClick=${() => to != null && go(to)}>${children}</button>`;
+const Jump = ({ to, go, children }) => html`<button type="button" aria-disabled=${to ? undefined : "true"} onClick=${() => to && go(to)}>${children}</button>`;
 
 function State({ shown, go }) {
   const { body, found } = shown;

@@ -54,15 +54,18 @@ async function pastAt(at, signal) {
   return { at, body: state.body, found: { ...healthOf(then), rows }, earlier: earlier.body.entries, later: later.body.entries, error: null, busy: false };
 }
 
-/** When the oldest entry of the audit was written (Unix ms), 0 before it is known. */
-export function useOldest() {
-  const [oldest, setOldest] = useState(0);
+/**
+ * When the oldest and the newest entry of the audit were written (Unix ms), 0 before it is known.
+ * @param {boolean} again changes when the newest may be another one
+ */
+export function useEnds(again) {
+  const [ends, setEnds] = useState({ oldest: 0, newest: 0 });
   useEffect(() => {
     let over = false;
-    get(auditPath({ order: "oldest", page_size: 1 }))
-      .then(({ body }) => { if (!over) setOldest(body.entries[0]?.time ?? Date.now()); })
-      .catch(() => { if (!over) setOldest(Date.now() - 3_600_000); });
+    Promise.all(["oldest", "newest"].map((order) => get(auditPath({ order, page_size: 1, outcome: "done" }))))
+      .then(([oldest, newest]) => { if (!over) setEnds({ oldest: oldest.body.entries[0]?.time ?? 0, newest: newest.body.entries[0]?.time ?? 0 }); })
+      .catch(() => {}); // The state of the connection, or the state that is read, says why.
     return () => { over = true; };
-  }, []);
-  return oldest;
+  }, [again]);
+  return ends;
 }

@@ -1,0 +1,127 @@
+"""What tests of the console do: open its pages, fill in its forms, and run the lines it shows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Locator, Page, expect
+
+from tests.support.browser.page import open_page
+
+SCREENSHOTS: Final = Path(__file__).parents[3] / ".artifacts" / "screenshots"
+THEMES: Final = ("light", "dark")
+WIDTHS: Final = (390, 1024, 1600)
+_ERROR_ANSWER: Final = "Failed to load resource: the server responded with a status of 4"
+
+
+async def arrived(page: Page, title: str) -> None:
+    """Wait until a page of the console is shown with live data."""
+    await expect(page.get_by_role("heading", level=1)).to_have_text(title)
+    await expect(page.get_by_role("status", name="Connection")).to_contain_text("Live")
+
+
+@asynccontextmanager
+async def console(
+    url: str, path: str, title: str, *, refusals: bool = False
+) -> AsyncIterator[Page]:
+    """Open a page of the console at a service; fail if the browser reports anything wrong.
+
+    A browser reports each answer of an error, too: `refusals` are expected.
+    """
+    async with open_page(url) as (page, wrong):
+        await page.goto(f"{url}/ui{path}")
+        await arrived(page, title)
+        yield page
+        reported = [one for one in wrong if not (refusals and one.startswith(_ERROR_ANSWER))]
+        assert reported == []
+
+
+async def serious(page: Page) -> list[str]:
+    """Return the serious violations that axe finds, each with the first element."""
+    found = (await Axe().run(page)).response["violations"]
+    return [
+        f"{one['id']}: {one['nodes'][0]['html']} {one['nodes'][0]['failureSummary']}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+async def check_looks(page: Page, name: str) -> None:
+    """Check the page that is shown in both themes and at all widths, and take pictures of it.
+
+    axe finds nothing serious, and the page is not wider than the window.
+    """
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    for theme in THEMES:
+        await page.get_by_label("Theme").select_option(theme)
+        assert await serious(page) == [], f"{name}, {theme}"
+    for width, theme in zip(WIDTHS, ("light", "dark", "light"), strict=True):
+        await page.set_viewport_size({"width": WIDTHS[-1], "height": 1000})
+        await page.get_by_label("Theme").select_option(theme)
+        await page.set_viewport_size({"width": width, "height": 1000})
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width, name
+        await page.screenshot(path=SCREENSHOTS / f"{name}-{width}.png", full_page=True)
+
+
+async def open_form(page: Page, button: str) -> Locator:
+    """Open the form of an action, and return its dialog."""
+    await page.get_by_role("button", name=button, exact=True).click()
+    return page.get_by_role("dialog")
+
+
+async def dry_run(form: Locator) -> Locator:
+    """Try the action of a form, and return what the server answered."""
+    await form.get_by_role("button", name="Try (dry run)").click()
+    result = form.get_by_role("group", name="Result of the dry run")
+    await expect(result).to_contain_text("nothing was changed")
+    return result
+
+
+async def confirm(form: Locator, verb: str) -> None:
+    """Send the action of a form after its confirmation."""
+    await form.get_by_role("button", name=f"{verb} …").click()
+    await form.get_by_role("button", name="Yes,").click()
+
+
+async def carry_out(form: Locator, verb: str) -> None:
+    """Send the action of a form after its confirmation, wait until it is done, and close it."""
+    await confirm(form, verb)
+    await expect(form.get_by_role("status")).to_contain_text("Done")
+    await form.get_by_role("button", name="Close").click()
+
+
+async def line_of(form: Locator, name: str) -> str:
+    """Return a line that a form shows: "curl line" or "command line"."""
+    return await form.get_by_label(name, exact=True).inner_text()
+
+
+async def run_line(form: Locator, name: str) -> str:
+    """Run a line that a form shows, and return what it printed."""
+    return await run(await line_of(form, name))
+
+
+async def run(line: str) -> str:
+    """Run a line of the console as a terminal does, and return what it printed."""
+    words = shlex.split(line)
+    if words[0] == "leadline":
+        words[:1] = [sys.executable, "-m", "leadline_cli"]
+    else:
+        assert words[0] == "curl"
+        words[1:1] = ["--fail-with-body", "--noproxy", "*"]
+    process = await asyncio.create_subprocess_exec(
+        *words,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env=os.environ | {"NO_PROXY": "*"},
+    )
+    printed = (await process.communicate())[0].decode()
+    assert process.returncode == 0, f"{words}: {printed}"
+    return printed
