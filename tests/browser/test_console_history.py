@@ -134,10 +134,8 @@ async def test_a_slider_redraws_the_cluster_of_a_past_moment_by_keyboard(cluster
         await page.get_by_label("Only those that need attention").check()
         await expect(partitions.get_by_role("row")).to_have_count(2)
         await check_looks(page, "history-past")
-        before = await shown.inner_text()
         await page.get_by_role("button", name="Next event").click()
-        await expect(page).to_have_url(lambda at: at != f"{url}/ui/history/past?at={down}")
-        assert before
+        await expect(page).not_to_have_url(f"{url}/ui/history/past?at={down}")
         await page.get_by_role("button", name="Previous event").click()
         await page.get_by_role("button", name="Back to now").click()
         await expect(shown).to_have_text("Now")
