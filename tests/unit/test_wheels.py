@@ -63,6 +63,15 @@ def test_every_member_has_a_wheel_with_its_readme_and_the_licence(wheels: dict[s
         assert str(metadata.get_payload()).startswith(f"# {name}\n")
 
 
+def test_the_wheel_of_the_services_has_every_file_of_the_console(wheels: dict[str, Path]) -> None:
+    folder = ROOT / "libs/common"
+    files = (folder / "leadline_common/console").rglob("*")
+    expected = {str(path.relative_to(folder)) for path in files if path.is_file()}
+    assert "leadline_common/console/static/main.js" in expected
+    with zipfile.ZipFile(wheels["leadline-common"]) as wheel:
+        assert expected - set(wheel.namelist()) == set()
+
+
 def test_members_have_one_version_and_need_each_other_in_it() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     version = settings["project"]["version"]

@@ -18,7 +18,7 @@ from leadline_client import (
     Security,
 )
 from leadline_client.errors import Unauthorized
-from tests.integration.secure.world import World, hello, knows
+from tests.integration.secure.world import World, hello, knows, new_user
 from tests.support.services.cluster import wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -209,3 +209,14 @@ async def test_an_event_stream_ends_with_the_right_to_it(world: World) -> None:
         (await world.http.post(f"{broker}/v1/topics", json=new)).raise_for_status()
         async with asyncio.timeout(60):
             assert not [line async for line in lines if "unseen" in line]
+
+
+async def test_a_viewer_reads_the_load_of_each_broker_through_any(world: World) -> None:
+    broker = world.cluster.url("broker-1")
+    for role, status in (("viewer", 200), ("consumer", 403)):
+        shown = await new_user(world, f"load-{role}", role)
+        me = (await world.http.get(f"{broker}/v1/me", headers=shown)).json()
+        assert ("read_broker_load" in me["operations"]) is (status == 200)
+        for number in (1, 2):
+            answer = await world.http.get(f"{broker}/v1/brokers/{number}/load", headers=shown)
+            assert answer.status_code == status, answer.text

@@ -55,6 +55,24 @@ async def test_what_comes_in_and_is_read_is_counted(cluster: SmallCluster) -> No
     assert (followed.size_bytes, followed.bytes_out) == (2 * SIZE, 0)
 
 
+async def test_the_totals_tell_what_was_produced_from_what_was_replicated(
+    cluster: SmallCluster,
+) -> None:
+    clock = ManualClock()
+    leader, follower = meter(cluster, 1, clock), meter(cluster, 2, clock)
+    await cluster.produce(1, "v", acks="all")
+    await cluster.read(1)
+
+    led, followed = await leader.totals(), await follower.totals()
+
+    assert (led.broker_id, led.leaders, led.replicas) == (1, 1, 1)
+    assert (led.produced_bytes, led.produced_records, led.replicated_bytes) == (SIZE, 1, 0)
+    assert (led.fetched_bytes, led.size_bytes) == (SIZE, SIZE)
+    assert (followed.leaders, followed.replicas) == (0, 1)
+    assert (followed.produced_bytes, followed.produced_records) == (0, 0)
+    assert (followed.replicated_bytes, followed.fetched_bytes) == (SIZE, 0)
+
+
 async def test_only_what_is_in_the_window_counts(cluster: SmallCluster) -> None:
     clock = ManualClock()
     load = meter(cluster, 1, clock)
