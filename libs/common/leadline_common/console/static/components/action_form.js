@@ -135,7 +135,7 @@ function Outcome({ action, answer, again }) {
   const next = action.next?.(answer.body);
   return html`<${Notice} tone="good" live title=${answer.status === 202 ? "Accepted: it goes on in the background" : "Done"}>
       <${Answer} action=${action} body=${answer.body} /><//>
-    <p class="buttons">${next && html`<${Link} to=${next.to}>${next.text}<//>`}
+    <p class="buttons">${action.safe && html`<button type="button" onClick=${again}>Change it</button>`}${next && html`<${Link} to=${next.to}>${next.text}<//>`}
       ${answer.causeId && html`<${Link} to=${`/history?cause=${encodeURIComponent(answer.causeId)}`}>Its entry in the audit<//>`}</p>`;
 }
 

@@ -84,7 +84,7 @@ export const resetOffsets = (group, rows) => ({
   danger: true,
   dryRun: true,
   fields: [
-    { name: "to", label: "To", type: "select", options: [
+    { name: "to", label: "To", type: "select", required: true, options: [
       { value: "earliest", label: "the earliest record" }, { value: "latest", label: "the end" },
       { value: "timestamp", label: "a time" }, { value: "offset", label: "an offset" }, { value: "shift", label: "a shift of the committed offset" },
     ] },

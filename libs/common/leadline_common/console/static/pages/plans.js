@@ -32,7 +32,7 @@ const MAKE = {
   about: "Nothing moves until the plan is applied.",
   safe: true,
   fields: [
-    { name: "kind", label: "Goal", type: "select", options: [
+    { name: "kind", label: "Goal", type: "select", required: true, options: [
       { value: "balance", label: "balance: equal numbers on all brokers" }, { value: "expand", label: "expand: use new brokers" }, { value: "drain", label: "drain: empty brokers" },
     ] },
     { name: "brokers", label: "Brokers", hint: "Those to balance over, to expand to, or to drain, such as 1, 2",

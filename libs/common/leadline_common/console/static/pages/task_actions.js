@@ -18,7 +18,7 @@ const changed = (id) => () => {
 export const THROTTLE = { name: "throttle", label: "Throttle, bytes per second", type: "number", least: 1, hint: "What each broker may send, and receive; by default no limit" };
 export const throttleOf = ({ throttle }) => (throttle ? { throttle_bytes_per_s: Number(throttle) } : {});
 export const throttleWords = ({ throttle }) => (throttle ? ["--throttle", String(Number(throttle))] : []);
-export const ALGORITHM = { name: "algorithm", label: "Steps", type: "select", options: [
+export const ALGORITHM = { name: "algorithm", label: "Steps", type: "select", required: true, options: [
   { value: "incremental", label: "incremental: a few replicas per step" }, { value: "legacy", label: "legacy: all replicas at once" },
 ] };
 
