@@ -173,9 +173,10 @@ async def test_offsets_then_the_group_are_deleted(cluster: Cluster) -> None:
     url = cluster.url("broker-1")
     async with console(url, "/groups/old", "old", refusals=True) as page:
         form = await open_form(page, "Delete offsets …")
-        await run_line(form, "curl line")
-        assert await committed(cluster, "old") == []
-        await commit(cluster, "old", 5)
+        for name in ("curl line", "command line"):
+            await run_line(form, name)
+            assert await committed(cluster, "old") == []
+            await commit(cluster, "old", 5)
         await form.get_by_label("Topic").select_option(TOPIC)
         await carry_out(form, "Delete offsets")
         assert await committed(cluster, "old") == []

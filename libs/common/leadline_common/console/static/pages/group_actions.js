@@ -65,6 +65,7 @@ export const deleteOffsets = (group, rows) => ({
   fields: [topicField(rows)],
   confirm: ({ topic }) => `Delete the committed offsets of ${group}${topic ? ` for ${topic}` : ""}?`,
   request: ({ topic }) => ({ method: "DELETE", path: groupPath(group, `/offsets${topic ? `?topic=${encodeURIComponent(topic)}` : ""}`) }),
+  cli: ({ topic }) => ["groups", "delete-offsets", group, ...(topic ? ["--topic", topic] : []), "--yes"],
   show: (body) => html`<p>${plural(body.deleted, "offset")} deleted.</p>`,
   done: changed(group),
 });
