@@ -16,11 +16,11 @@ from tests.support.browser.console import (
     close,
     confirm,
     done,
+    dry_run,
     open_form,
     run_line,
     screenshot,
     serious,
-    tried,
 )
 from tests.support.browser.page import open_page
 from tests.support.services.cluster import CALM, Cluster, wait_until
@@ -152,7 +152,7 @@ async def test_a_topic_is_created_with_assigned_replicas_by_page_and_lines(
             await form.get_by_label("Name").fill(name)
             await run_line(form, line)
         await form.get_by_label("Name").fill("by-page")
-        await expect(await tried(form)).to_contain_text("2 partitions with 2 replicas")
+        await expect(await dry_run(form)).to_contain_text("2 partitions with 2 replicas")
         assert "by-page" not in await topics_of(cluster)
         await done(form, "Create")
         for name in ("by-curl", "by-command", "by-page"):
@@ -170,7 +170,7 @@ async def test_partitions_are_added_and_removed_by_page_and_lines(cluster: Clust
             form = await open_form(page, "Add partitions …", f"Add partitions to {topic}")
             await form.get_by_label("Replicas of the new partitions").fill("2:1")
             assert await form.get_by_label("New number of partitions").input_value() == str(total)
-            await tried(form)
+            await dry_run(form)
             await (done(form, "Add") if by == "page" else run_line(form, by))
             await close(form)
             rows = await partitions_of(cluster, topic)
@@ -178,7 +178,7 @@ async def test_partitions_are_added_and_removed_by_page_and_lines(cluster: Clust
             await expect(page.locator(".about")).to_contain_text(f"{total} partitions")
         for left, by in zip((3, 2, 1), ("page", "curl line", "command line"), strict=True):
             form = await open_form(page, "Remove partitions …", f"Remove partitions of {topic}")
-            await expect(await tried(form)).to_contain_text(f"would go: {left}")
+            await expect(await dry_run(form)).to_contain_text(f"would go: {left}")
             await (done(form, "Remove") if by == "page" else run_line(form, by))
             await close(form)
             assert len(await partitions_of(cluster, topic)) == left
@@ -320,7 +320,7 @@ async def test_a_setting_is_changed_and_reset_by_page_and_lines(
             value = str(86_400_000 + number)
             form = await open_form(page, f"Edit {name}", f"Change {name}")
             await form.get_by_label("Value").fill(value)
-            await expect(await tried(form)).to_contain_text(value)
+            await expect(await dry_run(form)).to_contain_text(value)
             assert await own() is None
             await (done(form, "Change") if by == "page" else run_line(form, by))
             await close(form)
@@ -328,7 +328,7 @@ async def test_a_setting_is_changed_and_reset_by_page_and_lines(
             row = page.get_by_role("row").filter(has=page.get_by_text(name, exact=True))
             await expect(row).to_contain_text(value)
             form = await open_form(page, f"Reset {name}", f"Reset {name}")
-            await tried(form)
+            await dry_run(form)
             await (done(form, "Reset") if by == "page" else run_line(form, by))
             await close(form)
             assert await own() is None
@@ -347,7 +347,7 @@ async def test_a_broker_is_drained_of_leaders_which_an_election_brings_back(
             await expect(page.get_by_role("region", name="Registration")).to_contain_text("b")
             form = await open_form(page, "Drain …", "Drain broker 2")
             await form.get_by_role("checkbox").check()
-            await tried(form)
+            await dry_run(form)
             if by == "page":
                 await confirm(form, "Drain")
                 await expect(form).to_contain_text("Accepted")
@@ -382,7 +382,7 @@ async def test_an_unclean_election_of_all_partitions_can_be_tried(cluster: Clust
         await go(page, cluster, "/partitions", "Partitions")
         form = await open_form(page, "Elect leaders …", "Elect leaders of all partitions")
         await form.get_by_label("Election").select_option("unclean")
-        await expect(await tried(form)).to_contain_text("No leader changes.")
+        await expect(await dry_run(form)).to_contain_text("No leader changes.")
         await form.get_by_role("button", name="Elect …").click()
         await expect(form).to_contain_text("What is lost cannot be restored.")
         assert wrong == []

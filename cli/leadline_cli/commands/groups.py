@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import quote
 
 import typer
 
@@ -126,6 +127,25 @@ def delete(admin: AdminContext, group: str, yes: Yes = False) -> None:
     with admin.connect() as client:
         answer = client.delete_group(group)
     admin.show(answer, f"group {group} is deleted")
+
+
+@app.command("delete-offsets")
+@admin_command
+def delete_offsets(
+    admin: AdminContext,
+    group: str,
+    *,
+    topic: Annotated[str | None, typer.Option(help="Only offsets of this topic.")] = None,
+    yes: Yes = False,
+) -> None:
+    """Delete a group's committed offsets; the group must have no members."""
+    what = "" if topic is None else f" for {topic}"
+    confirmed(f"Delete the committed offsets of group {group}{what}?", yes=yes)
+    params = {} if topic is None else {"topic": topic}
+    with admin.connect() as client:
+        path = f"/v1/groups/{quote(group, safe='')}/offsets"
+        answer = client.administer("DELETE", path, params=params)
+    admin.show(answer, f"{answer['deleted']} offsets of group {group} deleted")
 
 
 @app.command()

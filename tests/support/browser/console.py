@@ -1,23 +1,47 @@
-"""What tests of the console do on every page: arrive, look for problems, run the lines shown."""
+"""What tests of the console do: open its pages, fill in its forms, and run the lines it shows."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Locator, Page, expect
 
-SCREENSHOTS = Path(".artifacts/screenshots")
-_BIN = Path(sys.executable).parent
+from tests.support.browser.page import open_page
+
+SCREENSHOTS: Final = Path(__file__).parents[3] / ".artifacts" / "screenshots"
+THEMES: Final = ("light", "dark")
+WIDTHS: Final = (390, 1024, 1600)
+_BIN: Final = Path(sys.executable).parent
+_ERROR_ANSWER: Final = "Failed to load resource: the server responded with a status of 4"
 
 
 async def arrived(page: Page, title: str) -> None:
-    """Wait until a page with this heading is shown, with the data of the cluster."""
+    """Wait until a page of the console is shown with live data."""
     await expect(page.get_by_role("heading", level=1)).to_have_text(title)
     await expect(page.get_by_role("status", name="Connection")).to_contain_text("Live")
+
+
+@asynccontextmanager
+async def console(
+    url: str, path: str, title: str, *, refusals: bool = False
+) -> AsyncIterator[Page]:
+    """Open a page of the console at a service; fail if the browser reports anything wrong.
+
+    A browser reports each answer of an error, too: `refusals` are expected.
+    """
+    async with open_page(url) as (page, wrong):
+        await page.goto(f"{url}/ui{path}")
+        await arrived(page, title)
+        yield page
+        reported = [one for one in wrong if not (refusals and one.startswith(_ERROR_ANSWER))]
+        assert reported == []
 
 
 async def serious(page: Page) -> list[str]:
@@ -30,16 +54,33 @@ async def serious(page: Page) -> list[str]:
     ]
 
 
-async def open_form(page: Page, button: str, title: str) -> Locator:
-    """Press the button of an action, and return its dialog."""
+async def check_looks(page: Page, name: str) -> None:
+    """Check the page that is shown in both themes and at all widths, and take pictures of it.
+
+    axe finds nothing serious, and the page is not wider than the window.
+    """
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    for theme in THEMES:
+        await page.get_by_label("Theme").select_option(theme)
+        assert await serious(page) == [], f"{name}, {theme}"
+    for width, theme in zip(WIDTHS, ("light", "dark", "light"), strict=True):
+        await page.set_viewport_size({"width": WIDTHS[-1], "height": 1000})
+        await page.get_by_label("Theme").select_option(theme)
+        await page.set_viewport_size({"width": width, "height": 1000})
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width, name
+        await page.screenshot(path=SCREENSHOTS / f"{name}-{width}.png", full_page=True)
+
+
+async def open_form(page: Page, button: str, title: str | None = None) -> Locator:
+    """Press the button of an action, and return its dialog, which has this title."""
     await page.get_by_role("button", name=button, exact=True).click()
     form = page.get_by_role("dialog", name=title)
     await expect(form).to_be_visible()
     return form
 
 
-async def tried(form: Locator) -> Locator:
-    """Make a dry run, and return its result."""
+async def dry_run(form: Locator) -> Locator:
+    """Try the action of a form, and return what the server answered."""
     await form.get_by_role("button", name="Try (dry run)").click()
     result = form.get_by_role("group", name="Result of the dry run")
     await expect(result).to_contain_text("nothing was changed")
@@ -47,26 +88,42 @@ async def tried(form: Locator) -> Locator:
 
 
 async def confirm(form: Locator, verb: str) -> None:
-    """Send the form, after its confirmation."""
+    """Send the action of a form after its confirmation."""
     await form.get_by_role("button", name=f"{verb} …", exact=True).click()
     yes = f"Yes, {verb[0].lower()}{verb[1:]}"
     await form.get_by_role("button", name=yes, exact=True).click()
 
 
 async def done(form: Locator, verb: str) -> None:
-    """Send the form, and wait for success."""
+    """Send the action of a form after its confirmation, and wait until it is done."""
     await confirm(form, verb)
     await expect(form.get_by_role("status")).to_contain_text(["Done"])
 
 
+async def carry_out(form: Locator, verb: str) -> None:
+    """Send the action of a form after its confirmation, wait until it is done, and close it."""
+    await done(form, verb)
+    await close(form)
+
+
+async def close(form: Locator) -> None:
+    """Close a dialog by its button."""
+    await form.get_by_role("button", name="Close", exact=True).click()
+    await expect(form).to_be_hidden()
+
+
+async def line_of(form: Locator, name: str) -> str:
+    """Return a line that a form shows: "curl line" or "command line"."""
+    return await form.get_by_label(name, exact=True).inner_text()
+
+
 async def run_line(form: Locator, name: str) -> str:
-    """Run the `curl line` or the `command line` that a form shows, and return what it printed."""
-    line = await form.get_by_label(name, exact=True).inner_text()
-    return await run(line.replace("curl ", "curl --fail-with-body ", 1))
+    """Run a line that a form shows, and return what it printed."""
+    return await run(await line_of(form, name))
 
 
 async def run(line: str) -> str:
-    """Run a line as a shell does.
+    """Run a line of the console as a shell does, and return what it printed.
 
     Raises:
         AssertionError: it failed; the message has what it printed.
@@ -74,20 +131,14 @@ async def run(line: str) -> str:
     """
     path = f"{_BIN}{os.pathsep}{os.environ['PATH']}"
     process = await asyncio.create_subprocess_shell(
-        line,
+        line.replace("curl ", "curl --fail-with-body ", 1),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        env={**os.environ, "PATH": path},
+        env=os.environ | {"PATH": path, "NO_PROXY": "*"},
     )
-    printed, _ = await process.communicate()
-    assert process.returncode == 0, f"{line}\n{printed.decode()}"
-    return printed.decode()
-
-
-async def close(form: Locator) -> None:
-    """Close a dialog by its button."""
-    await form.get_by_role("button", name="Close", exact=True).click()
-    await expect(form).to_be_hidden()
+    printed = (await process.communicate())[0].decode()
+    assert process.returncode == 0, f"{line}: {printed}"
+    return printed
 
 
 async def screenshot(page: Page, name: str) -> None:

@@ -42,6 +42,7 @@ ARGUMENTS = {
     "failed-brokers": [],
     "groups delete": ["g", "--yes"],
     "groups describe": ["g"],
+    "groups delete-offsets": ["g", "--yes"],
     "groups evict": ["g", "m"],
     "groups lag": ["g"],
     "groups list": [],

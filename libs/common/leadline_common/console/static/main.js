@@ -2,6 +2,7 @@
 
 import { html, render } from "./lib/dom.js";
 import { location, match } from "./lib/router.js";
+import { ActionDialog } from "./components/action_form.js";
 import { Notice } from "./components/notice.js";
 import { Page } from "./components/page.js";
 import { Shell } from "./components/shell.js";
@@ -10,7 +11,8 @@ import { follow } from "./store/live.js";
 import { sampleRates } from "./store/rates.js";
 
 function App() {
-  return html`<${Shell} pages=${PAGES.filter((one) => one.title)}><${Current} path=${location.value.path} /><//>`;
+  return html`<${Shell} pages=${PAGES.filter((one) => one.title)}><${Current} path=${location.value.path} /><//>
+    <${ActionDialog} />`;
 }
 
 function Current({ path }) {

@@ -21,10 +21,10 @@
 //   });
 //   html`<${ActionButton} action=${deleteTopic(name)}>Delete …<//>`
 
-import { html, useState } from "../lib/dom.js";
+import { html, signal, useEffect, useState } from "../lib/dom.js";
 import { send } from "../lib/api.js";
 import { cliLine, curlLine } from "../lib/commands.js";
-import { Link } from "../lib/router.js";
+import { Link, location } from "../lib/router.js";
 import { may, me } from "../store/me.js";
 import { announce } from "./announcer.js";
 import { CopyLine } from "./copy_line.js";
@@ -32,13 +32,27 @@ import { Dialog } from "./dialog.js";
 import { Field, problemOf, valuesOf } from "./field.js";
 import { Failure, Notice } from "./notice.js";
 
+/** The action whose form is open, and the page it was opened on. */
+const opened = signal(null);
+
 /** A button that opens the form of an action in a dialog; disabled, with the reason, without the right. */
 export function ActionButton({ action, children, ...rest }) {
-  const [open, setOpen] = useState(false);
   const why = may(action.operation, action.on);
+  const open = () => { opened.value = { action, path: location.value.path }; };
   return html`<button type="button" aria-disabled=${why ? "true" : undefined} title=${why || undefined} aria-description=${why || undefined}
-      onClick=${() => !why && setOpen(true)} ...${rest}>${children}</button>
-    ${open && html`<${Dialog} title=${action.title} onClose=${() => setOpen(false)}><${ActionForm} action=${action} /><//>`}`;
+      onClick=${() => !why && open()} ...${rest}>${children}</button>`;
+}
+
+/**
+ * The dialog of the action that was opened, once for all pages: a button may be gone, with the row
+ * that it is about, before the user has read what became of the action.
+ */
+export function ActionDialog() {
+  const { path } = location.value;
+  useEffect(() => { opened.value = null; }, [path]);
+  if (!opened.value || opened.value.path !== path) return null;
+  const { action } = opened.value;
+  return html`<${Dialog} title=${action.title} onClose=${() => { opened.value = null; }}><${ActionForm} action=${action} /><//>`;
 }
 
 /** The form itself, where a page has room for it. */
@@ -125,7 +139,7 @@ function Outcome({ action, answer, again }) {
   const next = action.next?.(answer.body);
   return html`<${Notice} tone="good" live title=${answer.status === 202 ? "Accepted: it goes on in the background" : "Done"}>
       <${Answer} action=${action} body=${answer.body} /><//>
-    <p class="buttons">${next && html`<${Link} to=${next.to}>${next.text}<//>`}
+    <p class="buttons">${action.safe && html`<button type="button" onClick=${again}>Change it</button>`}${next && html`<${Link} to=${next.to}>${next.text}<//>`}
       ${answer.causeId && html`<${Link} to=${`/history?cause=${encodeURIComponent(answer.causeId)}`}>Its entry in the audit<//>`}</p>`;
 }
 
