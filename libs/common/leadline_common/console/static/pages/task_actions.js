@@ -146,7 +146,7 @@ export const applyPlan = (plan) => ({
   operation: "apply_plan",
   title: `Apply the plan (${plan.kind})`,
   verb: "Apply the plan",
-  about: `It is bound to version ${count(plan.version)} of the metadata: it is refused if replicas of its topics or the live brokers have changed since. The command plans anew, then applies.`,
+  about: `It is bound to version ${count(plan.version)} of the metadata: it is refused if replicas of its topics or the live brokers have changed since. The command makes the plan again, then applies it.`,
   fields: [ALGORITHM, THROTTLE],
   confirm: () => `Copy ${plural(plan.figures.moves, "replica")} of ${plural(plan.figures.partitions, "partition")}?`,
   request: (values) => ({ method: "POST", path: `/v1/plans/${encodeURIComponent(plan.id)}/apply`, body: { algorithm: values.algorithm, ...throttleOf(values) } }),
