@@ -19,7 +19,7 @@ export function AuditEntry({ id }) {
   if (!found.data) return html`<${Page} title=${title}>${found.error ? html`<${Failure} error=${found.error} />` : html`<${Waiting} of=${found} />`}<//>`;
   const entry = found.data;
   return html`<${Page} title=${title} badge=${html`<${Outcome} outcome=${entry.outcome} />`} about=${html`${entry.kind.replaceAll("_", " ")}. <${Link} to="/history">All entries<//>`}>
-    <${Card} title="What happened"><dl class="facts">
+    <${Card} title="What happened"><dl class="pairs">
       <dt>Time</dt><dd>${time(entry.time)} (<${Link} to=${`/history/past?at=${entry.time}`}>the cluster then<//>)</dd>
       <dt>Actor</dt><dd>${entry.actor}</dd>
       <dt>About</dt><dd>${aboutOf(entry)}</dd>

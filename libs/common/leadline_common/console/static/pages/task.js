@@ -56,7 +56,7 @@ function Speed({ found }) {
   return html`<${Card} title="Rate over time"><${Chart} title="Bytes copied per second" times=${times} format=${rate} height=${140} series=${[{ label: "Rate", values, colour: "--chart-1" }]} /><//>`;
 }
 
-const Facts = ({ task }) => html`<${Card} title="About it"><dl class="facts">
+const Facts = ({ task }) => html`<${Card} title="About it"><dl class="pairs">
   <dt>Started</dt><dd>${time(task.created_at_ms)}</dd>
   ${task.finished_at_ms && html`<dt>Ended</dt><dd>${time(task.finished_at_ms)}</dd>`}
   ${task.reason && html`<dt>Reason</dt><dd>${task.reason}</dd>`}
