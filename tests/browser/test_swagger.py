@@ -52,6 +52,12 @@ async def described(url: str) -> list[Described]:
     return as_a_story(operations_of(document))
 
 
+def one_of_each_v3_tag(operations: list[Described]) -> list[Described]:
+    """Leave out most operations of the v3 API, of which `tests/contract` tries each example."""
+    first = {one.tag: one.id for one in reversed(operations)}
+    return [one for one in operations if not one.tag.startswith("v3") or first[one.tag] == one.id]
+
+
 async def url_of(face: str, cluster: Cluster) -> str:
     if face == "controller":
         return cluster.url("controller-1")
@@ -67,7 +73,7 @@ def block_of(page: Page, operation: Described) -> Locator:
 async def test_every_operation_tells_what_it_does_and_works_as_it_is_filled_in(
     face: str, cluster: Cluster
 ) -> None:
-    create, *others = await described(await url_of(face, cluster))
+    create, *others = one_of_each_v3_tag(await described(await url_of(face, cluster)))
     await try_out([create], await url_of(face, cluster))
     if face == "controller":
         # A broker's page has the administration as well, and it was tried there.

@@ -70,7 +70,7 @@ async def settled_answer(
     give_up = time.monotonic() + DEADLINE_S
     while True:
         answer = operation.send(asking, await face.url(), example)
-        not_now = answer.status_code == 503 and answer.json()["outcome"] == "refused"
+        not_now = answer.status_code == 503 and answer.json().get("outcome") == "refused"
         if not (needs_success(operation) and not_now) or time.monotonic() > give_up:
             return answer
         await asyncio.sleep(0.1)

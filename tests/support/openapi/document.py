@@ -50,6 +50,23 @@ FLEETING = (
     "read_offsets",
     "rebalance_group",
     "remove_partitions",
+    "v3_add_partitions",
+    "v3_delete_topic",
+    "v3_list_acls",
+    "v3_list_assignments",
+    "v3_list_consumers",
+    "v3_list_lags",
+    "v3_read_assignment",
+    "v3_read_broker_task",
+    "v3_read_cluster_config",
+    "v3_read_consumer",
+    "v3_read_group",
+    "v3_read_lag",
+    "v3_read_lag_summary",
+    "v3_read_reassignment",
+    "v3_remove_broker",
+    "v3_remove_brokers",
+    "v3_unregister_broker",
 )
 """What the examples of these are about depends on what is under way: a refusal may be right."""
 

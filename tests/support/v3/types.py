@@ -7,7 +7,7 @@ absolute link, `time` one of RFC 3339 with an offset, `T[]` a list, and `A|B` on
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -287,7 +287,7 @@ def _member_problems(value: Any, stated: str, base: str, where: str) -> Iterator
 def _is_a(value: Any, kind: str, base: str) -> bool:
     if kind in _BITS:
         return type(value) is int and -(2 ** _BITS[kind]) <= value < 2 ** _BITS[kind]
-    checks = {
+    checks: dict[str, Callable[[], bool]] = {
         "bool": lambda: isinstance(value, bool),
         "str": lambda: isinstance(value, str),
         "map": lambda: all(isinstance(text, str) for pair in value.items() for text in pair),

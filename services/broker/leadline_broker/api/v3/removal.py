@@ -6,11 +6,17 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Final, Literal, NoReturn
 
-from fastapi import Query
+from fastapi import Path, Query
 from starlette.responses import Response
 
 from leadline_broker.api.v3.clusters import BROKERS_TAG, CLUSTERS_TAG
-from leadline_broker.api.v3.errors import NOT_FOUND, REFUSED, V3Error, code_of
+from leadline_broker.api.v3.errors import (
+    NOT_FOUND,
+    REFUSED,
+    ErrorResponse,
+    V3Error,
+    code_of,
+)
 from leadline_broker.api.v3.models.cluster import (
     BrokersToRemove,
     KafkaBalancerStatus,
@@ -28,7 +34,6 @@ from leadline_broker.api.v3.routes import (
     ClusterView,
     InCluster,
     documented,
-    errors_of,
     list_response,
     v3_router,
 )
@@ -52,6 +57,12 @@ _SUB_TASK: Final[dict[TaskStatus, str]] = {
 }
 ShouldShutdown = Annotated[
     bool, Query(description="Has no effect: whoever runs the broker stops it once it is drained")
+]
+
+
+TaskType = Annotated[
+    Literal["add-broker", "remove-broker"],
+    Path(description="The kind of task", examples=["remove-broker"]),
 ]
 
 
@@ -147,7 +158,7 @@ async def list_broker_tasks(cluster: InCluster) -> Response:
 async def read_broker_task(
     cluster: InCluster,
     broker_id: BrokerId,
-    task_type: Literal["add-broker", "remove-broker"],
+    task_type: TaskType,
 ) -> KafkaBrokerTask:
     """Return the latest removal of a broker; a new broker needs no task to be added."""
     found = await _removals(cluster)
@@ -169,7 +180,10 @@ async def read_balancer(cluster: InCluster) -> KafkaBalancerStatus:
 
 
 @unsupported.get(
-    "/acls", response_model=None, **documented("v3_list_acls", "List the ACLs", errors_of(400, 404))
+    "/acls",
+    status_code=400,
+    response_model=ErrorResponse,
+    **documented("v3_list_acls", "List the ACLs", READ),
 )
 async def list_acls(cluster: InCluster) -> NoReturn:
     """Refuse the request: Leadline has grants of roles to users (`GET /v1/users`), and no ACLs."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Final
 
-from fastapi import Query
+from fastapi import Path, Query
 from starlette.responses import JSONResponse, Response
 
 from leadline_broker.api.v3.changes import refused_by_controller
@@ -52,6 +52,7 @@ _DEFAULT: Final = -1
 _ASK_OPERATIONS: Final = "Whether to list what the caller may do to the topic"
 router = v3_router(TAG)
 
+DeletedTopicName = Annotated[str, Path(description="The topic's name", examples=["payments"])]
 InList = Annotated[bool, Query(alias="includeAuthorizedOperations", description=_ASK_OPERATIONS)]
 InTopic = Annotated[bool, Query(description=_ASK_OPERATIONS)]
 
@@ -142,7 +143,7 @@ async def add_partitions(
     status_code=204,
     **documented("v3_delete_topic", "Delete a topic", WRITE),
 )
-async def delete_topic(cluster: InCluster, topic_name: TopicName) -> None:
+async def delete_topic(cluster: InCluster, topic_name: DeletedTopicName) -> None:
     """Delete a topic with all its records.
 
     The deletion is durable when it is answered, and completes even if a broker is down.

@@ -7,8 +7,8 @@ const dateTime = new Intl.DateTimeFormat("sv", { dateStyle: "short", timeStyle: 
 /** 12345 -> "12,345"; "–" for null. */
 export const count = (number) => (number == null ? "–" : whole.format(number));
 
-/** "1 topic", "2 topics". */
-export const plural = (number, one, many = one + "s") => `${count(number)} ${number === 1 ? one : many}`;
+/** "1 topic", "2 topics", "3 entries". */
+export const plural = (number, one, many = one.endsWith("y") ? `${one.slice(0, -1)}ies` : `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
 /** Bytes as "1.5 MiB". */
 export function bytes(number) {
