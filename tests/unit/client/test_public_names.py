@@ -105,3 +105,24 @@ async def test_blocking_and_asynchronous_classes_are_not_mixed(cluster: StandInC
     async with AsyncClient(cluster.bootstrap) as client:
         with pytest.raises(TypeError, match="needs a Client"):
             Producer(client)  # type: ignore[arg-type] # the mistake of a user without a checker
+
+
+def public_members(named: object) -> list[tuple[str, object]]:
+    """The members of a class that belong to its interface, with those of its bases."""
+    if not isinstance(named, type) or issubclass(named, Exception):
+        return []
+    return [(name, getattr(named, name)) for name in dir(named) if not name.startswith("_")]
+
+
+def test_every_public_name_and_method_has_a_docstring() -> None:
+    exports: dict[str, list[str]] = vars(leadline_client)["_EXPORTS"]
+    without = []
+    for name in (name for names in exports.values() for name in names):
+        found = getattr(leadline_client, name)
+        described = [("", found), *public_members(found)]
+        without += [
+            f"{name}.{member}"
+            for member, one in described
+            if (callable(one) or isinstance(one, property)) and len((one.__doc__ or "").split()) < 3
+        ]
+    assert without == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -50,7 +51,7 @@ class Lying:
         return value  # type: ignore[return-value] # what is to be caught
 
 
-def fill(cluster: StandInCluster, values: list[bytes | None], partition: int = 0) -> None:
+def fill(cluster: StandInCluster, values: Sequence[bytes | None], partition: int = 0) -> None:
     with Client(cluster.bootstrap) as client:
         records = [OutgoingRecord(one, b"k") for one in values]
         client.produce_batches("t", partition, batches.encode(records, now_ms=1))

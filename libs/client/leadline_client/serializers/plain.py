@@ -13,7 +13,7 @@ class BytesSerializer:
         return value
 
     def deserialize(self, topic: str, data: bytes, /) -> bytes:  # noqa: ARG002 - see above
-        """Return `data`."""
+        """Return `data` as it is."""
         return data
 
 
