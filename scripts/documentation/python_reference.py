@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 PACKAGE = "leadline_client"
 _OPTIONS = (":members:", ":inherited-members: Exception, tuple", ":undoc-members:")
+
+_FLOW = re.compile(r"(?:\w+\.)*Generator\[.*Response \| None, (?P<result>.+)\]")
+
+
+def result_of(annotation: str | None) -> str | None:
+    """Return what a method returns to its caller, given its annotation.
+
+    Blocking and asynchronous clients run the same flows, whose last type is the result.
+    """
+    flow = _FLOW.fullmatch(annotation or "")
+    return flow["result"] if flow else annotation
 
 
 def classes_of(names: Iterable[str]) -> str:
