@@ -222,7 +222,7 @@ MISTAKES = [
     (compose, "containers/compose.yaml", '"9094"', '"9095"'),
     (compose, "containers/compose.yaml", "source: zookeeper-broker,", "source: zookeeper-brokerr,"),
     (schemas, "containers/tracing.yaml", "mem_limit:", "mem_limitt:"),
-    (settings, "containers/tracing.yaml", "OTLP_ENDPOINT", "OTLP_ENDPONT"),
+    (settings, "containers/tracing.yaml", "OTLP_ENDPOINT", "OTLP_ENDPOINTS"),
     (tracing, "containers/tracing.yaml", "  broker-2: {environment: *traced}\n", ""),
     (tracing, "containers/tracing.yaml", "collector:4318", "collector:4317"),
     (tracing, "containers/tracing.yaml", "read_only: true", "read_only: false"),

@@ -91,6 +91,32 @@ def test_the_table_of_defects_lists_every_number_and_names_files_with_tests_of_i
     assert not {number: left for number in named if (left := named[number] - tests[number])}
 
 
+def functions_named_in(text: str) -> list[tuple[str, str]]:
+    """The tests that a page names by file and function, as `unit/test_a.py::test_b`."""
+    return re.findall(r"`([\w/]+\.py)::(test_\w+)`", text)
+
+
+def test_the_tests_that_pages_name_by_function_exist() -> None:
+    named = [
+        found for page in PAGES for found in functions_named_in(page.read_text(encoding="utf-8"))
+    ]
+    assert named
+    missing = [
+        f"{file}::{name}"
+        for file, name in named
+        if not re.search(rf"\bdef {name}\(", (ROOT / "tests" / file).read_text(encoding="utf-8"))
+    ]
+    assert missing == []
+
+
+def test_every_feature_beyond_other_interfaces_has_a_test() -> None:
+    text = (ROOT / "docs/testing.md").read_text(encoding="utf-8")
+    section = text.partition("## Features that other HTTP interfaces")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) >= 15
+    assert [row for row in rows if not functions_named_in(row)] == []
+
+
 def test_every_name_with_a_defect_has_the_form_that_finds_it() -> None:
     words = re.compile(r"\bdef (test_\w*defect_?\d\w*)")
     named = [

@@ -14,7 +14,9 @@ from leadline_common.http.app import ServiceApp, create_app
 from leadline_common.http.forward import ForwardingLayer
 from leadline_common.http.listeners import bind
 from leadline_common.identity import ServiceAddress, ServiceIdentity
+from leadline_common.tracing.traceparent import TraceParent, parsed, written
 from tests.support.services.http_service import running
+from tests.support.tracing.recorded import attributes, recording, trace_id
 from tests.unit.common.http_app import Seen, anybody, build
 
 ADDED = {"accept", "accept-encoding", "content-type", "user-agent"}
@@ -193,3 +195,66 @@ async def test_metrics_name_the_route_of_a_forwarded_request() -> None:
         lines = (await client.get("/metrics")).text.splitlines()
     counted = [line for line in lines if line.startswith("leadline_http_requests_total")]
     assert [line for line in counted if 'route="/v1/{rest}"' in line and 'status="404"' in line]
+
+
+@asynccontextmanager
+async def noting_server() -> AsyncIterator[tuple[str, list[dict[str, str]]]]:
+    """A server that answers every request, and keeps the headers."""
+    seen: list[dict[str, str]] = []
+    app = create_app(title="Noting", version="1", description="d", need_of=anybody)
+
+    @app.get("/v1/things")
+    async def note(request: Request) -> Response:
+        seen.append(dict(request.headers))
+        return Response("{}")
+
+    async with running(app) as url:
+        yield url, seen
+
+
+HOSTILE = TraceParent(0xABC, 0xDEF, sampled=True)
+STATED = {"traceparent": written(HOSTILE), "tracestate": "a=b", "x-leadline-cause": "job-1"}
+
+
+async def test_a_caller_s_trace_is_not_forwarded_by_a_service_that_does_not_trace() -> None:
+    async with (
+        noting_server() as (target, seen),
+        running(standby([target])) as url,
+        httpx.AsyncClient() as client,
+    ):
+        await client.get(f"{url}/v1/things", headers=STATED)
+    (headers,) = seen
+    assert headers.keys().isdisjoint({"traceparent", "tracestate"})
+    assert headers["x-leadline-cause"] == "job-1"
+
+
+async def test_a_forwarded_request_belongs_to_the_span_of_forwarding_it() -> None:
+    with recording() as recorded:
+        async with (
+            noting_server() as (target, seen),
+            running(standby([target])) as url,
+            httpx.AsyncClient() as client,
+        ):
+            await client.get(f"{url}/v1/things?secret=1", headers=STATED)
+    (headers,) = seen
+    forwarding = recorded.one("forward GET")
+    sent = parsed(headers["traceparent"].encode())
+    assert sent is not None
+    assert forwarding.context is not None
+    assert (sent.trace_id, sent.span_id) == (HOSTILE.trace_id, forwarding.context.span_id)
+    assert "tracestate" not in headers
+    assert attributes(forwarding)["url.full"] == f"{target}/v1/things"
+    assert attributes(forwarding)["http.response.status_code"] == 200
+    assert {trace_id(span) for span in recorded.spans} == {HOSTILE.trace_id}
+
+
+async def test_a_request_that_is_not_recorded_is_forwarded_as_such() -> None:
+    with recording(0.0) as recorded:
+        async with (
+            noting_server() as (target, seen),
+            running(standby([target])) as url,
+            httpx.AsyncClient() as client,
+        ):
+            await client.get(f"{url}/v1/things", headers=STATED)
+    assert seen[0]["traceparent"].endswith("-00")
+    assert recorded.names == []
