@@ -32,7 +32,7 @@ export function Partition({ topic, partition: text }) {
     return html`<${Page} title=${title}>${cluster.version > 0 && html`<${Notice} tone="warn" title="There is no such partition now"><p><${Link} to=${base}>${topic}<//> may still have its past.</p><//>`}
       ${partition >= 0 && html`<${History} key=${title} topic=${topic} partition=${partition} />`}<//>`;
   }
-  return html`<${Page} title=${title} badge=${html`<${State} row=${row} />`} actions=${html`<${Actions} topic=${topic} partition=${partition} />`}
+  return html`<${Page} title=${title} badge=${html`<${State} row=${row} />`} actions=${html`<${Actions} key=${title} topic=${topic} partition=${partition} />`}
       about=${html`A partition of <${Link} to=${base}>${topic}<//>; <${Link} to=${`${base}/records?partition=${partition}`}>its records<//>`}>
     <${Replicas} topic=${topic} row=${row} />
     <${History} key=${title} topic=${topic} partition=${partition} version=${`${row[1]} ${row[2]} ${row[3]}`} />
