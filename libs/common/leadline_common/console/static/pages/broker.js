@@ -1,6 +1,6 @@
 // One broker: how it is registered, its load, whether it can stop, its replicas, its settings.
 
-import { html } from "../lib/dom.js";
+import { html, useRef } from "../lib/dom.js";
 import { bytes, count, duration, plural, rate, time } from "../lib/format.js";
 import { Link } from "../lib/router.js";
 import { cluster, derived, drawn } from "../store/cluster.js";
@@ -31,11 +31,14 @@ export function Broker({ broker, tab = "" }) {
   const live = cluster.brokers.has(id);
   const shown = TABS.find(([path]) => path === tab);
   const isKnown = live || failure || health().brokers.has(id);
+  const seen = useRef(false);
+  seen.current ||= Boolean(isKnown);
+  // Of a broker that was just forgotten the action stays, as it shows what became of it.
+  const actions = seen.current && (live ? html`<${ActionButton} key="drain" action=${drain(id)}>Drain …<//>` : html`<${ActionButton} key="forget" action=${forget(id)}>Forget …<//>`);
   if (!isKnown || !shown) {
-    return html`<${Page} title=${`Broker ${broker}`}>${cluster.version > 0 && html`<${Notice} tone="warn" title=${isKnown ? "There is no such page" : "There is no such broker"}><p><${Link} to="/brokers">All brokers<//></p><//>`}<//>`;
+    return html`<${Page} title=${`Broker ${broker}`} actions=${actions}>${cluster.version > 0 && html`<${Notice} tone="warn" title=${isKnown ? "There is no such page" : "There is no such broker"}><p><${Link} to="/brokers">All brokers<//></p><//>`}<//>`;
   }
   const base = `/brokers/${id}`;
-  const actions = live ? html`<${ActionButton} action=${drain(id)}>Drain …<//>` : html`<${ActionButton} action=${forget(id)}>Forget …<//>`;
   return html`<${Page} title=${`Broker ${id}`} actions=${actions} badge=${live ? html`<${Badge} tone="good">live<//>` : html`<${Badge} tone="bad">down${failure ? `, ${failure.state}` : ""}<//>`}
       about=${live && html`At <a href=${`${cluster.brokers.get(id).url}/ui`}>${cluster.brokers.get(id).url}</a>`}>
     <nav class="tabs" aria-label="Parts of the broker">${TABS.map(([path, title]) => html`<${Link} to=${path ? `${base}/${path}` : base} current=${path === tab}>${title}<//>`)}</nav>

@@ -1,6 +1,6 @@
 // One partition: each replica's state, and how its leader and ISR have changed, with the reasons.
 
-import { html, useEffect, useState } from "../lib/dom.js";
+import { html, useEffect, useRef, useState } from "../lib/dom.js";
 import { get } from "../lib/api.js";
 import { bytes, count, time } from "../lib/format.js";
 import { Link } from "../lib/router.js";
@@ -32,7 +32,7 @@ export function Partition({ topic, partition: text }) {
     return html`<${Page} title=${title}>${cluster.version > 0 && html`<${Notice} tone="warn" title="There is no such partition now"><p><${Link} to=${base}>${topic}<//> may still have its past.</p><//>`}
       ${partition >= 0 && html`<${History} key=${title} topic=${topic} partition=${partition} />`}<//>`;
   }
-  return html`<${Page} title=${title} badge=${html`<${State} row=${row} />`} actions=${html`<${Actions} topic=${topic} partition=${partition} />`}
+  return html`<${Page} title=${title} badge=${html`<${State} row=${row} />`} actions=${html`<${Actions} key=${title} topic=${topic} partition=${partition} />`}
       about=${html`A partition of <${Link} to=${base}>${topic}<//>; <${Link} to=${`${base}/records?partition=${partition}`}>its records<//>`}>
     <${Replicas} topic=${topic} row=${row} />
     <${History} key=${title} topic=${topic} partition=${partition} version=${`${row[1]} ${row[2]} ${row[3]}`} />
@@ -43,9 +43,10 @@ const State = ({ row }) => (row[1] < 0 ? html`<${Badge} tone="bad">no leader<//>
 
 function Actions({ topic, partition }) {
   const found = usePolled(may("list_reassignments") ? null : `/v1/reassignments?topic=${encodeURIComponent(topic)}`, 3_000);
-  const moving = found.data?.reassignments.some((one) => one.partition === partition);
+  const moving = useRef(false); // Stays: the action shows what became of it.
+  moving.current ||= found.data?.reassignments.some((one) => one.partition === partition) ?? false;
   return html`<${ActionButton} action=${electLeaders(topic, partition)}>Elect a leader …<//>
-    ${moving && html`<${ActionButton} action=${cancelReassignment(topic, partition)}>Cancel the reassignment …<//>`}`;
+    ${moving.current && html`<${ActionButton} action=${cancelReassignment(topic, partition)}>Cancel the reassignment …<//>`}`;
 }
 
 function Replicas({ topic, row }) {

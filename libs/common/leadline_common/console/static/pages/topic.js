@@ -1,6 +1,6 @@
 // One topic: partitions by broker with lag, offsets and sizes, records, settings; and its actions.
 
-import { html, useState } from "../lib/dom.js";
+import { html, useRef, useState } from "../lib/dom.js";
 import { bytes, count, plural } from "../lib/format.js";
 import { Link } from "../lib/router.js";
 import { cluster, drawn } from "../store/cluster.js";
@@ -8,8 +8,9 @@ import { health } from "../store/health.js";
 import { may } from "../store/me.js";
 import { usePolled } from "../store/polled.js";
 import { useReplicas } from "../store/replicas.js";
-import { ActionButton } from "../components/action_form.js";
+import { ActionButton, ActionForm } from "../components/action_form.js";
 import { Badge } from "../components/badge.js";
+import { Dialog } from "../components/dialog.js";
 import { Notice } from "../components/notice.js";
 import { Card, Page } from "../components/page.js";
 import { PartitionGrid } from "../components/partition_grid.js";
@@ -32,23 +33,27 @@ export function Topic({ topic, tab = "" }) {
   drawn.value;
   const found = cluster.topics.get(topic);
   const shown = TABS.find(([path]) => path === tab);
+  const seen = useRef(false);
+  seen.current ||= Boolean(found);
+  // Of a topic that was just deleted the action stays, as it shows what became of it.
+  const actions = seen.current && html`<${Actions} topic=${topic} gone=${!found} />`;
   if (!found || !shown) {
-    return html`<${Page} title=${topic}>${cluster.version > 0 && html`<${Notice} tone="warn" title=${found ? "There is no such page" : "There is no such topic"}>
+    return html`<${Page} title=${topic} actions=${actions}>${cluster.version > 0 && html`<${Notice} tone="warn" title=${found ? "There is no such page" : "There is no such topic"}>
       <p>It may have been deleted, or you may not see it. <${Link} to="/topics">All topics<//></p><//>`}<//>`;
   }
   const base = `/topics/${encodeURIComponent(topic)}`;
-  return html`<${Page} title=${topic} badge=${html`<${TopicState} topic=${health().topics.get(topic)} />`} actions=${html`<${Actions} topic=${topic} />`}
+  return html`<${Page} title=${topic} badge=${html`<${TopicState} topic=${health().topics.get(topic)} />`} actions=${actions}
       about=${html`${plural(found.rows.size, "partition")}, topic id <span class="mono">${found.topicId}</span>`}>
     <nav class="tabs" aria-label="Parts of the topic">${TABS.map(([path, title]) => html`<${Link} to=${path ? `${base}/${path}` : base} current=${path === tab}>${title}<//>`)}</nav>
     <${shown[2]} key=${tab} topic=${topic} />
   <//>`;
 }
 
-const Actions = ({ topic }) => html`
-  <${ActionButton} action=${addPartitions(topic)}>Add partitions …<//>
-  <${ActionButton} action=${removePartitions(topic)}>Remove partitions …<//>
-  <${ActionButton} action=${electLeaders(topic)}>Elect leaders …<//>
-  <${ActionButton} action=${deleteTopic(topic)}>Delete …<//>`;
+const Actions = ({ topic, gone }) => html`
+  ${!gone && html`<${ActionButton} key="add" action=${addPartitions(topic)}>Add partitions …<//>`}
+  ${!gone && html`<${ActionButton} key="remove" action=${removePartitions(topic)}>Remove partitions …<//>`}
+  ${!gone && html`<${ActionButton} key="elect" action=${electLeaders(topic)}>Elect leaders …<//>`}
+  <${ActionButton} key="delete" action=${deleteTopic(topic)}>Delete …<//>`;
 
 /** The rows of a topic in the order of partitions. */
 const rowsOf = (topic) => [...(cluster.topics.get(topic)?.rows.values() ?? [])].sort((a, b) => a[0] - b[0]);
@@ -61,22 +66,24 @@ function Partitions({ topic }) {
     <${PartitionGrid} caption=${`Partitions of ${topic} by broker`} topic=${topic} rows=${rows} />`;
 }
 
-const MOVING_COLUMNS = (topic) => [
+const movingColumns = (topic, cancel) => [
   { title: "Partition", header: true, class: "narrow", sort: (row) => row.partition, cell: (row) => html`<${Link} to=${partitionPath(topic, row.partition)}>${row.partition}<//>` },
   { title: "State", cell: (row) => html`<${Badge} tone=${row.reason ? "warn" : "info"}>${row.cancelled ? "reverting" : row.reason ?? row.state}<//>` },
   { title: "From", cell: (row) => row.start.join(", ") },
   { title: "To", cell: (row) => row.target.join(", ") },
   { title: "Waits for broker", cell: (row) => row.waiting_for.join(", ") || "–" },
   { title: "Left", number: true, sort: (row) => row.bytes_left, cell: (row) => bytes(row.bytes_left) },
-  { title: "Action", class: "narrow", cell: (row) => html`<${ActionButton} class="small" aria-label=${`Cancel the reassignment of ${topic}-${row.partition}`} action=${cancelReassignment(topic, row.partition)}>Cancel …<//>` },
+  { title: "Action", class: "narrow", cell: (row) => html`<button type="button" class="small" aria-label=${`Cancel the reassignment of ${topic}-${row.partition}`} onClick=${() => cancel(row.partition)}>Cancel …</button>` },
 ];
 
 /** The partitions in reassignment, if there are any. */
 function Moving({ topic }) {
   const found = usePolled(may("list_reassignments") ? null : `/v1/reassignments?topic=${encodeURIComponent(topic)}`, 3_000);
+  const [open, setOpen] = useState(null); // Kept here: the row is gone before its answer was read.
   const rows = found.data?.reassignments ?? [];
-  if (!rows.length) return null;
-  return html`<${Card} title="In reassignment"><${Table} caption="Partitions in reassignment" rows=${rows} rowKey=${(row) => row.partition} noun="partition" columns=${MOVING_COLUMNS(topic)} height="20rem" /><//>`;
+  const action = open !== null && cancelReassignment(topic, open);
+  return html`${rows.length > 0 && html`<${Card} title="In reassignment"><${Table} caption="Partitions in reassignment" rows=${rows} rowKey=${(row) => row.partition} noun="partition" columns=${movingColumns(topic, setOpen)} height="20rem" /><//>`}
+    ${action && html`<${Dialog} key=${open} title=${action.title} onClose=${() => setOpen(null)}><${ActionForm} action=${action} /><//>`}`;
 }
 
 function Offsets({ topic }) {
