@@ -43,13 +43,16 @@ FLEETING = (
     "drop_staged",
     "evict_member",
     "forget_broker",
+    "join_group",
     "leave_group",
+    "poll_consumer",
     "publish",
     "read_group",
     "read_lag",
     "read_offsets",
     "rebalance_group",
     "remove_partitions",
+    "sync_consumer",
 )
 """What the examples of these are about depends on what is under way: a refusal may be right."""
 
