@@ -75,7 +75,10 @@ ALLOWED: Final = {
         "allocate_producer_id", "drop_staged", "produce", "produce_to_topic", "publish", "stage",
         "v3_produce", "v3_produce_batch",
     },
-    "cX": {"fetch", "channel", "commit_offsets", "leave_group"},
+    "cX": {
+        "fetch", "channel", "commit_offsets", "join_group", "leave_group", "poll_consumer",
+        "sync_consumer",
+    },
     "oX": {
         "add_partitions", "alter_topic_configs", "cancel_reassignment", "create_topic",
         "delete_topic", "elect", "reassign", "remove_partitions", "delete_group", "delete_offsets",

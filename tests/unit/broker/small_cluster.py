@@ -6,7 +6,7 @@ The test is the controller: it decides who leads, and grants roles.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,11 +23,17 @@ from leadline_broker.runtime.broker import Broker
 from leadline_broker.runtime.serving.routing import RoutedRequests
 from leadline_broker.runtime.staging.staging import StagedCopyStore
 from leadline_client import batches
-from leadline_client.errors import ConnectionLost, LeaderNotAvailable, Refused
+from leadline_client.errors import (
+    ConnectionLost,
+    CoordinatorNotAvailable,
+    LeaderNotAvailable,
+    Refused,
+)
 from leadline_client.wire import Acks, ProduceResult
 from leadline_common import rpc, znodes
 from leadline_common.bulk_offsets import BulkAnswer, BulkQuestion, PartitionEnds
 from leadline_common.clock import SystemClock
+from leadline_common.group_polls import SyncAnswer, SyncRequest
 from leadline_common.identity import InternalAddress, ServiceAddress
 from leadline_common.metrics import Metrics
 from leadline_common.routed_records import (
@@ -228,6 +234,11 @@ async def no_controlled_shutdown(
     raise Refused(f"broker {request.broker_id} asks for what is not served here")
 
 
+async def no_coordinator(member: str, request: SyncRequest) -> SyncAnswer:
+    """Answer as if no coordinator was there."""
+    raise CoordinatorNotAvailable(f"nobody knows {member} and {request.cursor}")
+
+
 class Wire:
     """`Peers` that call other brokers directly, by way of the real encoding.
 
@@ -239,6 +250,7 @@ class Wire:
         self._broker_id = broker_id
         self.heartbeats: list[rpc.HeartbeatRequest] = []
         self.damage: Callable[[bytes], bytes] = bytes
+        self.on_sync: Callable[[str, SyncRequest], Awaitable[SyncAnswer]] = no_coordinator
 
     async def fetch(
         self, to: InternalAddress, request: rpc.ReplicaFetchRequest, timeout_ms: int
@@ -330,6 +342,12 @@ class Wire:
         sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=RoutedOffsets)
         async with self._answered(timeout_ms):
             return await self._routed(to.url).offsets(sent)
+
+    async def sync_consumer(
+        self, to: ServiceAddress, group: str, member: str, request: SyncRequest, timeout_ms: int
+    ) -> SyncAnswer:
+        del to, group, timeout_ms
+        return await self.on_sync(member, request)
 
     def _require_reachable(self, url: str) -> None:
         try:

@@ -14,6 +14,8 @@ import msgspec
 
 from leadline_client.errors import ConnectionLost, error_from_body
 from leadline_common import cause
+from leadline_common.access.caller import current_caller
+from leadline_common.http.access import PRINCIPAL_HEADER
 from leadline_common.http.peer_connections import Connection, PeerConnections
 from leadline_common.identity import InternalAddress, ServiceAddress
 from leadline_common.tracing import spans
@@ -85,6 +87,22 @@ class ServiceCalls:
         with call_span(f"POST {path}", "POST", connection.url + path, str(to.service)) as span:
             return await self._post(connection, path, body, content_type, timeout_ms, span)
 
+    async def post_for_client(
+        self, to: ServiceAddress, path: str, body: bytes, content_type: str, timeout_ms: int
+    ) -> bytes:
+        """Send a request on behalf of the client whose request is being handled; see `post`.
+
+        With authentication the other service checks the rights of that client.
+        """
+        connection = self.connections.to(to)
+        if connection is None:
+            raise NotSent(f"{to.service} cannot be called: it has no internal listener")
+        principal = str(current_caller().principal) if self.connections.authenticated else None
+        with call_span(f"POST {path}", "POST", connection.url + path, str(to.service)) as span:
+            return await self._post(
+                connection, path, body, content_type, timeout_ms, span, principal
+            )
+
     async def _post(
         self,
         to: Connection,
@@ -93,8 +111,12 @@ class ServiceCalls:
         content_type: str,
         timeout_ms: int,
         span: spans.Span,
+        principal: str | None = None,
     ) -> bytes:
         url = to.url + path
+        headers = _headers(content_type)
+        if principal is not None:
+            headers[PRINCIPAL_HEADER] = principal
         total_s = timeout_ms / 1000
         timeout = aiohttp.ClientTimeout(
             total=total_s, sock_connect=min(_CONNECT_TIMEOUT_S, total_s)
@@ -103,7 +125,7 @@ class ServiceCalls:
             async with self._open().post(
                 url,
                 data=body,
-                headers=_headers(content_type),
+                headers=headers,
                 timeout=timeout,
                 ssl=to.ssl,
                 server_hostname=to.server_hostname,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
+from urllib.parse import quote
 
 import msgspec
 
-from leadline_client.errors import ConnectionLost, LeaderNotAvailable
+from leadline_client.errors import ConnectionLost, CoordinatorNotAvailable, LeaderNotAvailable
 from leadline_common.bulk_offsets import OFFSETS_PATH, BulkAnswer, BulkQuestion, PartitionEnds
+from leadline_common.group_polls import SYNC_PATH, SyncAnswer, SyncRequest
 from leadline_common.http.service_calls import NotSent, ServiceCalls
 from leadline_common.identity import InternalAddress, ServiceAddress
 from leadline_common.routed_records import (
@@ -62,6 +64,7 @@ class HttpPeers:
         self._appended = msgspec.msgpack.Decoder(RoutedAppended)
         self._read = msgspec.msgpack.Decoder(RoutedData)
         self._ends = msgspec.msgpack.Decoder(PartitionEnds)
+        self._synced = msgspec.json.Decoder(SyncAnswer)
         self._msgpack = msgspec.msgpack.Encoder()
 
     async def fetch(
@@ -136,6 +139,20 @@ class HttpPeers:
     ) -> PartitionEnds:
         """Pass a lookup of offsets on to a leader."""
         return await self._ask(to, ROUTED_OFFSETS_PATH, request, timeout_ms, self._ends.decode)
+
+    async def sync_consumer(
+        self, to: ServiceAddress, group: str, member: str, request: SyncRequest, timeout_ms: int
+    ) -> SyncAnswer:
+        """Synchronize a polling consumer; CoordinatorNotAvailable if that was not sent."""
+        path = SYNC_PATH.format(group=quote(group, safe=""), member=quote(member, safe=""))
+        body = msgspec.json.encode(request)
+        try:
+            content = await self._calls.post_for_client(to, path, body, JSON, timeout_ms)
+        except NotSent as error:
+            raise CoordinatorNotAvailable(
+                f"the coordinator cannot be reached: {error.message}"
+            ) from error
+        return _decoded(content, self._synced.decode)
 
     async def close(self) -> None:
         """Close all connections."""

@@ -17,6 +17,7 @@ from leadline_broker.api import (
     cluster,
     fetch,
     forwarding,
+    group_polls,
     internal,
     offsets,
     produce,
@@ -110,6 +111,7 @@ def build_app(
     forwards = forwarding.add_administration(app, broker.metadata, app.forwarder)
     forwards |= forwarding.add_groups(app, broker.coordinator_finder, to_coordinator)
     app.user_middleware.append(Middleware(ForwardingLayer, forwards=forwards))
+    _add_polls(app, broker)
     internal.add_commands(app, lambda: broker.engine.commands, broker.controller_check)
     internal.add_replica_fetch(app, lambda: broker.engine.sessions)
     internal.add_staged_copies(app, lambda: broker.engine.copy_store, request_max_bytes)
@@ -119,6 +121,13 @@ def build_app(
     link_services(app, app.page_links, partial(_find_service, broker))
     app.route_index()  # a route without a stated right stops the service here
     return app
+
+
+def _add_polls(app: ServiceApp, broker: Broker) -> None:
+    def polls() -> group_polls.Polls:
+        return group_polls.Polls(broker.engine.group_polls, broker.engine.serving.checks)
+
+    app.add_asgi_route(group_polls.OPERATION, group_polls.PollEndpoint(polls, app.quotas))
 
 
 async def _find_service(broker: Broker, service: Service) -> str | None:

@@ -52,8 +52,8 @@ LEADER_EPOCH_HEADER = "X-Leadline-Leader-Epoch"
 NEXT_OFFSET_HEADER = "X-Leadline-Next-Offset"
 LAST_EPOCH_HEADER = "X-Leadline-Last-Epoch"
 TOPIC_ID_HEADER = "X-Leadline-Topic-Id"
-_MIB = 1024 * 1024
-_MAX_FETCH_BYTES = 64 * _MIB
+MIB = 1024 * 1024
+MAX_FETCH_BYTES = 64 * MIB
 _MAX_WAIT_MS = 60_000
 _MAX_RECORDS = 100_000
 _QUERY = (
@@ -159,7 +159,7 @@ OPERATION = Operation(
             "max_bytes",
             "The maximum of stored bytes to read, and of the bytes of records as JSON; at least "
             "one batch is read, of which JSON has at least one record",
-            {"type": "integer", "minimum": 1, "default": _MIB},
+            {"type": "integer", "minimum": 1, "default": MIB},
         ),
         Parameter(
             "min_bytes",
@@ -288,7 +288,7 @@ class FetchEndpoint:
 def _reading(query: Query) -> Reading:
     return Reading(
         offset=query.integer("offset", None),
-        max_bytes=query.integer("max_bytes", _MIB, least=1, most=_MAX_FETCH_BYTES),
+        max_bytes=query.integer("max_bytes", MIB, least=1, most=MAX_FETCH_BYTES),
         min_bytes=query.integer("min_bytes", 1),
         wait_ms=query.integer("wait_ms", 0, most=_MAX_WAIT_MS),
         leader_epoch=query.optional_integer("leader_epoch"),

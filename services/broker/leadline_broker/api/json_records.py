@@ -84,7 +84,8 @@ class _Records(Protocol):
     def records(self) -> Collection[JsonRecord]: ...
 
 
-_Body = TypeVar("_Body", bound=_Records)
+_Body = TypeVar("_Body")
+_RecordsBody = TypeVar("_RecordsBody", bound=_Records)
 _decoder = msgspec.json.Decoder(ProduceBody)
 
 
@@ -98,15 +99,28 @@ def parse_body(body: bytes | bytearray) -> ProduceBody:
     return parse_records(_decoder.decode, body)
 
 
-def parse_records(decode: Callable[[bytes], _Body], body: bytes | bytearray) -> _Body:
+def parse_records(decode: Callable[[bytes], _RecordsBody], body: bytes | bytearray) -> _RecordsBody:
     """Decode a JSON body with at least one record.
 
     Raises:
         InvalidRequest: the body is invalid; the error names the field.
 
     """
+    parsed = parse_json(decode, body)
+    if not parsed.records:
+        raise invalid_field("body.records", "must hold at least one record")
+    return parsed
+
+
+def parse_json(decode: Callable[[bytes], _Body], body: bytes | bytearray) -> _Body:
+    """Decode a JSON body.
+
+    Raises:
+        InvalidRequest: the body is invalid; the error names the field.
+
+    """
     try:
-        parsed = decode_body(decode, bytes(body))
+        return decode_body(decode, bytes(body))
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at `$")
         raise invalid_field(f"body{path.rstrip('`')}", message) from None
@@ -114,9 +128,6 @@ def parse_records(decode: Callable[[bytes], _Body], body: bytes | bytearray) -> 
         raise invalid_field("body", f"not JSON: {error}") from None
     except UnacceptableBody as error:
         raise invalid_field("body", str(error)) from None
-    if not parsed.records:
-        raise invalid_field("body.records", "must hold at least one record")
-    return parsed
 
 
 def encode_batch(body: ProduceBody, now_ms: int) -> bytes:

@@ -14,6 +14,7 @@ import structlog
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.configuration import Configuration
+from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
 from leadline_broker.runtime.cluster.heartbeat import Heartbeats
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.metrics import BrokerMetrics
@@ -32,6 +33,7 @@ from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.replication.throttle import MovingThrottle, Throttle
 from leadline_broker.runtime.replication.topic_settings import TopicSettings
 from leadline_broker.runtime.serving.batch_checks import BatchChecks
+from leadline_broker.runtime.serving.group_polls import GroupPolls
 from leadline_broker.runtime.serving.load import LoadMeter
 from leadline_broker.runtime.serving.offset_finder import OffsetFinder
 from leadline_broker.runtime.serving.producer_ids import ProducerIds
@@ -69,6 +71,7 @@ class BrokerDependencies:
     metadata: ClusterMetadataCache
     metrics: BrokerMetrics
     controller: Callable[[], InternalAddress | None]
+    coordinators: CoordinatorFinder
     clock: Clock
     random: Random
 
@@ -126,6 +129,7 @@ class Engine:
         self.routed = self._routed()
         self.routed_requests = self._routed_requests()
         self.topic_appends = self._topic_appends()
+        self.group_polls = self._group_polls()
         self.copies = self._copies()
         self.staging = self._staging()
         self.copy_store = StagedCopyStore(
@@ -252,6 +256,15 @@ class Engine:
     def _topic_appends(self) -> TopicAppends:
         metadata, random = self._dependencies.metadata, self._dependencies.random
         return TopicAppends(metadata=metadata, routed=self.routed, random=random)
+
+    def _group_polls(self) -> GroupPolls:
+        return GroupPolls(
+            coordinators=self._dependencies.coordinators,
+            peers=self._dependencies.peers,
+            routed=self.routed,
+            offset_finder=self.offset_finder,
+            clock=self._dependencies.clock,
+        )
 
     def _copies(self) -> StagedCopies:
         return StagedCopies(

@@ -23,6 +23,7 @@ from leadline_broker.domain.state import (
 )
 from leadline_client.batches import Buffer
 from leadline_common.bulk_offsets import BulkAnswer, BulkQuestion, PartitionEnds
+from leadline_common.group_polls import SyncAnswer, SyncRequest
 from leadline_common.identity import InternalAddress, ServiceAddress
 from leadline_common.routed_records import (
     RoutedAppend,
@@ -347,6 +348,16 @@ class Peers(Protocol):
         self, to: InternalAddress, request: RoutedOffsets, timeout_ms: int
     ) -> PartitionEnds:
         """Pass a lookup of offsets on to a leader."""
+
+    async def sync_consumer(
+        self, to: ServiceAddress, group: str, member: str, request: SyncRequest, timeout_ms: int
+    ) -> SyncAnswer:
+        """Synchronize a polling consumer with its group, on behalf of the client.
+
+        Raises:
+            CoordinatorNotAvailable: the coordinator cannot have received the request.
+
+        """
 
     async def close(self) -> None:
         """Close all connections."""
