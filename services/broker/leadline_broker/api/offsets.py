@@ -91,7 +91,14 @@ def offsets_routes(
 ) -> APIRouter:
     """Return the routes for the offsets of one partition."""
     router = APIRouter(prefix="/v1", tags=[TAG])
+    _add_partition_offsets(router, serving, routed)
+    _add_epoch_end(router, serving)
+    return router
 
+
+def _add_partition_offsets(
+    router: APIRouter, serving: Callable[[], Serving], routed: Callable[[], RoutedRecords]
+) -> None:
     @router.get(
         "/topics/{topic}/partitions/{partition}/offsets",
         summary="Get the offsets of a partition",
@@ -130,6 +137,8 @@ def offsets_routes(
         ends = await source.offsets(topic, partition, timestamp)
         return OffsetsAnswer.model_validate(ends, from_attributes=True)
 
+
+def _add_epoch_end(router: APIRouter, serving: Callable[[], Serving]) -> None:
     @router.get(
         "/topics/{topic}/partitions/{partition}/epochs/{epoch}",
         summary="Get the end offset of a leader epoch",
@@ -151,8 +160,6 @@ def offsets_routes(
         """
         found = serving().epoch_end(topic, partition, epoch)
         return EpochEndAnswer.model_validate(found, from_attributes=True)
-
-    return router
 
 
 def add_bulk_offsets(app: ServiceApp, offset_finder: Callable[[], OffsetFinder]) -> None:

@@ -124,12 +124,8 @@ class Engine:
         self.serving = self._serving()
         self.offset_finder = self._offset_finder()
         self.routed = self._routed()
-        self.topic_appends = TopicAppends(
-            metadata=dependencies.metadata, routed=self.routed, random=dependencies.random
-        )
-        self.routed_requests = RoutedRequests(
-            broker_state=dependencies.broker_state, serving=self.serving
-        )
+        self.routed_requests = self._routed_requests()
+        self.topic_appends = self._topic_appends()
         self.copies = self._copies()
         self.staging = self._staging()
         self.copy_store = StagedCopyStore(
@@ -248,6 +244,14 @@ class Engine:
             clock=self._dependencies.clock,
             random=self._dependencies.random,
         )
+
+    def _routed_requests(self) -> RoutedRequests:
+        state = self._dependencies.broker_state
+        return RoutedRequests(broker_state=state, serving=self.serving)
+
+    def _topic_appends(self) -> TopicAppends:
+        metadata, random = self._dependencies.metadata, self._dependencies.random
+        return TopicAppends(metadata=metadata, routed=self.routed, random=random)
 
     def _copies(self) -> StagedCopies:
         return StagedCopies(
