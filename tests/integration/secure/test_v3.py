@@ -8,8 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.secure.test_users import knows
-from tests.integration.secure.world import World
+from tests.integration.secure.world import World, knows
 from tests.support.services.cluster import wait_until
 from tests.support.v3.types import problems_of
 
