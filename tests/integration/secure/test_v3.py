@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.secure.world import World, knows
+from tests.integration.secure.world import World
 from tests.support.services.cluster import wait_until
 from tests.support.v3.types import problems_of
 
@@ -20,9 +20,15 @@ async def header_of(world: World, name: str, *grants: dict[str, Any]) -> dict[st
     users = world.cluster.url("broker-1") + "/v1/users"
     (await world.http.post(users, json={"name": name, "grants": grants})).raise_for_status()
     made = await world.http.post(f"{users}/{name}/tokens", json={})
-    token = made.raise_for_status().json()["token"]
-    await wait_until(partial(knows, world, token, 200), "every service knows the user")
-    return {"Authorization": f"Bearer {token}"}
+    shown = {"Authorization": f"Bearer {made.raise_for_status().json()['token']}"}
+    await wait_until(partial(is_known, world, shown), "brokers and controllers know the user")
+    return shown
+
+
+async def is_known(world: World, shown: dict[str, str]) -> bool:
+    services = [one for one in world.services if one.kind != "coordinator"]
+    urls = [f"{world.url(one)}/v1/brokers" for one in services]
+    return all([(await world.http.get(url, headers=shown)).is_success for url in urls])
 
 
 async def ask(
