@@ -64,6 +64,13 @@ def test_times_are_rfc_3339(time: str, milliseconds: int) -> None:
     assert parsed(timestamp=time).timestamp == milliseconds
 
 
+@pytest.mark.parametrize("time", ["2021-02-05T19:14:42", "1969-12-31T23:59:59Z", "soon", ""])
+def test_a_time_without_an_offset_or_before_1970_is_refused(time: str) -> None:
+    with pytest.raises(V3Error) as raised:
+        parsed(timestamp=time)
+    assert raised.value.code == MALFORMED
+
+
 def test_headers_keep_their_order_and_repeat() -> None:
     given = [{"name": "b", "value": "AQ=="}, {"name": "a"}, {"name": "b", "value": ""}]
     assert parsed(headers=given).headers == (("b", b"\x01"), ("a", None), ("b", b""))
