@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 GENERATOR = "tests/support/openapi/requirements"
 """The client generator cannot share an environment with the command: they need different typers."""
 
+PANDAS = "tests/support/pandas/requirements"
+"""pandas, which tests of data frames put on the path of programs of their own."""
+
 SERVER = "deploy/containers/requirements.lock"
 """What services need: the command without its extra, in the versions of requirements.lock."""
 
@@ -37,6 +40,7 @@ def main(arguments: list[str]) -> int:
     return (
         resolve(python, "requirements.lock", [*own, *groups, "pyproject.toml", *arguments])
         or resolve(python, f"{GENERATOR}.lock", [f"{GENERATOR}.in", *arguments])
+        or resolve(python, f"{PANDAS}.lock", [f"{PANDAS}.in", *arguments])
         or resolve(
             python, SERVER, [*own, "--constraints", "requirements.lock", "cli/pyproject.toml"]
         )
