@@ -8,19 +8,25 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from leadline_cli.java_runtime import spark_java_home
 from tests.spark.live import Live
 from tests.spark.sessions import SETTINGS
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "examples/notebook/orders.ipynb"
 
+START = ("--master", "local[2]", "--driver-java-options", "-XX:TieredStopAtLevel=1")
+"""A short program does not pay for the slower, better one of Java's two compilers."""
 
+
+@pytest.mark.timeout(600)
 def test_the_notebook_runs_and_shows_the_records(live: Live, tmp_path: Path) -> None:
     conf = [word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}")]
     done = subprocess.run(
         [
             Path(sys.executable).with_name("jupyter-execute"),
-            *("--timeout=240", "--startup_timeout=120", "--output", tmp_path / "done.ipynb"),
+            *("--timeout=400", "--startup_timeout=120", "--output", tmp_path / "done.ipynb"),
             NOTEBOOK,
         ],
         env={
@@ -28,7 +34,7 @@ def test_the_notebook_runs_and_shows_the_records(live: Live, tmp_path: Path) -> 
             "LEADLINE_BOOTSTRAP": live.bootstrap,
             "JAVA_HOME": str(spark_java_home()),
             "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_SUBMIT_ARGS": " ".join(["--master", "local[2]", *conf, "pyspark-shell"]),
+            "PYSPARK_SUBMIT_ARGS": " ".join([*START, *conf, "pyspark-shell"]),
             **{f"{name}_DIR": str(tmp_path) for name in ("JUPYTER_CONFIG", "JUPYTER_DATA")},
             **{name: str(tmp_path) for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR")},
         },
@@ -36,7 +42,7 @@ def test_the_notebook_runs_and_shows_the_records(live: Live, tmp_path: Path) -> 
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=560,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     customers, bars, streamed, partitions, audit = shown(tmp_path / "done.ipynb")
