@@ -49,10 +49,6 @@ REASONS = {
         "GPL-2.0-only WITH Classpath-exception-2.0",
         "a Java that Leadline runs as a program; with the classpath exception",
     ),
-    "numpy": (
-        "BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0",
-        "loaded unchanged, and only with the extra `pandas`; each of them lets anybody use it",
-    ),
     "psycopg": (
         "LGPL-3.0-only",
         "loaded unchanged, and only with the extra `postgresql`",

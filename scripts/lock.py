@@ -21,6 +21,8 @@ GENERATOR = "tests/support/openapi/requirements"
 
 GO = "tests/support/v3/requirements"
 """The Go toolchain, which builds a client where the machine has none."""
+PANDAS = "tests/support/pandas/requirements"
+"""pandas, which tests of data frames put on the path of programs of their own."""
 
 SERVER = "deploy/containers/requirements.lock"
 """What services need: the command without its extra, in the versions of requirements.lock."""
@@ -44,6 +46,7 @@ def main(arguments: list[str]) -> int:
         resolve(python, "requirements.lock", [*own, *groups, "pyproject.toml", *arguments])
         or resolve(python, f"{GENERATOR}.lock", [f"{GENERATOR}.in", *arguments])
         or resolve(python, f"{GO}.lock", [f"{GO}.in", *arguments])
+        or resolve(python, f"{PANDAS}.lock", [f"{PANDAS}.in", *arguments])
         or resolve(
             python, SERVER, [*own, "--constraints", "requirements.lock", "cli/pyproject.toml"]
         )

@@ -14,6 +14,7 @@ import pytest
 from tests.support.documentation.blocks import commands_of
 from tests.support.documentation.reader import shown
 from tests.support.documentation.shell import Terminal
+from tests.support.pandas.packages import environment as pandas_environment
 from tests.support.services.up import Up, running
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,8 +119,10 @@ def empty_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-def run(*command: str) -> subprocess.CompletedProcess[str]:
+def run(*command: str, python_path: str | None = None) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    if python_path is not None:
+        environment["PYTHONPATH"] = python_path
     # The build backend looks for its program there.
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     done = subprocess.run(
@@ -151,7 +154,9 @@ def test_defect_21_bare_install_creates_produces_and_consumes(
 def test_defect_21_a_page_runs_block_by_block(page: Path, up: Up, tmp_path: Path) -> None:
     program = "\n".join(block.text for block in shown(page, "python"))
     assert ADDRESS in program
-    done = run(sys.executable, "-W", "error", "-c", program.replace(ADDRESS, address(up)))
+    path = pandas_environment()["PYTHONPATH"] if "pandas" in program else None
+    program = program.replace(ADDRESS, address(up))
+    done = run(sys.executable, "-W", "error", "-c", program, python_path=path)
     for printed in PRINTED[page.stem]:
         assert re.search(printed, done.stdout), done.stdout
     # What the page starts a cluster with is run by test_up.py and others, on ports of their own.

@@ -54,8 +54,9 @@ def name(path: Path) -> str:
 
 
 def locked() -> dict[str, str]:
-    """Return the locked versions by canonical name."""
-    pins = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", LOCK, re.MULTILINE)
+    """Return the locked versions by canonical name; pandas has a lock of its own."""
+    both = LOCK + (ROOT / "tests/support/pandas/requirements.lock").read_text(encoding="utf-8")
+    pins = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", both, re.MULTILINE)
     return {canonicalize_name(package): version for package, version in pins}
 
 

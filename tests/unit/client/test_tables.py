@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -37,9 +36,24 @@ from leadline_client.errors import (
 from leadline_client.producer import ProducerSettings
 from leadline_client.retry import RetryPolicy
 from leadline_client.table_reading import SCHEMA
+from tests.support.pandas.packages import environment
 from tests.unit.client.standin import StandInCluster
 
 NO_WAIT = ReadLimits(wait_ms=0)
+FRAMES = """
+import sys
+import pandas as pd
+from leadline_client import Client, Producer, produce_table, read_pandas
+
+frame = pd.DataFrame({"who": ["ann", "bob"], "cents": [1.5, None], "at": pd.Timestamp(0)})
+with Producer(sys.argv[1:]) as producer:
+    assert produce_table(producer, "t", frame, key="who", partition=0) == 2
+with Client(sys.argv[1:]) as client:
+    read = read_pandas(client, "t", columns=["offset", "key", "timestamp"])
+assert list(read["offset"]) == [0, 1]
+assert list(read["key"]) == [b"ann", b"bob"]
+assert str(read["timestamp"].dtype) == "datetime64[ms, UTC]"
+"""
 
 
 @pytest.fixture
@@ -148,12 +162,13 @@ def test_rows_are_the_records_of_the_other_decoder() -> None:
     assert [row[0] for row in rows] == [40, 41]
 
 
-def test_a_data_frame_has_the_records(client: Client) -> None:
-    fill(client, 0, 3, key=b"k")
-    frame = read_pandas(client, "t", columns=["offset", "key", "value", "timestamp"])
-    assert list(frame["value"]) == [b"0", b"1", b"2"]
-    assert list(frame["key"]) == [b"k"] * 3
-    assert frame["timestamp"].iloc[1] == pd.Timestamp("1970-01-01T00:00:01.001Z")
+def test_data_frames_become_records_and_records_data_frames(cluster: StandInCluster) -> None:
+    code = [sys.executable, "-W", "error", "-c", FRAMES, *cluster.bootstrap]
+    done = subprocess.run(code, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads(value or b"") for value in cluster.values(0))
+    assert first == {"cents": 1.5, "at": "1970-01-01T00:00:00"}
+    assert second["cents"] is None
 
 
 def test_a_data_frame_names_its_extra(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,12 +200,13 @@ def test_a_column_becomes_the_values(cluster: StandInCluster, kind: pa.DataType)
 
 
 def test_rows_become_json_without_the_key(cluster: StandInCluster) -> None:
-    frame = pd.DataFrame({"who": ["ann", "bob"], "cents": [1.5, None], "at": pd.Timestamp(0)})
+    table = pa.table({"who": ["ann", "bob"], "cents": [1.5, None], "on": [dt.date(2026, 1, 1)] * 2})
     with Producer(cluster.bootstrap) as producer:
-        assert produce_table(producer, "t", frame, key="who", partition=0) == 2
-    first, second = (json.loads(value or b"") for value in cluster.values(0))
-    assert first == {"cents": 1.5, "at": "1970-01-01T00:00:00"}
-    assert second["cents"] is None
+        assert produce_table(producer, "t", table, key="who", partition=0) == 2
+    assert cluster.values(0) == [
+        b'{"cents":1.5,"on":"2026-01-01"}',
+        b'{"cents":null,"on":"2026-01-01"}',
+    ]
 
 
 def test_any_source_of_rows_keeps_their_order(cluster: StandInCluster, client: Client) -> None:

@@ -1,0 +1,1 @@
+"""pandas, for the tests of data frames."""
