@@ -55,8 +55,13 @@ ALLOWED: Final = {
         "list_tasks", "load", "read_broker_configs", "read_cluster_configs", "read_events",
         "read_metrics", "read_plan", "read_task", "replicas",
     },
-    "pX": {"allocate_producer_id", "drop_staged", "produce", "publish", "stage"},
-    "cX": {"fetch", "channel", "commit_offsets", "leave_group"},
+    "pX": {
+        "allocate_producer_id", "drop_staged", "produce", "produce_to_topic", "publish", "stage",
+    },
+    "cX": {
+        "fetch", "channel", "commit_offsets", "join_group", "leave_group", "poll_consumer",
+        "sync_consumer",
+    },
     "oX": {
         "add_partitions", "alter_topic_configs", "cancel_reassignment", "create_topic",
         "delete_topic", "elect", "reassign", "remove_partitions", "delete_group", "delete_offsets",

@@ -17,7 +17,7 @@ names the id of its topic, because a deleted topic can be recreated while its of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -109,7 +109,10 @@ class GroupNode(msgspec.Struct, frozen=True):
 
 
 class MemberNode(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A member's subscription when it joined, and SHA-256 of its secrets, in hex."""
+    """A member's subscription when it joined, and SHA-256 of its secrets, in hex.
+
+    A member that polls over HTTP has a `session_timeout_ms`, and starts at `offset_reset`.
+    """
 
     client_id: str = ""
     instance_id: str | None = None
@@ -120,6 +123,8 @@ class MemberNode(msgspec.Struct, frozen=True, omit_defaults=True):
     secret_hash: str = ""
     instance_hash: str = ""
     version: int = 1
+    session_timeout_ms: int | None = None
+    offset_reset: Literal["earliest", "latest"] = "earliest"
 
 
 class OwnersNode(msgspec.Struct, frozen=True):

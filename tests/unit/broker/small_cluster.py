@@ -6,7 +6,8 @@ The test is the controller: it decides who leads, and grants roles.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,15 +20,29 @@ from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
 from leadline_broker.domain.state import Addresses, Directories, PublishedState, TopicIdPartition
 from leadline_broker.runtime.broker import Broker
+from leadline_broker.runtime.serving.routing import RoutedRequests
 from leadline_broker.runtime.staging.staging import StagedCopyStore
 from leadline_client import batches
-from leadline_client.errors import ConnectionLost, Refused
+from leadline_client.errors import (
+    ConnectionLost,
+    CoordinatorNotAvailable,
+    LeaderNotAvailable,
+    Refused,
+)
 from leadline_client.wire import Acks, ProduceResult
 from leadline_common import rpc, znodes
-from leadline_common.bulk_offsets import BulkAnswer, BulkQuestion
+from leadline_common.bulk_offsets import BulkAnswer, BulkQuestion, PartitionEnds
 from leadline_common.clock import SystemClock
+from leadline_common.group_polls import SyncAnswer, SyncRequest
 from leadline_common.identity import InternalAddress, ServiceAddress
 from leadline_common.metrics import Metrics
+from leadline_common.routed_records import (
+    RoutedAppend,
+    RoutedAppended,
+    RoutedData,
+    RoutedOffsets,
+    RoutedRead,
+)
 from leadline_common.settings import BrokerSettings
 from leadline_common.staged_copies import (
     DropStagedRequest,
@@ -219,6 +234,11 @@ async def no_controlled_shutdown(
     raise Refused(f"broker {request.broker_id} asks for what is not served here")
 
 
+async def no_coordinator(member: str, request: SyncRequest) -> SyncAnswer:
+    """Answer as if no coordinator was there."""
+    raise CoordinatorNotAvailable(f"nobody knows {member} and {request.cursor}")
+
+
 class Wire:
     """`Peers` that call other brokers directly, by way of the real encoding.
 
@@ -230,6 +250,7 @@ class Wire:
         self._broker_id = broker_id
         self.heartbeats: list[rpc.HeartbeatRequest] = []
         self.damage: Callable[[bytes], bytes] = bytes
+        self.on_sync: Callable[[str, SyncRequest], Awaitable[SyncAnswer]] = no_coordinator
 
     async def fetch(
         self, to: InternalAddress, request: rpc.ReplicaFetchRequest, timeout_ms: int
@@ -295,6 +316,55 @@ class Wire:
         del timeout_ms
         sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=ReadStagedRequest)
         return await self._copies(to.url).read(sent)
+
+    async def append_routed(
+        self, to: InternalAddress, request: RoutedAppend, timeout_ms: int
+    ) -> RoutedAppended:
+        self._require_reachable(to.url)
+        sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=RoutedAppend)
+        async with self._answered(timeout_ms):
+            answer = await self._routed(to.url).append(sent)
+        self._cluster.reachable(to.url, self._broker_id)
+        return msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=RoutedAppended)
+
+    async def read_routed(
+        self, to: InternalAddress, request: RoutedRead, timeout_ms: int
+    ) -> RoutedData:
+        sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=RoutedRead)
+        async with self._answered(timeout_ms):
+            answer = await self._routed(to.url).read(sent)
+        self._cluster.reachable(to.url, self._broker_id)
+        return msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=RoutedData)
+
+    async def offsets_routed(
+        self, to: InternalAddress, request: RoutedOffsets, timeout_ms: int
+    ) -> PartitionEnds:
+        sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=RoutedOffsets)
+        async with self._answered(timeout_ms):
+            return await self._routed(to.url).offsets(sent)
+
+    async def sync_consumer(
+        self, to: ServiceAddress, group: str, member: str, request: SyncRequest, timeout_ms: int
+    ) -> SyncAnswer:
+        del to, group, timeout_ms
+        return await self.on_sync(member, request)
+
+    def _require_reachable(self, url: str) -> None:
+        try:
+            self._cluster.reachable(url, self._broker_id)
+        except ConnectionLost as error:
+            raise LeaderNotAvailable(error.message) from error
+
+    @asynccontextmanager
+    async def _answered(self, timeout_ms: int) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                yield
+        except TimeoutError:
+            raise ConnectionLost(f"no response in {timeout_ms} ms") from None
+
+    def _routed(self, url: str) -> RoutedRequests:
+        return self._cluster.reachable(url, self._broker_id).engine.routed_requests
 
     def _copies(self, url: str) -> StagedCopyStore:
         return self._cluster.reachable(url, self._broker_id).engine.copy_store

@@ -108,6 +108,15 @@ class TooManyGroups(Refused):
     code = 40978
 
 
+class PollSuperseded(Refused):
+    """The consumer has polled again before this poll was answered: poll one at a time.
+
+    The records of the later poll are the same; this answer has none.
+    """
+
+    code = 40979
+
+
 class NotCoordinator(Refused):
     """This process is not the active coordinator; any broker names the active one."""
 

@@ -10,6 +10,7 @@ from leadline_client.channel import Assignor, Partitions, Protocol
 from leadline_client.wire import GroupState
 from leadline_common.api.models import example
 from leadline_common.group_commits import MAX_ROWS, ResetTo
+from leadline_common.group_polls import OffsetReset
 
 _INT64_MAX = 2**63 - 1
 
@@ -261,3 +262,50 @@ class OffsetsGone(BaseModel):
     model_config = example({"deleted": 3})
 
     deleted: int
+
+
+class JoinBody(BaseModel):
+    """What a consumer that polls over HTTP asks for: topics, a pattern (RE2), or both."""
+
+    model_config = example({"topics": ["orders"], "offset_reset": "earliest"})
+
+    topics: Annotated[list[str], Field(max_length=10_000)] | None = None
+    pattern: str | None = None
+    offset_reset: OffsetReset = Field(
+        description="Where to begin a partition without a committed offset, or whose offset is "
+        "out of range"
+    )
+    session_timeout_ms: int = Field(
+        default=30_000,
+        ge=1,
+        le=2**31 - 1,
+        description="How long the consumer may process the records of a poll, from when it sent "
+        "that poll; between `group.min.session.timeout.ms` and `group.max.session.timeout.ms`",
+    )
+    assignor: Assignor = "range"
+    protocol: Protocol = "eager"
+    client_id: str = ""
+    instance_id: str | None = None
+    instance_secret: str | None = None
+
+
+class PollingMember(BaseModel):
+    """A consumer that has joined: it states its `secret` in each poll, and keeps it to itself."""
+
+    model_config = example(
+        {
+            "group": "billing",
+            "consumer": "billing-6f1c0e5d2b7a4c11",
+            "secret": MEMBER_SECRET,
+            "session_timeout_ms": 30_000,
+            "generation": 7,
+            "coordinator_epoch": 3,
+        }
+    )
+
+    group: str
+    consumer: str
+    secret: str
+    session_timeout_ms: int
+    generation: int
+    coordinator_epoch: int

@@ -17,8 +17,11 @@ from leadline_client.errors import (
     BodyTooLarge,
     ConnectionLost,
     CoordinatorNotAvailable,
+    GroupFull,
     GroupNotEmpty,
+    InstanceInUse,
     InvalidRequest,
+    InvalidSubscription,
     LeaderNotAvailable,
     LeadlineError,
     NotCoordinator,
@@ -26,6 +29,8 @@ from leadline_client.errors import (
     RebalanceInProgress,
     StaleGeneration,
     StoreOutcomeUnknown,
+    TooManyChannels,
+    TooManyGroups,
     TopicIdMismatch,
     UnknownGroup,
     UnknownMember,
@@ -42,6 +47,14 @@ from leadline_common.group_commits import (
     CommitRequest,
     CommittedRow,
     OffsetToCommit,
+)
+from leadline_common.group_polls import (
+    SYNC_PATH,
+    AssignedRow,
+    PartitionOfTopic,
+    SessionPoint,
+    SyncAnswer,
+    SyncRequest,
 )
 from leadline_common.http.operation import Body, Operation, Parameter
 from leadline_common.rpc import JSON
@@ -125,6 +138,26 @@ class GroupRoutes(Protocol):
         That takes at most `group.evict.limit.ms`. A consumer that is alive joins again.
         """
 
+    @_route(
+        "POST /groups/{group}/consumers",
+        "Join a group as a consumer that polls over HTTP",
+        InvalidSubscription,
+        WrongMemberSecret,
+        InstanceInUse,
+        RebalanceInProgress,
+        GroupFull,
+        TooManyGroups,
+        TooManyChannels,
+        status_code=201,
+    )
+    def join_group(self, group: GroupName, body: models.JoinBody) -> models.PollingMember:
+        """Join, and then poll (`POST /v1/groups/{group}/consumers/{member}/poll` of any broker).
+
+        A member that has not polled 10 s later is removed again, so that a response which is lost
+        does no harm. Such a member and one with a channel are members alike: they share the
+        partitions, and are listed, evicted and leave in the same way.
+        """
+
 
 class OffsetRoutes(Protocol):
     """What a coordinator answers about the offsets of groups, besides commits."""
@@ -180,6 +213,66 @@ def group_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     return router
 
 
+GROUP_PARAMETER: Final = Parameter(
+    "group",
+    "The group's name",
+    {"type": "string", "minLength": 1, "maxLength": 255},
+    place="path",
+    example="billing",
+)
+MEMBER_PARAMETER: Final = Parameter(
+    "member",
+    "The member's id",
+    {"type": "string"},
+    place="path",
+    example="billing-6f1c0e5d2b7a4c11",
+)
+SYNC: Final = Operation(
+    method="POST",
+    path=SYNC_PATH,
+    name="sync_consumer",
+    summary="Synchronize a polling consumer with its group",
+    description=(
+        "Brokers send this for each poll of a consumer; a consumer that reads partitions by itself "
+        "may do so, too. The request says that all records of the answer with this `cursor` are "
+        "processed, and that what this answer revoked is given up. The response has the partitions "
+        "to read, and those to give up.\n\n"
+        "With `watch`, the request says nothing, and is answered as soon as there is something to "
+        "tell beyond that point."
+    ),
+    tags=[GROUPS_TAG],
+    parameters=[GROUP_PARAMETER, MEMBER_PARAMETER],
+    requests=[Body(JSON, "", SyncRequest, SyncRequest(models.MEMBER_SECRET))],
+    responses=[
+        Body(
+            JSON,
+            "What the consumer owns",
+            SyncAnswer,
+            SyncAnswer(
+                SessionPoint(3, 12, 4, 9),
+                7,
+                30_000,
+                30_000,
+                "earliest",
+                [AssignedRow("orders", "b1946ac92492d2347c6235b4d2611184", 0, 4, 42, 3)],
+                [PartitionOfTopic("orders", 1)],
+            ),
+        )
+    ],
+    errors=[
+        BodyTooLarge,
+        UnsupportedFormat,
+        CoordinatorNotAvailable,
+        NotCoordinator,
+        UnknownGroup,
+        UnknownMember,
+        WrongMemberSecret,
+        RebalanceInProgress,
+        TooManyChannels,
+        StoreOutcomeUnknown,
+    ],
+)
+"""The route of polls, which coordinators serve and brokers call."""
 COMMIT: Final = Operation(
     method="POST",
     path=COMMIT_PATH,
@@ -197,15 +290,7 @@ COMMIT: Final = Operation(
         "created under its name."
     ),
     tags=[OFFSETS_TAG],
-    parameters=[
-        Parameter(
-            "group",
-            "The group's name",
-            {"type": "string", "minLength": 1, "maxLength": 255},
-            place="path",
-            example="billing",
-        )
-    ],
+    parameters=[GROUP_PARAMETER],
     requests=[
         Body(
             JSON,

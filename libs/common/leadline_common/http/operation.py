@@ -7,7 +7,7 @@ are octets, or msgspec structs, dataclasses or pydantic models, which have schem
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -56,7 +56,8 @@ class Operation:
     """The documentation of one method of one path.
 
     `requests` and `responses` list one body per media type. `errors` are those of the route
-    besides InvalidRequest, which every route may raise.
+    besides InvalidRequest, which every route may raise. `more_responses` are further successes by
+    status.
     """
 
     method: str
@@ -71,6 +72,7 @@ class Operation:
     answer_headers: Sequence[Parameter] = ()
     errors: Sequence[type[LeadlineError]] = ()
     status: int = 200
+    more_responses: Mapping[int, Body] = field(default_factory=dict)
 
 
 def add_operation(document: dict[str, Any], operation: Operation) -> None:
@@ -114,7 +116,13 @@ def _responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
             one.name: {"description": one.description, "schema": dict(one.schema)}
             for one in operation.answer_headers
         }
-    answers = {operation.status: success} | error_responses(InvalidRequest, *operation.errors)
+    further = {
+        status: {"description": body.description, "content": _content([body], schemas)}
+        for status, body in operation.more_responses.items()
+    }
+    answers = (
+        {operation.status: success} | further | error_responses(InvalidRequest, *operation.errors)
+    )
     return {str(status): answer for status, answer in answers.items()}
 
 

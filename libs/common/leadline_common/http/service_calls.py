@@ -13,6 +13,8 @@ import aiohttp
 import msgspec
 
 from leadline_client.errors import ConnectionLost, error_from_body
+from leadline_common.access.caller import current_caller
+from leadline_common.http.access import PRINCIPAL_HEADER
 from leadline_common.http.peer_connections import Connection, PeerConnections
 from leadline_common.identity import InternalAddress, ServiceAddress
 
@@ -39,6 +41,10 @@ def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
     return made
 
 
+class NotSent(ConnectionLost):
+    """The service could not be reached, so that the request was certainly not sent."""
+
+
 @dataclass(eq=False, slots=True)
 class ServiceCalls:
     """Sends POST requests; opens no connection before the first one."""
@@ -52,12 +58,13 @@ class ServiceCalls:
         """Return the body of a successful response of the service `to`, and of no other one.
 
         Raises:
-            LeadlineError: the error that the service returned, or ConnectionLost.
+            LeadlineError: the error that the service returned, or ConnectionLost, which is
+                NotSent if the service cannot have received the request.
 
         """
         connection = self.connections.internally(ServiceAddress(to.service, "", to.url))
         if connection is None:
-            raise ConnectionLost(f"{to.service} has no internal listener at {to.url!r}")
+            raise NotSent(f"{to.service} has no internal listener at {to.url!r}")
         return await self._post(connection, path, body, content_type, timeout_ms)
 
     async def post(
@@ -66,18 +73,41 @@ class ServiceCalls:
         """Return the body of a successful response of a route for clients.
 
         Raises:
-            LeadlineError: the error that the service returned, or ConnectionLost.
+            LeadlineError: the error that the service returned, or ConnectionLost, which is
+                NotSent if the service cannot have received the request.
 
         """
         connection = self.connections.to(to)
         if connection is None:
-            raise ConnectionLost(f"{to.service} cannot be called: it has no internal listener")
+            raise NotSent(f"{to.service} cannot be called: it has no internal listener")
         return await self._post(connection, path, body, content_type, timeout_ms)
 
+    async def post_for_client(
+        self, to: ServiceAddress, path: str, body: bytes, content_type: str, timeout_ms: int
+    ) -> bytes:
+        """Send a request on behalf of the client whose request is being handled; see `post`.
+
+        With authentication the other service checks the rights of that client.
+        """
+        connection = self.connections.to(to)
+        if connection is None:
+            raise NotSent(f"{to.service} cannot be called: it has no internal listener")
+        principal = str(current_caller().principal) if self.connections.authenticated else None
+        return await self._post(connection, path, body, content_type, timeout_ms, principal)
+
     async def _post(
-        self, to: Connection, path: str, body: bytes, content_type: str, timeout_ms: int
+        self,
+        to: Connection,
+        path: str,
+        body: bytes,
+        content_type: str,
+        timeout_ms: int,
+        principal: str | None = None,
     ) -> bytes:
         url = to.url + path
+        headers = {"Content-Type": content_type}
+        if principal is not None:
+            headers[PRINCIPAL_HEADER] = principal
         total_s = timeout_ms / 1000
         timeout = aiohttp.ClientTimeout(
             total=total_s, sock_connect=min(_CONNECT_TIMEOUT_S, total_s)
@@ -86,13 +116,15 @@ class ServiceCalls:
             async with self._open().post(
                 url,
                 data=body,
-                headers={"Content-Type": content_type},
+                headers=headers,
                 timeout=timeout,
                 ssl=to.ssl,
                 server_hostname=to.server_hostname,
                 allow_redirects=False,
             ) as response:
                 content = await response.read()
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as problem:
+            raise NotSent(f"{url} cannot be reached: {problem!r}") from problem
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
             raise ConnectionLost(f"no response from {url}: {problem!r}") from problem
         if response.status != 200:

@@ -53,6 +53,17 @@ class CoordinatorSettings(ServiceSettings):
         "again while more join, at most ten times.",
         ge=0,
     )
+    group_min_session_timeout_ms: int = setting(
+        6_000,
+        "The shortest session timeout that a consumer which polls over HTTP may ask for.",
+        ge=100,
+    )
+    group_max_session_timeout_ms: int = setting(
+        300_000,
+        "The longest session timeout that a consumer which polls over HTTP may ask for. So long "
+        "nobody reads the partitions of one that fails.",
+        ge=100,
+    )
     group_max_size: int = setting(5_000, "Most consumers in one group.", ge=1)
     group_max_count: int = setting(10_000, "Most consumer groups, with or without members.", ge=1)
     group_max_channels: int = setting(

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
+from urllib.parse import quote
 
 import msgspec
 
-from leadline_client.errors import ConnectionLost
-from leadline_common.bulk_offsets import OFFSETS_PATH, BulkAnswer, BulkQuestion
-from leadline_common.http.service_calls import ServiceCalls
+from leadline_client.errors import ConnectionLost, CoordinatorNotAvailable, LeaderNotAvailable
+from leadline_common.bulk_offsets import OFFSETS_PATH, BulkAnswer, BulkQuestion, PartitionEnds
+from leadline_common.group_polls import SYNC_PATH, SyncAnswer, SyncRequest
+from leadline_common.http.service_calls import NotSent, ServiceCalls
 from leadline_common.identity import InternalAddress, ServiceAddress
+from leadline_common.routed_records import (
+    ROUTED_APPEND_PATH,
+    ROUTED_OFFSETS_PATH,
+    ROUTED_READ_PATH,
+    RoutedAppend,
+    RoutedAppended,
+    RoutedData,
+    RoutedOffsets,
+    RoutedRead,
+)
 from leadline_common.rpc import (
     CONTROLLED_SHUTDOWN_PATH,
     HEARTBEAT_PATH,
@@ -49,6 +61,10 @@ class HttpPeers:
         self._offsets_response = msgspec.json.Decoder(BulkAnswer)
         self._done = msgspec.msgpack.Decoder(StagedDone)
         self._staged = msgspec.msgpack.Decoder(StagedRecords)
+        self._appended = msgspec.msgpack.Decoder(RoutedAppended)
+        self._read = msgspec.msgpack.Decoder(RoutedData)
+        self._ends = msgspec.msgpack.Decoder(PartitionEnds)
+        self._synced = msgspec.json.Decoder(SyncAnswer)
         self._msgpack = msgspec.msgpack.Encoder()
 
     async def fetch(
@@ -100,6 +116,43 @@ class HttpPeers:
     ) -> StagedRecords:
         """Read the copy of a staged upload from another replica."""
         return await self._ask(to, READ_STAGED_PATH, request, timeout_ms, self._staged.decode)
+
+    async def append_routed(
+        self, to: InternalAddress, request: RoutedAppend, timeout_ms: int
+    ) -> RoutedAppended:
+        """Pass an append on to a leader; LeaderNotAvailable if it cannot have received it."""
+        try:
+            return await self._ask(
+                to, ROUTED_APPEND_PATH, request, timeout_ms, self._appended.decode
+            )
+        except NotSent as error:
+            raise LeaderNotAvailable(f"the leader cannot be reached: {error.message}") from error
+
+    async def read_routed(
+        self, to: InternalAddress, request: RoutedRead, timeout_ms: int
+    ) -> RoutedData:
+        """Pass a read on to a leader."""
+        return await self._ask(to, ROUTED_READ_PATH, request, timeout_ms, self._read.decode)
+
+    async def offsets_routed(
+        self, to: InternalAddress, request: RoutedOffsets, timeout_ms: int
+    ) -> PartitionEnds:
+        """Pass a lookup of offsets on to a leader."""
+        return await self._ask(to, ROUTED_OFFSETS_PATH, request, timeout_ms, self._ends.decode)
+
+    async def sync_consumer(
+        self, to: ServiceAddress, group: str, member: str, request: SyncRequest, timeout_ms: int
+    ) -> SyncAnswer:
+        """Synchronize a polling consumer; CoordinatorNotAvailable if that was not sent."""
+        path = SYNC_PATH.format(group=quote(group, safe=""), member=quote(member, safe=""))
+        body = msgspec.json.encode(request)
+        try:
+            content = await self._calls.post_for_client(to, path, body, JSON, timeout_ms)
+        except NotSent as error:
+            raise CoordinatorNotAvailable(
+                f"the coordinator cannot be reached: {error.message}"
+            ) from error
+        return _decoded(content, self._synced.decode)
 
     async def close(self) -> None:
         """Close all connections."""

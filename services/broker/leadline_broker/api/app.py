@@ -12,9 +12,21 @@ from functools import partial
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
-from leadline_broker.api import cluster, fetch, forwarding, internal, offsets, produce, staging
+from leadline_broker.api import (
+    cluster,
+    fetch,
+    forwarding,
+    group_polls,
+    internal,
+    offsets,
+    produce,
+    staging,
+    topic_records,
+)
 from leadline_broker.runtime.broker import Broker
+from leadline_broker.runtime.serving.routing import RoutedRecords
 from leadline_broker.runtime.serving.serving import Serving
+from leadline_broker.runtime.serving.topic_appends import TopicAppends
 from leadline_broker.runtime.staging.staging import Staging
 from leadline_client.errors import CoordinatorNotAvailable
 from leadline_common.api import administration, groups
@@ -32,9 +44,10 @@ DESCRIPTION = """
 A broker stores replicas of partitions, leads some of them, and serves producers and consumers.
 
 Send produce and fetch requests to the leader of a partition; any other broker returns **421** and
-names the leader. `GET /v1/metadata` returns all leaders. Administration requests (brokers, topics,
-elections, what-if) are forwarded to the active controller, requests about consumer groups to the
-active coordinator.
+names the leader. `GET /v1/metadata` returns all leaders. A client that does not want to know them
+appends with `POST /v1/topics/{topic}/records` and reads with `route=any`, at any broker.
+Administration requests (brokers, topics, elections, what-if) are forwarded to the active
+controller, requests about consumer groups to the active coordinator.
 
 All errors have the same body; see `ErrorBody`. `outcome` tells whether anything was changed.
 """
@@ -87,12 +100,21 @@ def build_app(
     forwards = forwarding.add_administration(app, broker.metadata, app.forwarder)
     forwards |= forwarding.add_groups(app, broker.coordinator_finder, to_coordinator)
     app.user_middleware.append(Middleware(ForwardingLayer, forwards=forwards))
+    _add_polls(app, broker)
     internal.add_commands(app, lambda: broker.engine.commands, broker.controller_check)
     internal.add_replica_fetch(app, lambda: broker.engine.sessions)
     internal.add_staged_copies(app, lambda: broker.engine.copy_store, request_max_bytes)
+    internal.add_routed(app, lambda: broker.engine.routed_requests, request_max_bytes)
     link_services(app, app.page_links, partial(_find_service, broker))
     app.route_index()  # a route without a stated right stops the service here
     return app
+
+
+def _add_polls(app: ServiceApp, broker: Broker) -> None:
+    def polls() -> group_polls.Polls:
+        return group_polls.Polls(broker.engine.group_polls, broker.engine.serving.checks)
+
+    app.add_asgi_route(group_polls.OPERATION, group_polls.PollEndpoint(polls, app.quotas))
 
 
 async def _find_service(broker: Broker, service: Service) -> str | None:
@@ -111,10 +133,18 @@ def _add_records(app: ServiceApp, broker: Broker, clock: Clock, max_body_bytes: 
     def staged() -> Staging:
         return broker.engine.staging
 
+    def routed() -> RoutedRecords:
+        return broker.engine.routed
+
+    def appends() -> TopicAppends:
+        return broker.engine.topic_appends
+
     bodies = produce.RecordBodies(clock, max_body_bytes, app.quotas)
     app.add_asgi_route(produce.OPERATION, produce.ProduceEndpoint(serving, bodies))
-    app.add_asgi_route(fetch.OPERATION, fetch.FetchEndpoint(serving, app.quotas))
-    app.include_router(offsets.offsets_routes(serving))
+    to_topic = topic_records.TopicProduceEndpoint(appends, bodies, clock)
+    app.add_asgi_route(topic_records.OPERATION, to_topic)
+    app.add_asgi_route(fetch.OPERATION, fetch.FetchEndpoint(serving, routed, app.quotas))
+    app.include_router(offsets.offsets_routes(serving, routed))
     offsets.add_bulk_offsets(app, lambda: broker.engine.offset_finder)
     app.add_asgi_route(staging.STAGE, staging.StageEndpoint(staged, bodies))
     app.add_asgi_route(staging.DROP, staging.DropEndpoint(staged))

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from leadline_broker.api.json_answers import JsonShape, answer_json
 from leadline_broker.api.json_records import FORMATS
-from leadline_broker.api.parameters import Query, topic_partition
+from leadline_broker.api.parameters import ROUTE_DESCRIPTION, ROUTES, Query, topic_partition
 from leadline_broker.api.produce import (
     LEADER_EPOCH_PARAMETER,
     PARTITION_PARAMETERS,
@@ -20,16 +20,19 @@ from leadline_broker.api.produce import (
 )
 from leadline_broker.runtime.serving.batch_checks import SMALL_BYTES
 from leadline_broker.runtime.serving.fetched_data import FetchedData
+from leadline_broker.runtime.serving.routing import Reading, RoutedRecords
 from leadline_broker.runtime.serving.serving import Serving
 from leadline_client import batches
 from leadline_client.errors import (
     BrokerFenced,
     FencedLeaderEpoch,
+    LeaderNotAvailable,
     LogTruncated,
     NotLeader,
     OffsetNotAvailable,
     OffsetOutOfRange,
     QuotaExceeded,
+    TopicIdMismatch,
     UnknownLeaderEpoch,
     UnknownPartition,
     UnknownTopic,
@@ -49,8 +52,8 @@ LEADER_EPOCH_HEADER = "X-Leadline-Leader-Epoch"
 NEXT_OFFSET_HEADER = "X-Leadline-Next-Offset"
 LAST_EPOCH_HEADER = "X-Leadline-Last-Epoch"
 TOPIC_ID_HEADER = "X-Leadline-Topic-Id"
-_MIB = 1024 * 1024
-_MAX_FETCH_BYTES = 64 * _MIB
+MIB = 1024 * 1024
+MAX_FETCH_BYTES = 64 * MIB
 _MAX_WAIT_MS = 60_000
 _MAX_RECORDS = 100_000
 _QUERY = (
@@ -63,6 +66,7 @@ _QUERY = (
     "leader_epoch",
     "last_epoch",
     "replica",
+    "route",
 )
 
 
@@ -155,7 +159,7 @@ OPERATION = Operation(
             "max_bytes",
             "The maximum of stored bytes to read, and of the bytes of records as JSON; at least "
             "one batch is read, of which JSON has at least one record",
-            {"type": "integer", "minimum": 1, "default": _MIB},
+            {"type": "integer", "minimum": 1, "default": MIB},
         ),
         Parameter(
             "min_bytes",
@@ -181,6 +185,11 @@ OPERATION = Operation(
             "replica",
             "`any`: an in-sync follower serves the request too, up to its own high watermark",
             {"type": "string", "enum": ["leader", "any"], "default": "leader"},
+        ),
+        Parameter(
+            "route",
+            ROUTE_DESCRIPTION,
+            {"type": "string", "enum": list(ROUTES), "default": "leader"},
         ),
         LEADER_EPOCH_PARAMETER,
         Parameter(
@@ -214,7 +223,9 @@ OPERATION = Operation(
         OffsetOutOfRange,
         LogTruncated,
         QuotaExceeded,
+        TopicIdMismatch,
         NotLeader,
+        LeaderNotAvailable,
         BrokerFenced,
         OffsetNotAvailable,
         UnreadableBatch,
@@ -223,10 +234,19 @@ OPERATION = Operation(
 
 
 class FetchEndpoint:
-    """The ASGI endpoint of `OPERATION`; `serving()` raises BrokerFenced while the broker starts."""
+    """The ASGI endpoint of `OPERATION`.
 
-    def __init__(self, serving: Callable[[], Serving], quotas: QuotaGate) -> None:
+    `serving()` and `routed()` raise BrokerFenced while the broker starts.
+    """
+
+    def __init__(
+        self,
+        serving: Callable[[], Serving],
+        routed: Callable[[], RoutedRecords],
+        quotas: QuotaGate,
+    ) -> None:
         self._serving = serving
+        self._routed = routed
         self._quotas = quotas
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -234,30 +254,22 @@ class FetchEndpoint:
         del receive
         topic, partition = topic_partition(scope)
         query = Query(scope, _QUERY)
-        offset = query.integer("offset", None)
         form = query.choice("format", "string", FORMATS)
         max_records = query.integer("max_records", 1000, least=1, most=_MAX_RECORDS)
-        max_bytes = query.integer("max_bytes", _MIB, least=1, most=_MAX_FETCH_BYTES)
+        reading = _reading(query)
         payer = payer_of(scope)
         self._quotas.admit(Quota.FETCH, payer)
-        data = await self._serving().fetch(
-            topic,
-            partition,
-            offset,
-            max_bytes=max_bytes,
-            min_bytes=query.integer("min_bytes", 1),
-            wait_ms=query.integer("wait_ms", 0, most=_MAX_WAIT_MS),
-            leader_epoch=query.optional_integer("leader_epoch"),
-            last_epoch=query.optional_integer("last_epoch"),
-            any_replica=query.choice("replica", "leader", ("leader", "any")) == "any",
-        )
+        any_broker = query.choice("route", "leader", ROUTES) == "any"
+        routed = self._routed()
+        fetch = routed.fetch if any_broker else routed.fetch_here
+        data = await fetch(topic, partition, reading)
         if OCTETS in Headers(scope=scope).get("accept", ""):
             self._quotas.charge(Quota.FETCH, payer, len(data.records))
             await send_body(send, data.records, OCTETS.encode(), _offset_headers(data))
             return
-        shape = JsonShape(cast("RecordFormat", form), max_records, max_bytes)
+        shape = JsonShape(cast("RecordFormat", form), max_records, reading.max_bytes)
         try:
-            body = await self._json(data, offset, shape)
+            body = await self._json(data, reading.offset, shape)
         except UnreadableBatch as error:
             raise error.within(topic, partition) from error
         self._quotas.charge(Quota.FETCH, payer, len(body))
@@ -271,6 +283,18 @@ class FetchEndpoint:
         return await self._serving().checks.read_in_worker(
             partial(answer_json, data, offset, shape)
         )
+
+
+def _reading(query: Query) -> Reading:
+    return Reading(
+        offset=query.integer("offset", None),
+        max_bytes=query.integer("max_bytes", MIB, least=1, most=MAX_FETCH_BYTES),
+        min_bytes=query.integer("min_bytes", 1),
+        wait_ms=query.integer("wait_ms", 0, most=_MAX_WAIT_MS),
+        leader_epoch=query.optional_integer("leader_epoch"),
+        last_epoch=query.optional_integer("last_epoch"),
+        any_replica=query.choice("replica", "leader", ("leader", "any")) == "any",
+    )
 
 
 def _offset_headers(data: FetchedData) -> list[tuple[bytes, bytes]]:

@@ -8,22 +8,37 @@ from typing import Final
 from leadline_broker.runtime.cluster.controller_check import ControllerCheck
 from leadline_broker.runtime.replication.commands import ControllerCommands
 from leadline_broker.runtime.replication.fetch_sessions import FetchSessions
+from leadline_broker.runtime.serving.routing import RoutedRequests
 from leadline_broker.runtime.staging.staging import StagedCopyStore
 from leadline_client.errors import (
     BrokerFenced,
+    CorruptBatch,
     FencedLeaderEpoch,
     FetchSessionUnknown,
+    LeaderNotAvailable,
+    LeadershipLost,
+    LogTruncated,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeader,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    RequestTimedOut,
     StagingFull,
     StaleControllerEpoch,
     StaleIncarnation,
     StorageFailed,
+    TopicIdMismatch,
     UnknownControllerEpoch,
     UnknownLeaderEpoch,
     UnknownPartition,
     UnknownStaged,
+    UnknownTopic,
 )
+from leadline_common import routed_records as routed
 from leadline_common import rpc
 from leadline_common import staged_copies as copies
+from leadline_common.bulk_offsets import PartitionEnds
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.bulk import bulk_route
 from leadline_common.identity import ServiceIdentity
@@ -33,6 +48,25 @@ _ENVELOPE_BYTES: Final = 64 * 1024
 _COPY_ERRORS: Final = (StaleIncarnation, UnknownPartition, FencedLeaderEpoch, UnknownLeaderEpoch)
 
 
+_ROUTED_ERRORS: Final = (
+    StaleIncarnation,
+    UnknownTopic,
+    UnknownPartition,
+    TopicIdMismatch,
+    FencedLeaderEpoch,
+    UnknownLeaderEpoch,
+    NotLeader,
+    LeaderNotAvailable,
+    BrokerFenced,
+)
+_APPEND_ERRORS: Final = (
+    CorruptBatch,
+    NotEnoughReplicas,
+    StorageFailed,
+    RequestTimedOut,
+    LeadershipLost,
+    NotEnoughReplicasAfterAppend,
+)
 _COMMAND_ERRORS: Final = (
     StaleControllerEpoch,
     UnknownControllerEpoch,
@@ -201,6 +235,71 @@ def add_staged_copies(
         changes_nothing=True,
         speaker=_leader,
     )
+
+
+def add_routed(
+    app: ServiceApp, requests: Callable[[], RoutedRequests], max_body_bytes: int
+) -> None:
+    """Add the routes for brokers that pass on what they do not lead."""
+
+    async def append(request: routed.RoutedAppend) -> routed.RoutedAppended:
+        return await requests().append(request)
+
+    async def read(request: routed.RoutedRead) -> routed.RoutedData:
+        return await requests().read(request)
+
+    async def offsets(request: routed.RoutedOffsets) -> PartitionEnds:
+        return await requests().offsets(request)
+
+    bulk_route(
+        app,
+        routed.ROUTED_APPEND_PATH,
+        append,
+        routed.RoutedAppend,
+        routed.RoutedAppended,
+        name="routed_append",
+        summary="Append records that another broker passes on",
+        description=(
+            "Sent by a broker that has checked its client's rights and quotas. The receiver "
+            "appends the records as the leader, or refuses them; it never passes them on."
+        ),
+        encoding="msgpack",
+        errors=[*_ROUTED_ERRORS, *_APPEND_ERRORS],
+        max_body_bytes=max_body_bytes + _ENVELOPE_BYTES,
+        speaker=_sender,
+    )
+    bulk_route(
+        app,
+        routed.ROUTED_READ_PATH,
+        read,
+        routed.RoutedRead,
+        routed.RoutedData,
+        name="routed_read",
+        summary="Read records for another broker's client",
+        description="Sent by a broker that has checked its client's rights and quotas.",
+        encoding="msgpack",
+        errors=[*_ROUTED_ERRORS, OffsetOutOfRange, LogTruncated, StorageFailed],
+        changes_nothing=True,
+        speaker=_sender,
+    )
+    bulk_route(
+        app,
+        routed.ROUTED_OFFSETS_PATH,
+        offsets,
+        routed.RoutedOffsets,
+        PartitionEnds,
+        name="routed_offsets",
+        summary="Look up offsets for another broker's client",
+        description="Sent by a broker that has checked its client's rights.",
+        encoding="msgpack",
+        errors=[*_ROUTED_ERRORS, OffsetNotAvailable],
+        changes_nothing=True,
+        speaker=_sender,
+    )
+
+
+def _sender(request: routed.RoutedRequest) -> ServiceIdentity:
+    return ServiceIdentity("broker", request.sender)
 
 
 def _leader(request: copies.StagedRequest) -> ServiceIdentity:

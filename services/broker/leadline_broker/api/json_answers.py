@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -31,8 +32,7 @@ def answer_json(data: FetchedData, offset: int, shape: JsonShape) -> bytes:
         InvalidRequest: a record is not valid in the format.
 
     """
-    shown, next_offset = _rendered(data, offset, shape)
-    next_offset = max(next_offset, offset)
+    shown, next_offset = rendered_records(data, offset, shape)
     return msgspec.json.encode(
         {
             "records": shown,
@@ -40,13 +40,29 @@ def answer_json(data: FetchedData, offset: int, shape: JsonShape) -> bytes:
             "log_start_offset": data.log_start_offset,
             "leader_epoch": data.leader_epoch,
             "next_offset": next_offset,
-            "last_epoch": _epoch_before(data, next_offset),
+            "last_epoch": epoch_before(data, next_offset),
         }
     )
 
 
-def _rendered(data: FetchedData, offset: int, shape: JsonShape) -> tuple[list[msgspec.Raw], int]:
-    """Return the JSON of the records that fit, and the offset of the first that does not."""
+def rendered_records(
+    data: FetchedData, offset: int, shape: JsonShape, also: Mapping[str, object] | None = None
+) -> tuple[list[msgspec.Raw], int]:
+    """Return the JSON of the records from `offset` on that fit, and where to go on.
+
+    Each record has the members of `also`, too.
+
+    Raises:
+        UnreadableBatch, InvalidRequest: see `answer_json`.
+
+    """
+    shown, next_offset = _rendered(data, offset, shape, also or {})
+    return shown, max(next_offset, offset)
+
+
+def _rendered(
+    data: FetchedData, offset: int, shape: JsonShape, also: Mapping[str, object]
+) -> tuple[list[msgspec.Raw], int]:
     shown: list[msgspec.Raw] = []
     size = 0
     try:
@@ -55,7 +71,7 @@ def _rendered(data: FetchedData, offset: int, shape: JsonShape) -> tuple[list[ms
                 continue
             if len(shown) == shape.max_records:
                 return shown, record.offset
-            rendered = msgspec.json.encode(render(record, shape.form))
+            rendered = msgspec.json.encode({**also, **render(record, shape.form)})
             size += len(rendered)
             if shown and size > shape.max_bytes:
                 return shown, record.offset
@@ -67,7 +83,7 @@ def _rendered(data: FetchedData, offset: int, shape: JsonShape) -> tuple[list[ms
     return shown, data.next_offset
 
 
-def _epoch_before(data: FetchedData, offset: int) -> int | None:
+def epoch_before(data: FetchedData, offset: int) -> int | None:
     """Return the leader epoch of the record before `offset`, which may be within a batch."""
     for header in batches.parse_headers(data.records):
         if header.base_offset < offset <= header.next_offset:

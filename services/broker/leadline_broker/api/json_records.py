@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -69,13 +70,22 @@ class ProduceBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class _Encodable:
+class EncodableRecord:
+    """A record as bytes."""
+
     timestamp: int | None
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+class _Records(Protocol):
+    @property
+    def records(self) -> Collection[JsonRecord]: ...
+
+
+_Body = TypeVar("_Body")
+_RecordsBody = TypeVar("_RecordsBody", bound=_Records)
 _decoder = msgspec.json.Decoder(ProduceBody)
 
 
@@ -86,8 +96,31 @@ def parse_body(body: bytes | bytearray) -> ProduceBody:
         InvalidRequest: the body is invalid; the error names the field.
 
     """
+    return parse_records(_decoder.decode, body)
+
+
+def parse_records(decode: Callable[[bytes], _RecordsBody], body: bytes | bytearray) -> _RecordsBody:
+    """Decode a JSON body with at least one record.
+
+    Raises:
+        InvalidRequest: the body is invalid; the error names the field.
+
+    """
+    parsed = parse_json(decode, body)
+    if not parsed.records:
+        raise invalid_field("body.records", "must hold at least one record")
+    return parsed
+
+
+def parse_json(decode: Callable[[bytes], _Body], body: bytes | bytearray) -> _Body:
+    """Decode a JSON body.
+
+    Raises:
+        InvalidRequest: the body is invalid; the error names the field.
+
+    """
     try:
-        parsed = decode_body(_decoder.decode, bytes(body))
+        return decode_body(decode, bytes(body))
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at `$")
         raise invalid_field(f"body{path.rstrip('`')}", message) from None
@@ -95,9 +128,6 @@ def parse_body(body: bytes | bytearray) -> ProduceBody:
         raise invalid_field("body", f"not JSON: {error}") from None
     except UnacceptableBody as error:
         raise invalid_field("body", str(error)) from None
-    if not parsed.records:
-        raise invalid_field("body.records", "must hold at least one record")
-    return parsed
 
 
 def encode_batch(body: ProduceBody, now_ms: int) -> bytes:
@@ -109,7 +139,7 @@ def encode_batch(body: ProduceBody, now_ms: int) -> bytes:
     """
     stamp = body.producer or ProducerStamp(batches.NO_PRODUCER_ID, -1, batches.NO_SEQUENCE)
     return batches.encode(
-        [_encodable(record, body.format, index) for index, record in enumerate(body.records)],
+        encodable_records(body.records, body.format),
         now_ms=now_ms,
         producer_id=stamp.id,
         producer_epoch=stamp.epoch,
@@ -117,7 +147,17 @@ def encode_batch(body: ProduceBody, now_ms: int) -> bytes:
     )
 
 
-def _encodable(record: JsonRecord, form: RecordFormat, index: int) -> _Encodable:
+def encodable_records(records: Collection[JsonRecord], form: RecordFormat) -> list[EncodableRecord]:
+    """Return the bytes of the records of a request.
+
+    Raises:
+        InvalidRequest: a key or value does not match the format.
+
+    """
+    return [_encodable(record, form, index) for index, record in enumerate(records)]
+
+
+def _encodable(record: JsonRecord, form: RecordFormat, index: int) -> EncodableRecord:
     field = f"body.records[{index}]"
     headers = record.headers
     pairs = (
@@ -126,7 +166,7 @@ def _encodable(record: JsonRecord, form: RecordFormat, index: int) -> _Encodable
         else [(header.name, header.value) for header in headers]
     )
     header_form: RecordFormat = "base64" if form == "base64" else "string"
-    return _Encodable(
+    return EncodableRecord(
         record.timestamp,
         _to_bytes(record.key, form, f"{field}.key"),
         _to_bytes(record.value, form, f"{field}.value"),

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel
 
-from leadline_broker.api.parameters import INT64_MAX
+from leadline_broker.api.parameters import INT64_MAX, ROUTE_DESCRIPTION
 from leadline_broker.runtime.serving.offset_finder import OffsetFinder
+from leadline_broker.runtime.serving.routing import RoutedRecords
 from leadline_broker.runtime.serving.serving import Serving
 from leadline_client.errors import (
     BrokerFenced,
+    LeaderNotAvailable,
     NotLeader,
     OffsetNotAvailable,
+    TopicIdMismatch,
     UnknownLeaderEpoch,
     UnknownPartition,
     UnknownTopic,
@@ -83,15 +86,30 @@ class EpochEndAnswer(BaseModel):
     leader_epoch: int
 
 
-def offsets_routes(serving: Callable[[], Serving]) -> APIRouter:
+def offsets_routes(
+    serving: Callable[[], Serving], routed: Callable[[], RoutedRecords]
+) -> APIRouter:
     """Return the routes for the offsets of one partition."""
     router = APIRouter(prefix="/v1", tags=[TAG])
+    _add_partition_offsets(router, serving, routed)
+    _add_epoch_end(router, serving)
+    return router
 
+
+def _add_partition_offsets(
+    router: APIRouter, serving: Callable[[], Serving], routed: Callable[[], RoutedRecords]
+) -> None:
     @router.get(
         "/topics/{topic}/partitions/{partition}/offsets",
         summary="Get the offsets of a partition",
         responses=error_responses(
-            UnknownTopic, UnknownPartition, NotLeader, BrokerFenced, OffsetNotAvailable
+            UnknownTopic,
+            UnknownPartition,
+            TopicIdMismatch,
+            NotLeader,
+            LeaderNotAvailable,
+            BrokerFenced,
+            OffsetNotAvailable,
         ),
     )
     async def partition_offsets(
@@ -106,15 +124,21 @@ def offsets_routes(serving: Callable[[], Serving]) -> APIRouter:
                 "log start, -1 the high watermark",
             ),
         ] = None,
+        route: Annotated[Literal["leader", "any"], Query(description=ROUTE_DESCRIPTION)] = "leader",
     ) -> OffsetsAnswer:
         """Send the request to the leader; any other broker returns 421 and names the leader.
+
+        With `route=any` send it to any broker.
 
         A new leader returns a retriable error until its high watermark covers everything that
         its predecessor has committed (KIP-207).
         """
-        ends = await serving().offsets(topic, partition, timestamp)
+        source = routed() if route == "any" else serving()
+        ends = await source.offsets(topic, partition, timestamp)
         return OffsetsAnswer.model_validate(ends, from_attributes=True)
 
+
+def _add_epoch_end(router: APIRouter, serving: Callable[[], Serving]) -> None:
     @router.get(
         "/topics/{topic}/partitions/{partition}/epochs/{epoch}",
         summary="Get the end offset of a leader epoch",
@@ -136,8 +160,6 @@ def offsets_routes(serving: Callable[[], Serving]) -> APIRouter:
         """
         found = serving().epoch_end(topic, partition, epoch)
         return EpochEndAnswer.model_validate(found, from_attributes=True)
-
-    return router
 
 
 def add_bulk_offsets(app: ServiceApp, offset_finder: Callable[[], OffsetFinder]) -> None:

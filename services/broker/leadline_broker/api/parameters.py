@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from starlette.datastructures import QueryParams
 from starlette.types import Scope
@@ -10,6 +11,11 @@ from starlette.types import Scope
 from leadline_client.errors import InvalidRequest
 
 INT64_MAX = 2**63 - 1
+ROUTES: Final = ("leader", "any")
+ROUTE_DESCRIPTION: Final = (
+    "`any`: a broker that does not lead the partition asks the leader, and returns its response, "
+    "instead of 421"
+)
 _MOST_DIGITS = 100
 """Python refuses to read numbers of thousands of digits."""
 

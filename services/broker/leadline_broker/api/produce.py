@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 from starlette.datastructures import Headers
@@ -70,8 +70,14 @@ LEADER_EPOCH_PARAMETER = Parameter(
 BATCHES_MEDIA_TYPE = "application/vnd.leadline.batches"
 _RAW_MEDIA_TYPES = frozenset({OCTETS, BATCHES_MEDIA_TYPE})
 _QUERY = ("acks", "timeout_ms", "leader_epoch")
-_MAX_TIMEOUT_MS = 300_000
-_DEFAULT_TIMEOUT_MS = 30_000
+ACKS: Final = ("all", "1", "0")
+ACKS_PARAMETER: Final = Parameter(
+    "acks",
+    "Which acknowledgement to wait for",
+    {"type": "string", "enum": list(ACKS), "default": "all"},
+)
+MAX_TIMEOUT_MS: Final = 300_000
+DEFAULT_TIMEOUT_MS: Final = 30_000
 
 
 class ProduceAnswer(msgspec.Struct, omit_defaults=True):
@@ -105,7 +111,8 @@ OPERATION = Operation(
     name="produce",
     summary="Append records to a partition",
     description=(
-        "Send the request to the leader; any other broker returns 421 and names the leader. The "
+        "Send the request to the leader; any other broker returns 421 and names the leader. "
+        "(`POST /v1/topics/{topic}/records` needs no leader.) The "
         "records of one request are appended together or not at all. With `acks=all` (the "
         "default) the response is sent once every in-sync replica has the records on disk; with "
         "`acks=1` once the leader has appended them; with `acks=0` likewise, without any "
@@ -127,15 +134,11 @@ OPERATION = Operation(
     ],
     parameters=[
         *PARTITION_PARAMETERS,
-        Parameter(
-            "acks",
-            "Which acknowledgement to wait for",
-            {"type": "string", "enum": ["all", "1", "0"], "default": "all"},
-        ),
+        ACKS_PARAMETER,
         Parameter(
             "timeout_ms",
             "How long to wait for the in-sync replicas, in ms",
-            {"type": "integer", "minimum": 1, "default": _DEFAULT_TIMEOUT_MS},
+            {"type": "integer", "minimum": 1, "default": DEFAULT_TIMEOUT_MS},
         ),
         LEADER_EPOCH_PARAMETER,
     ],
@@ -179,12 +182,21 @@ class RecordBodies:
             UnsupportedFormat, InvalidRequest: the body is none of records; its bytes count.
 
         """
+        return await batches_of(scope, await self.read_octets(scope, receive), self.clock)
+
+    async def read_octets(self, scope: Scope, receive: Receive) -> bytes:
+        """Return the body of a request, whatever it is.
+
+        Raises:
+            QuotaExceeded: the sender has produced too much; the request counts for nothing.
+
+        """
         limit_body(scope, self.max_bytes)
         payer = payer_of(scope)
         self.quotas.admit(Quota.PRODUCE, payer)  # before the body takes time and memory
         body = await read_body(receive)
         self.quotas.admit(Quota.PRODUCE, payer, len(body))
-        return await batches_of(scope, body, self.clock)
+        return body
 
 
 class ProduceEndpoint:
@@ -198,8 +210,8 @@ class ProduceEndpoint:
         """Append the records of the body and return their offsets."""
         topic, partition = topic_partition(scope)
         query = Query(scope, _QUERY)
-        acks = query.choice("acks", "all", ("all", "1", "0"))
-        timeout_ms = query.integer("timeout_ms", _DEFAULT_TIMEOUT_MS, least=1, most=_MAX_TIMEOUT_MS)
+        acks = query.choice("acks", "all", ACKS)
+        timeout_ms = query.integer("timeout_ms", DEFAULT_TIMEOUT_MS, least=1, most=MAX_TIMEOUT_MS)
         leader_epoch = query.optional_integer("leader_epoch")
         data = await self._bodies.read(scope, receive)
         result = await self._serving().produce(
@@ -224,14 +236,19 @@ async def batches_of(scope: Scope, body: bytes, clock: Clock) -> bytearray:
         InvalidRequest: the JSON does not describe records.
 
     """
-    content_type = Headers(scope=scope).get("content-type", JSON)
-    media_type = content_type.partition(";")[0].strip().lower()
+    media_type = media_type_of(scope)
     if media_type in _RAW_MEDIA_TYPES:
         return bytearray(body)
     if media_type == JSON:
         encoded = partial(_encoded, body, clock.wall_ms())
         return encoded() if len(body) <= SMALL_BYTES else await asyncio.to_thread(encoded)
     raise UnsupportedFormat(f"the body must be {JSON} or {OCTETS}, not {media_type}")
+
+
+def media_type_of(scope: Scope) -> str:
+    """Return the media type of a request body, JSON if none is stated."""
+    content_type = Headers(scope=scope).get("content-type", JSON)
+    return content_type.partition(";")[0].strip().lower()
 
 
 def _encoded(body: bytes, now_ms: int) -> bytearray:

@@ -91,6 +91,7 @@ class Broker:
                 metrics, Limits(settings.metrics_partitions_max, settings.metrics_topics_max)
             ),
             controller=self._controller,
+            coordinators=self.coordinator_finder,
             clock=clock,
             random=random,
         )

@@ -14,6 +14,7 @@ import structlog
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.configuration import Configuration
+from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
 from leadline_broker.runtime.cluster.heartbeat import Heartbeats
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.metrics import BrokerMetrics
@@ -32,10 +33,13 @@ from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.replication.throttle import MovingThrottle, Throttle
 from leadline_broker.runtime.replication.topic_settings import TopicSettings
 from leadline_broker.runtime.serving.batch_checks import BatchChecks
+from leadline_broker.runtime.serving.group_polls import GroupPolls
 from leadline_broker.runtime.serving.load import LoadMeter
 from leadline_broker.runtime.serving.offset_finder import OffsetFinder
 from leadline_broker.runtime.serving.producer_ids import ProducerIds
+from leadline_broker.runtime.serving.routing import RoutedRecords, RoutedRequests
 from leadline_broker.runtime.serving.serving import Serving
+from leadline_broker.runtime.serving.topic_appends import TopicAppends
 from leadline_broker.runtime.staging.publishing import Publishing
 from leadline_broker.runtime.staging.staged_copies import StagedCopies
 from leadline_broker.runtime.staging.staging import StagedCopyStore, Staging
@@ -67,6 +71,7 @@ class BrokerDependencies:
     metadata: ClusterMetadataCache
     metrics: BrokerMetrics
     controller: Callable[[], InternalAddress | None]
+    coordinators: CoordinatorFinder
     clock: Clock
     random: Random
 
@@ -121,6 +126,10 @@ class Engine:
         self.producers = self._remembered_producers()
         self.serving = self._serving()
         self.offset_finder = self._offset_finder()
+        self.routed = self._routed()
+        self.routed_requests = self._routed_requests()
+        self.topic_appends = self._topic_appends()
+        self.group_polls = self._group_polls()
         self.copies = self._copies()
         self.staging = self._staging()
         self.copy_store = StagedCopyStore(
@@ -227,6 +236,33 @@ class Engine:
             replicas=self.replicas,
             serving=self.serving,
             peers=self._dependencies.peers,
+            clock=self._dependencies.clock,
+        )
+
+    def _routed(self) -> RoutedRecords:
+        return RoutedRecords(
+            broker_state=self._dependencies.broker_state,
+            metadata=self._dependencies.metadata,
+            serving=self.serving,
+            peers=self._dependencies.peers,
+            clock=self._dependencies.clock,
+            random=self._dependencies.random,
+        )
+
+    def _routed_requests(self) -> RoutedRequests:
+        state = self._dependencies.broker_state
+        return RoutedRequests(broker_state=state, serving=self.serving)
+
+    def _topic_appends(self) -> TopicAppends:
+        metadata, random = self._dependencies.metadata, self._dependencies.random
+        return TopicAppends(metadata=metadata, routed=self.routed, random=random)
+
+    def _group_polls(self) -> GroupPolls:
+        return GroupPolls(
+            coordinators=self._dependencies.coordinators,
+            peers=self._dependencies.peers,
+            routed=self.routed,
+            offset_finder=self.offset_finder,
             clock=self._dependencies.clock,
         )
 

@@ -22,8 +22,16 @@ from leadline_broker.domain.state import (
     TopicIdPartition,
 )
 from leadline_client.batches import Buffer
-from leadline_common.bulk_offsets import BulkAnswer, BulkQuestion
+from leadline_common.bulk_offsets import BulkAnswer, BulkQuestion, PartitionEnds
+from leadline_common.group_polls import SyncAnswer, SyncRequest
 from leadline_common.identity import InternalAddress, ServiceAddress
+from leadline_common.routed_records import (
+    RoutedAppend,
+    RoutedAppended,
+    RoutedData,
+    RoutedOffsets,
+    RoutedRead,
+)
 from leadline_common.rpc import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -320,6 +328,36 @@ class Peers(Protocol):
         self, to: InternalAddress, request: ReadStagedRequest, timeout_ms: int
     ) -> StagedRecords:
         """Read the copy of a staged upload from another replica."""
+
+    async def append_routed(
+        self, to: InternalAddress, request: RoutedAppend, timeout_ms: int
+    ) -> RoutedAppended:
+        """Pass an append on to a leader.
+
+        Raises:
+            LeaderNotAvailable: the leader cannot have received the request.
+
+        """
+
+    async def read_routed(
+        self, to: InternalAddress, request: RoutedRead, timeout_ms: int
+    ) -> RoutedData:
+        """Pass a read on to a leader."""
+
+    async def offsets_routed(
+        self, to: InternalAddress, request: RoutedOffsets, timeout_ms: int
+    ) -> PartitionEnds:
+        """Pass a lookup of offsets on to a leader."""
+
+    async def sync_consumer(
+        self, to: ServiceAddress, group: str, member: str, request: SyncRequest, timeout_ms: int
+    ) -> SyncAnswer:
+        """Synchronize a polling consumer with its group, on behalf of the client.
+
+        Raises:
+            CoordinatorNotAvailable: the coordinator cannot have received the request.
+
+        """
 
     async def close(self) -> None:
         """Close all connections."""

@@ -24,6 +24,7 @@ from leadline_coordinator.api.channel import channel_route
 from leadline_coordinator.api.channel_document import channel_document
 from leadline_coordinator.api.commit import add_commit_route
 from leadline_coordinator.api.groups import GroupEndpoints, export_routes
+from leadline_coordinator.api.polls import add_sync_route
 from leadline_coordinator.api.what_if import TAGS as WHAT_IF_TAGS
 from leadline_coordinator.api.what_if import what_if_routes
 from leadline_coordinator.runtime.service import CoordinatorService
@@ -79,6 +80,7 @@ def build_app(
     app.include_router(groups.group_routes())
     app.include_router(export_routes(coordinator))
     add_commit_route(app, coordinator)
+    add_sync_route(app, coordinator)
     computer = Computer()
     provide_computer(app, computer)
     app.include_router(what_if_routes(computer))

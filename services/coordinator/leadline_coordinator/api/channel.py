@@ -22,9 +22,10 @@ from leadline_client.channel import (
     encode,
 )
 from leadline_client.errors import InvalidRequest, LeadlineError
-from leadline_common.access.caller import caller_scope, require, require_matches
+from leadline_common.access.caller import caller_scope, require
 from leadline_common.access.rights import Action
 from leadline_common.http.access import Authentication
+from leadline_coordinator.api.polls import require_topics
 from leadline_coordinator.runtime.group_manager import Channel
 from leadline_coordinator.runtime.service import CoordinatorService
 
@@ -73,7 +74,7 @@ async def _serve(coordinator: CoordinatorService, socket: WebSocket) -> None:
     hello = await _first(coordinator, socket)
     if not isinstance(hello, Hello):
         raise InvalidRequest(f"type: the first frame must be hello, not {hello.type}")
-    _require_topics(hello)
+    require_topics(hello)
     channel = coordinator.open_channel(socket.path_params["group"], hello, connection)
     reading = asyncio.create_task(_read(coordinator, socket, channel, hello), name="channel-reader")
     writing = asyncio.create_task(_write(socket, channel), name="channel-writer")
@@ -111,18 +112,6 @@ async def _read(
         coordinator.on_answer(frame, channel)
 
 
-def _require_topics(hello: Hello) -> None:
-    """Refuse a consumer that asks for topics which it may not read.
-
-    Raises:
-        Forbidden: there is one.
-
-    """
-    require(Action.READ, "topic", hello.topics or ())
-    if hello.pattern is not None:
-        require_matches(Action.READ, "topic", hello.pattern)
-
-
 def _require_still(socket: WebSocket, hello: Hello) -> None:
     """Refuse a consumer whose token was revoked, or a right that it joined with.
 
@@ -134,7 +123,7 @@ def _require_still(socket: WebSocket, hello: Hello) -> None:
     caller = authentication.caller_of(socket.scope)
     with caller_scope(caller):
         require(Action.CONSUME, "group", [socket.path_params["group"]])
-        _require_topics(hello)
+        require_topics(hello)
 
 
 async def _write(socket: WebSocket, channel: Channel) -> None:

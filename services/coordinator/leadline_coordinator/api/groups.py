@@ -16,6 +16,7 @@ from leadline_common.export_tables import encode_rows
 from leadline_common.http.errors import error_responses
 from leadline_common.http.ndjson import ndjson_documentation, ndjson_response
 from leadline_coordinator.api.offsets import OffsetEndpoints
+from leadline_coordinator.api.polls import join_group
 from leadline_coordinator.runtime.group_manager import GroupManager
 from leadline_coordinator.runtime.service import CoordinatorService
 
@@ -54,6 +55,10 @@ class GroupEndpoints(OffsetEndpoints):
         """Delete a group without members."""
         await self._coordinator.delete(group)
         return models.GroupGone(group=group)
+
+    def join_group(self, group: str, body: models.JoinBody) -> models.PollingMember:
+        """Let a consumer that polls join."""
+        return join_group(self._coordinator, group, body)
 
     def leave_group(self, group: str, member: str, body: models.LeaveBody) -> models.MemberGone:
         """Remove a member that has stopped and leaves."""

@@ -32,6 +32,21 @@ class ChannelCount:
         self.total += 1
         self._by_address[address] += 1
 
+    def open_polled(self) -> None:
+        """Count the session of a consumer that polls through a broker; `close_polled` it later.
+
+        Raises:
+            TooManyChannels: there are as many as allowed in total.
+
+        """
+        if self.total >= self.most:
+            raise TooManyChannels(f"this coordinator has {self.total} channels already")
+        self.total += 1
+
+    def close_polled(self) -> None:
+        """Count a session no longer."""
+        self.total -= 1
+
     def close(self, address: str) -> None:
         """Count a channel no longer."""
         self.total -= 1

@@ -35,6 +35,7 @@ from leadline_coordinator.domain.members import (
     GroupMember,
     MemberSession,
     PendingEviction,
+    PolledSession,
 )
 from leadline_coordinator.domain.records import CommittedOffset, GroupRecord
 
@@ -231,7 +232,7 @@ class Group:
         self, member: GroupMember, connection: int, now_ms: int, secret: str | None
     ) -> None:
         """Give a member a channel, and send its Welcome, with its secret if it is new."""
-        member.session = MemberSession(connection, acknowledged_at_ms=now_ms, pinged_at_ms=now_ms)
+        member.session = _new_session(member, connection, now_ms)
         member.connection = connection
         member.started = False
         member.sent_generation = member.confirmed_generation = self.generation
@@ -303,13 +304,18 @@ class Group:
             generation=self.generation,
             attempt=self.attempt,
             assignment=group_partitions(assigned),
-            offsets=tuple(self._offset(topic_partition) for topic_partition in sorted(new)),
+            offsets=tuple(self.start_offset(topic_partition) for topic_partition in sorted(new)),
             threads=self._threads(member, assigned),
             topic_ids=self._ids_of({topic for topic, _ in assigned}),
         )
         self.effects.append(SendToMember(member.session.connection, start))
+        if isinstance(member.session, PolledSession):
+            # Its next poll tells it, however late that comes: nobody has to wait for it.
+            member.started = True
+            self.awaited.discard(member.id)
 
-    def _offset(self, topic_partition: TopicPartition) -> StartOffset:
+    def start_offset(self, topic_partition: TopicPartition) -> StartOffset:
+        """Return where a partition begins that is started now: at the committed offset."""
         committed = self.offsets.get(topic_partition)
         known = self.topic_ids.get(topic_partition.topic, "")
         if committed is None or (known and committed.topic_id not in ("", known)):
@@ -328,3 +334,10 @@ class Group:
         counts = {topic: asked.threads for topic, _ in assigned} | dict(asked.topic_threads)
         split = split_among_threads(self.assignor, assigned, asked.thread_count, counts)
         return tuple(map(group_partitions, split))
+
+
+def _new_session(member: GroupMember, connection: int, now_ms: int) -> MemberSession:
+    timeout_ms = member.subscription.session_timeout_ms
+    if timeout_ms is None:
+        return MemberSession(connection, acknowledged_at_ms=now_ms, pinged_at_ms=now_ms)
+    return PolledSession(connection, now_ms, now_ms, timeout_ms=timeout_ms)

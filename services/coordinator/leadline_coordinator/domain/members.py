@@ -14,6 +14,10 @@ from leadline_client.wire import TopicPartition
 from leadline_coordinator.domain.records import MemberCredentials, MemberSubscription
 
 NO_GENERATION: Final = -1
+FIRST_POLL_MS: Final = 10_000
+"""How long a member that polls may take from its join to its first poll."""
+_CLOCK_MARGIN: Final = 10
+"""The part of a session timeout that is added for clocks that differ in speed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,61 @@ class MemberSession:
             self.acknowledged_at_ms = now_ms
 
 
+@dataclass(slots=True, eq=False)
+class PolledSession(MemberSession):
+    """The session of a member that polls over HTTP. Its polls answer the frames.
+
+    A poll shows by its cursor which answer the member has received, and so up to which frame it
+    has given up what was revoked. A request that was delayed or repeated shows an older one, and
+    acknowledges nothing new.
+
+    The member consumes for at most `lease_ms` after it sent a poll that was answered. A poll
+    extends that unless a Stop that an earlier answer told is still not acknowledged: so a member
+    that never gives up a partition ends like one that is silent.
+    """
+
+    timeout_ms: int = 0
+    told: int = 0
+    """The last frame that an answer has told."""
+    answers: int = 0
+    claimed: frozenset[TopicPartition] = frozenset()
+    """What the member has owned since an earlier session: its positions remain valid."""
+    since: dict[TopicPartition, int] = field(default_factory=dict)
+    """The frame from which on the member has owned each partition that it was given."""
+
+    def start(self, assigned: frozenset[TopicPartition]) -> int:
+        """Record a Start; see `MemberSession.start`."""
+        frame_id = MemberSession.start(self, assigned)
+        before = self.since
+        self.since = {
+            one: before.get(one, 0 if one in self.claimed else frame_id) for one in assigned
+        }
+        return frame_id
+
+    def on_stopped(self, frame_id: int, now_ms: int) -> frozenset[TopicPartition]:
+        """Apply the answer to a Stop; see `MemberSession.on_stopped`."""
+        stopped = MemberSession.on_stopped(self, frame_id, now_ms)
+        self.claimed -= stopped
+        for one in stopped:
+            self.since.pop(one, None)
+        return stopped
+
+    def on_poll(self, now_ms: int) -> None:
+        """Count a poll, whose answer tells all frames up to now."""
+        if not any(frame_id <= self.told for frame_id in self.stops):
+            self.acknowledged_at_ms = now_ms
+        self.told = self.last_id
+        self.answers += 1
+
+    def lease_ms(self, now_ms: int) -> int:
+        """Return for how long the member may consume after it sent the poll of this moment."""
+        return max(0, self.acknowledged_at_ms + self.timeout_ms - now_ms)
+
+    def revoked(self) -> frozenset[TopicPartition]:
+        """Return what the member has to give up."""
+        return frozenset().union(*self.stops.values())
+
+
 @dataclass(slots=True)
 class GroupMember:
     """A member. `session` is None while it has no channel; then the two times apply.
@@ -134,11 +193,26 @@ class GroupMember:
         """Require another Start; an answer to the last one may still come."""
         self.started, self.outdated = False, True
 
+    def evict_limit_ms(self, limits: GroupLimits) -> int:
+        """Return how long after its last acknowledged answer it has certainly stopped.
+
+        For a member that polls, that is its session timeout with the margin for clocks.
+        """
+        timeout_ms = self.subscription.session_timeout_ms
+        if timeout_ms is None:
+            return limits.evict_limit_ms
+        margin_ms = limits.evict_limit_ms - limits.stop_limit_ms
+        return timeout_ms + max(margin_ms, timeout_ms // _CLOCK_MARGIN)
+
     def stopped_by_ms(self, limits: GroupLimits) -> int:
         """Return when it will certainly have stopped if it sends nothing more."""
         if self.session is None:
             return self.stopped_at_ms
-        return self.session.acknowledged_at_ms + limits.evict_limit_ms
+        within_ms = self.evict_limit_ms(limits)
+        if isinstance(self.session, PolledSession) and not self.session.answers:
+            # It was told no assignment yet, so that it consumes nothing.
+            within_ms = min(within_ms, FIRST_POLL_MS)
+        return self.session.acknowledged_at_ms + within_ms
 
 
 @dataclass(slots=True)

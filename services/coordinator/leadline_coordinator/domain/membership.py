@@ -27,14 +27,23 @@ from leadline_coordinator.domain.credentials import (
 )
 from leadline_coordinator.domain.effects import MemberRemoved
 from leadline_coordinator.domain.group import Group
-from leadline_coordinator.domain.members import GroupLimits, GroupMember
+from leadline_coordinator.domain.members import (
+    GroupLimits,
+    GroupMember,
+    MemberSession,
+    PolledSession,
+)
 from leadline_coordinator.domain.records import (
     CommittedOffset,
     GroupRecord,
     MemberCredentials,
     MemberSubscription,
 )
-from leadline_coordinator.domain.subscriptions import check_fits, subscription_of
+from leadline_coordinator.domain.subscriptions import (
+    PollingTerms,
+    check_fits,
+    subscription_of,
+)
 
 
 def restored(
@@ -55,11 +64,11 @@ def restored(
     group.generation = record.generation
     group.empty_since_wall_ms = record.empty_since_ms
     group.owners = {owned: name for owned, name in record.owners.items() if name in record.members}
-    stopped_ms = now_ms + limits.evict_limit_ms
     for name, subscription in record.members.items():
         grace_ms = limits.static_grace_ms if subscription.instance_id is not None else 0
-        remove_ms = max(stopped_ms, now_ms + grace_ms)
-        member = GroupMember(name, subscription, stopped_at_ms=stopped_ms, remove_at_ms=remove_ms)
+        member = GroupMember(name, subscription)
+        member.stopped_at_ms = now_ms + member.evict_limit_ms(limits)
+        member.remove_at_ms = max(member.stopped_at_ms, now_ms + grace_ms)
         member.credentials = record.credentials.get(name, member.credentials)
         group.add(member)
     for topic_partition, name in group.owners.items():
@@ -79,9 +88,18 @@ class GroupMembership:
         self._last_tick_ms: int | None = None
 
     def on_hello(
-        self, hello: Hello, connection: int, new_id: str, now_ms: int, *, new_secret: str
+        self,
+        hello: Hello,
+        connection: int,
+        new_id: str,
+        now_ms: int,
+        *,
+        new_secret: str,
+        polling: PollingTerms | None = None,
     ) -> GroupMember:
         """Let a consumer join or rejoin; a new member gets the id `new_id` and `new_secret`.
+
+        One that polls over HTTP has `polling` terms.
 
         Raises:
             WrongMemberSecret: it names a member or a static member that it is not.
@@ -95,7 +113,7 @@ class GroupMembership:
         group = self.group
         if not group.is_active:
             self._last_tick_ms = None  # an inactive group gets no ticks: that was no pause
-        subscription = subscription_of(hello)
+        subscription = subscription_of(hello, polling)
         known = self._claimed(hello)
         replaced = group.member_of_instance(subscription.instance_id)
         if replaced is known:
@@ -177,12 +195,30 @@ class GroupMembership:
                 self._check_disconnected(member, now_ms)
             elif now_ms >= member.stopped_by_ms(self._limits):
                 self._on_silent(member, now_ms)
-            elif now_ms - member.session.pinged_at_ms >= self._limits.ping_interval_ms:
+            elif self._is_ping_due(member.session, now_ms):
                 group.send_ping(member.session, now_ms)
         for name, pending in list(group.pending_evictions.items()):
             if now_ms >= pending.release_at_ms:
                 del group.pending_evictions[name]
                 group.awaited.discard(name)
+
+    def _is_ping_due(self, session: MemberSession, now_ms: int) -> bool:
+        if isinstance(session, PolledSession):
+            return False  # it says by itself that it is alive
+        return now_ms - session.pinged_at_ms >= self._limits.ping_interval_ms
+
+    def on_return(self, member: GroupMember, connection: int, generation: int, now_ms: int) -> None:
+        """Give a member that polls a new session; it has consumed under this generation.
+
+        What it owned then, and nobody else since, it continues where it was. Nothing that it may
+        be consuming is given to others because of this: the poll may be a delayed one.
+        """
+        group = self.group
+        group.connect(member, connection, now_ms, None)
+        if isinstance(member.session, PolledSession) and generation == group.generation:
+            member.session.claimed = frozenset(member.held)
+        group.request_rebalance(f"{member.id} is back")
+        self._catch_up(member, is_back=True)
 
     # -- joining ---------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from leadline_client.channel import Assignor, Protocol
 from leadline_client.wire import TopicPartition
+from leadline_common.group_polls import OffsetReset
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,9 @@ class TopicState:
 class MemberSubscription:
     """What a member asked for when it joined: topics, a pattern of topic names, or both.
 
-    It reads a topic with as many threads as `topic_threads` says, or else with `threads`.
+    It reads a topic with as many threads as `topic_threads` says, or else with `threads`. A member
+    that polls over HTTP instead of a channel has a `session_timeout_ms`, and begins at
+    `offset_reset` where nothing is committed.
     """
 
     client_id: str = ""
@@ -30,6 +33,8 @@ class MemberSubscription:
     pattern: str | None = None
     threads: int = 1
     topic_threads: tuple[tuple[str, int], ...] = ()
+    session_timeout_ms: int | None = None
+    offset_reset: OffsetReset = "earliest"
 
     @property
     def thread_count(self) -> int:

@@ -9,6 +9,7 @@ switched off.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -16,6 +17,7 @@ import re2
 
 from leadline_client.channel import Assignor, Hello, Protocol
 from leadline_client.errors import InvalidRequest, InvalidSubscription
+from leadline_common.group_polls import OffsetReset
 from leadline_coordinator.domain.records import MemberSubscription
 
 INTERNAL_PREFIX: Final = "__"
@@ -47,7 +49,15 @@ def check_group_name(name: str) -> None:
         raise InvalidRequest(f"group: a name has 1 to {_MAX_NAME} printable characters")
 
 
-def subscription_of(hello: Hello) -> MemberSubscription:
+@dataclass(frozen=True, slots=True)
+class PollingTerms:
+    """What a consumer that polls over HTTP joins with."""
+
+    session_timeout_ms: int
+    offset_reset: OffsetReset
+
+
+def subscription_of(hello: Hello, polling: PollingTerms | None = None) -> MemberSubscription:
     """Return the subscription that a consumer asks for.
 
     Raises:
@@ -77,7 +87,20 @@ def subscription_of(hello: Hello) -> MemberSubscription:
         pattern=hello.pattern,
         threads=hello.threads,
         topic_threads=tuple(sorted(hello.topic_threads)),
+        session_timeout_ms=None if polling is None else polling.session_timeout_ms,
+        offset_reset="earliest" if polling is None else polling.offset_reset,
     )
+
+
+def check_session_timeout(timeout_ms: int, least_ms: int, most_ms: int) -> None:
+    """Refuse a session timeout that is out of bounds.
+
+    Raises:
+        InvalidSubscription: it is.
+
+    """
+    if not least_ms <= timeout_ms <= most_ms:
+        raise InvalidSubscription(f"session_timeout_ms: must be from {least_ms} to {most_ms}")
 
 
 def _check_instance_secret(hello: Hello) -> None:

@@ -34,7 +34,11 @@ from leadline_coordinator.domain.commits import check_without_members, is_outdat
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.membership import GroupMembership, restored
 from leadline_coordinator.domain.records import CommittedOffset, StoredGroup
-from leadline_coordinator.domain.subscriptions import TopicSubscriptionIndex, check_group_name
+from leadline_coordinator.domain.subscriptions import (
+    PollingTerms,
+    TopicSubscriptionIndex,
+    check_group_name,
+)
 from leadline_coordinator.runtime.committer import OffsetCommitter, WriteOutcome
 from leadline_coordinator.runtime.context import CoordinatorContext, group_limits
 from leadline_coordinator.runtime.group_manager import Channel, GroupManager
@@ -201,8 +205,10 @@ class Coordinator:
             self.on_group_change(name)
         return self.groups[name]
 
-    def open_channel(self, channel: Channel, hello: Hello) -> None:
-        """Let a consumer into the group of its channel.
+    def open_channel(
+        self, channel: Channel, hello: Hello, polling: PollingTerms | None = None
+    ) -> None:
+        """Let a consumer into the group of its channel; one that polls has `polling` terms.
 
         Raises:
             LeadlineError: the group refuses it.
@@ -212,7 +218,7 @@ class Coordinator:
         is_new = name not in self.groups
         manager = self.manager_or_new(name)
         try:
-            manager.on_hello(hello, channel)
+            manager.on_hello(hello, channel, polling)
         except Exception:
             if is_new:
                 del self.groups[name]

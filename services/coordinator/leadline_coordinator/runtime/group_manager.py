@@ -25,6 +25,7 @@ from leadline_common.znodes import AuditEntry
 from leadline_coordinator.domain.assignors.assign import assign
 from leadline_coordinator.domain.effects import CloseMemberChannel, MemberRemoved, SendToMember
 from leadline_coordinator.domain.group import Group
+from leadline_coordinator.domain.members import GroupMember
 from leadline_coordinator.domain.membership import GroupMembership
 from leadline_coordinator.domain.rebalance import (
     AwaitAnswers,
@@ -36,6 +37,7 @@ from leadline_coordinator.domain.rebalance import (
     handle_rebalance_request,
 )
 from leadline_coordinator.domain.records import GroupRecord
+from leadline_coordinator.domain.subscriptions import PollingTerms
 from leadline_coordinator.runtime.audit import group_entry, offsets_by_topic
 from leadline_coordinator.runtime.committer import (
     OffsetCommitter,
@@ -102,8 +104,8 @@ class GroupManager:
 
     # -- events of members -----------------------------------------------------
 
-    def on_hello(self, hello: Hello, channel: Channel) -> None:
-        """Let a consumer in.
+    def on_hello(self, hello: Hello, channel: Channel, polling: PollingTerms | None = None) -> None:
+        """Let a consumer in; one that polls over HTTP has `polling` terms.
 
         Raises:
             LeadlineError: the group refuses it; the channel is not the group's.
@@ -119,11 +121,22 @@ class GroupManager:
                     self._new_member_id(hello),
                     self._now(),
                     new_secret=self._context.new_secret(),
+                    polling=polling,
                 )
         except Exception:
             del self._channels[channel.number]
             raise
         self.apply_effects()
+
+    def on_return(self, member: GroupMember, channel: Channel, generation: int) -> None:
+        """Give a member that polls a new session."""
+        self._channels[channel.number] = channel
+        self.members.on_return(member, channel.number, generation, self._now())
+        self.apply_effects()
+
+    def channel_of(self, connection: int) -> Channel | None:
+        """Return the channel of this number, if it is open."""
+        return self._channels.get(connection)
 
     def on_answer(self, frame: Pong | Stopped | Started, channel: Channel) -> None:
         """Apply an answer."""

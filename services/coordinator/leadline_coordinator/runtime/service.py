@@ -25,6 +25,7 @@ from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.elector import CoordinatorElector
 from leadline_coordinator.runtime.group_manager import Channel, GroupManager
 from leadline_coordinator.runtime.offsets import GroupOffsets
+from leadline_coordinator.runtime.polled_members import PolledMembers
 
 _LOADING: Final = "this coordinator is elected, and still loading groups"
 
@@ -194,6 +195,15 @@ class CoordinatorService:
     def offsets(self) -> GroupOffsets:
         """Return the offsets of all groups."""
         return GroupOffsets(self._active())
+
+    def polled_members(self) -> PolledMembers:
+        """Return the members that poll over HTTP.
+
+        Raises:
+            CoordinatorNotAvailable: this process is not the active coordinator.
+
+        """
+        return PolledMembers(self._active(), self.channels, self.new_connection)
 
     def partitions_of(self, topics: Iterable[str]) -> set[TopicPartition]:
         """Return all partitions of topics.

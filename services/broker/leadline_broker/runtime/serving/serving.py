@@ -38,6 +38,7 @@ from leadline_client.errors import (
     OffsetNotAvailable,
     OffsetOutOfRange,
     RequestTimedOut,
+    TopicIdMismatch,
     UnknownLeaderEpoch,
     UnknownPartition,
     UnknownTopic,
@@ -63,18 +64,27 @@ class Serving:
     producer_ids: ProducerIds
     clock: Clock
 
-    def led(self, topic: str, number: int, leader_epoch: int | None = None) -> Partition:
+    def led(
+        self,
+        topic: str,
+        number: int,
+        leader_epoch: int | None = None,
+        *,
+        topic_id: str | None = None,
+    ) -> Partition:
         """Return a partition that this broker leads and may serve now.
 
         Raises:
             UnknownTopic, UnknownPartition, NotLeader, LeaderNotAvailable,
-            FencedLeaderEpoch, UnknownLeaderEpoch, BrokerFenced.
+            FencedLeaderEpoch, UnknownLeaderEpoch, TopicIdMismatch, BrokerFenced.
 
         """
         partition = self.replicas.named(topic, number)
         self.broker_state.require_grant()
         if partition is None or partition.replica.role is not Role.LEADER:
             raise self._not_led(topic, number, partition)
+        if topic_id not in (None, partition.topic_id):
+            raise TopicIdMismatch(f"topic {topic} was deleted and recreated")
         current = partition.replica.state.leader_epoch
         self._require_epoch(leader_epoch, current, self.broker_state.broker_id)
         return partition
@@ -131,12 +141,13 @@ class Serving:
         acks: Acks,
         timeout_ms: int,
         leader_epoch: int | None = None,
+        topic_id: str | None = None,
     ) -> ProduceResult:
         """Append v2 batches, which are stamped in place, and wait as `acks` requires.
 
         Raises:
             UnknownTopic, UnknownPartition, NotLeader, LeaderNotAvailable,
-            FencedLeaderEpoch, UnknownLeaderEpoch, BrokerFenced, CorruptBatch,
+            FencedLeaderEpoch, UnknownLeaderEpoch, TopicIdMismatch, BrokerFenced, CorruptBatch,
             BodyTooLarge, InvalidRequest, NotEnoughReplicas, OutOfOrderSequence,
             ProducerFenced, ForeignProducerId, TooManyProducers, StorageFailed: nothing
             was appended.
@@ -144,12 +155,12 @@ class Serving:
             outcome is unknown.
 
         """
-        partition = self.led(topic, number, leader_epoch)
+        partition = self.led(topic, number, leader_epoch, topic_id=topic_id)
         with self.metrics.check_seconds.time():
             headers = await self.checks.check(data, partition.settings.max_message_bytes)
         await self.producer_ids.require_own(headers[0].producer_id)
         # The checks may have waited: only what follows is one step.
-        partition = self.led(topic, number, leader_epoch)
+        partition = self.led(topic, number, leader_epoch, topic_id=topic_id)
         partition.replica.leading().check_append(all_replicas=acks == "all")
         epoch = partition.replica.state.leader_epoch
         count = sum(header.record_count for header in headers)
