@@ -24,6 +24,7 @@ html_theme = "furo"
 html_title = "Leadline"
 html_show_sphinx = False
 html_copy_source = False
+html_show_search_summary = False  # Pages opened as files may not read others.
 html_extra_path = ["start/index.html"]
 """A page for the root of the site, which leads to that of docs/."""
 

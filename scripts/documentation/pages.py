@@ -60,8 +60,8 @@ def _read(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = expanded(source[0], Path(app.env.doc2path(docname)))
 
 
-def _signature(_: Sphinx, *event: Any) -> tuple[str | None, str | None]:
-    *_, parameters, returned = event
+def _signature(_app: Sphinx, *event: Any) -> tuple[str | None, str | None]:
+    parameters, returned = event[-2:]
     return parameters, result_of(returned)
 
 

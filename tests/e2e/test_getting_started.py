@@ -58,7 +58,7 @@ def partitions(reader: Reader) -> list[dict[str, Any]]:
 
 
 def test_a_newcomer_reaches_the_end_of_the_page(reader: Reader) -> None:
-    up, create, query, more, die, look, again, back, move, group, curl = shown(reader.page, "sh")
+    up, create, query, more, die, look, again, back, move, join, poll = shown(reader.page, "sh")
     start(reader, up)
     until((reader.folder / "data/cluster.json").exists, "the cluster is ready", SETTLE_S)
     broker = cluster_file(reader)["brokers"][0]["url"].removeprefix("http://")
@@ -84,6 +84,7 @@ def test_a_newcomer_reaches_the_end_of_the_page(reader: Reader) -> None:
     assert replicas(reader)[0] == [4, 1, 2]
     assert partitions(reader)[0]["leader"] == 4
 
-    reader.run_block(group)
-    assert reader.ask("groups lag billing")["total"] == 1900
-    reader.run_block(curl)
+    reader.run_block(join)
+    reader.run_block(poll)
+    assert len(json.loads((reader.folder / "first.json").read_text())["records"]) == 100
+    assert reader.ask("groups lag billing")["total"] == 2000 - 100

@@ -132,6 +132,14 @@ def test_every_public_name_of_the_client_is_in_its_reference(site: dict[str, Pag
     assert "leadline_client.Producer.send" in shown
 
 
+def test_the_reference_shows_results_and_not_the_flows(
+    site: dict[str, Page],
+) -> None:
+    text = site["docs/python/clients.html"].text
+    assert "list_topics() → tuple[TopicInfo, …]" in text.replace("...", "…")
+    assert "Generator[" not in text
+
+
 @pytest.mark.parametrize("document", OPENAPI)
 def test_every_operation_is_in_the_reference(site: dict[str, Page], document: str) -> None:
     text = site[f"docs/http/{document.removesuffix('.json')}.html"].text
