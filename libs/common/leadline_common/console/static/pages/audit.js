@@ -25,7 +25,7 @@ const FIELDS = [
   { name: "cause", label: "Cause" },
   { name: "since", label: "From", hint: "ISO 8601 or Unix ms", ...when },
   { name: "until", label: "Before", hint: "ISO 8601 or Unix ms", ...when },
-];
+].map((field) => ({ ...field, quiet: true }));
 
 const TIMES = ["since", "until"];
 
@@ -44,7 +44,7 @@ export function Audit() {
     <${Card} title="Entries">
       ${found.first.error && html`<${Failure} error=${found.first.error} />`}
       ${found.error && html`<${Failure} error=${found.error} />`}
-      ${found.first.data ? html`<${Table} caption="Audit entries, the newest first" rows=${found.entries} rowKey=${(row) => row.id} filter=${textOf} noun="entry read" columns=${COLUMNS} empty="No entry matches." />
+      ${found.first.data ? html`<${Table} caption="Audit entries, the newest first" rows=${found.entries} rowKey=${(row) => row.id} filter=${textOf} columns=${COLUMNS} empty="No entry matches." />
         <div class="buttons">${found.more ? html`<button type="button" aria-disabled=${found.busy ? "true" : undefined} onClick=${() => !found.busy && found.older()}>${found.busy ? "Reading …" : "Read older entries"}</button>
           <span class="muted">The filter searches the text of the entries that were read.</span>` : html`<span class="muted">These are all.</span>`}</div>` : !found.first.error && html`<${Waiting} of=${found.first} />`}
     <//>`;
