@@ -78,11 +78,11 @@ async def test_the_audit_is_read_page_by_page_without_gaps(cluster: Cluster) -> 
         await cluster.post("broker-2", "/v1/topics", json={"name": f"t{number}", "dry_run": True})
     async with console(cluster.url("broker-2"), "/history", "History") as page:
         read = page.get_by_role("region", name="Entries").get_by_role("status")
-        await expect(read).to_have_text("100 entry reads")
+        await expect(read).to_have_text("100 rows")
         await page.get_by_role("button", name="Read older entries").click()
         head = (await audit(cluster, page_size=1))[0]["id"]
         expected = min(200, head + 1)
-        await expect(read).to_have_text(f"{expected} entry reads")
+        await expect(read).to_have_text(f"{expected} rows")
 
 
 async def test_the_page_says_why_a_leader_changed(cluster: Cluster) -> None:

@@ -7,7 +7,8 @@ import { html, useId } from "../lib/dom.js";
  * @typedef {{name: string, label: string, type?: "text" | "number" | "checkbox" | "select" | "textarea",
  *   value?: any, required?: boolean, hint?: string, wide?: boolean, least?: number, most?: number,
  *   options?: {value: string, label: string}[], check?: (value: any, values: object) => string,
- *   when?: (values: object) => boolean}} FieldShape `when` says whether the form has the field
+ *   when?: (values: object) => boolean, quiet?: boolean}} FieldShape `when` says whether the form
+ *   has the field; a quiet one does not say that it is optional
  */
 
 /** The first values of fields. @param {FieldShape[]} fields */
@@ -40,7 +41,7 @@ export function Field({ field, values, onChange }) {
     "aria-invalid": shown ? "true" : undefined,
     required: field.required,
   };
-  const label = html`<label for=${id}>${field.label}${field.required ? "" : field.type === "checkbox" ? "" : html` <span class="muted">(optional)</span>`}</label>`;
+  const label = html`<label for=${id}>${field.label}${field.required || field.quiet ? "" : field.type === "checkbox" ? "" : html` <span class="muted">(optional)</span>`}</label>`;
   const input = inputOf(field, value, common, (next) => onChange(field.name, next));
   return html`<div class=${look.filter(Boolean).join(" ")}>
     ${field.type === "checkbox" ? [input, label] : [label, input]}

@@ -25,7 +25,7 @@ const FIELDS = [
   { name: "cause", label: "Cause" },
   { name: "since", label: "From", hint: "ISO 8601 or Unix ms", ...when },
   { name: "until", label: "Before", hint: "ISO 8601 or Unix ms", ...when },
-];
+].map((field) => ({ ...field, quiet: true }));
 
 const TIMES = ["since", "until"];
 

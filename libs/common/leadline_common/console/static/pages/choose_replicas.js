@@ -22,9 +22,9 @@ export function ChooseReplicas() {
     setChosen(next);
   };
   const picked = rows.filter(({ name }) => chosen.has(name));
-  const tools = html`<span class="buttons">
-    <${ActionButton} key=${[...chosen].join()} action=${reassign(picked)} class="primary">Reassign ${picked.length ? plural(picked.length, "chosen partition") : "partitions"} …<//>
-    ${picked.length > 0 && html`<button type="button" onClick=${() => setChosen(new Set())}>Choose none</button>`}</span>`;
+  const tools = picked.length > 0 && html`<span class="buttons">
+    <${ActionButton} action=${reassign(picked)} class="primary">Reassign ${plural(picked.length, "chosen partition")} …<//>
+    <button type="button" onClick=${() => setChosen(new Set())}>Choose none</button></span>`;
   return html`<p class="muted">Choose partitions; the form begins with the replicas that they have.</p>
     <${Table} caption="Partitions to choose" rows=${rows} rowKey=${(one) => one.name} filter=${(one) => one.name} noun="partition" tools=${tools}
       columns=${columnsOf(chosen, turn)} empty="There are no partitions." />`;

@@ -150,7 +150,8 @@ export const applyPlan = (plan) => ({
   fields: [ALGORITHM, THROTTLE],
   confirm: () => `Copy ${plural(plan.figures.moves, "replica")} of ${plural(plan.figures.partitions, "partition")}?`,
   request: (values) => ({ method: "POST", path: `/v1/plans/${encodeURIComponent(plan.id)}/apply`, body: { algorithm: values.algorithm, ...throttleOf(values) } }),
-  cli: (values) => [...planWords(plan.asked ?? { kind: plan.kind }), "--apply", "--algorithm", values.algorithm, ...throttleWords(values)],
+  // What was asked for is known to the page that made the plan only.
+  cli: plan.asked && ((values) => [...planWords(plan.asked), "--apply", "--algorithm", values.algorithm, ...throttleWords(values)]),
   show,
   next: follow,
   done: () => {
