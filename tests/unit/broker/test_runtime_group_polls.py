@@ -1,0 +1,158 @@
+"""Polls of a consumer at a broker that replicates for real; the test is the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from leadline_broker.api.app import build_app
+from leadline_client.errors import CoordinatorNotAvailable, LeadlineError
+from leadline_common import rpc
+from leadline_common.group_polls import AssignedRow, SessionPoint, SyncAnswer, SyncRequest
+from leadline_common.metrics import Metrics
+from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, three
+
+PATH = "/v1/groups/g/consumers/m/poll"
+
+
+@dataclass
+class Coordinator:
+    """Says what the member owns: partition 0 of the topic, unless a test says something else."""
+
+    answer: SyncAnswer
+    asked: list[SyncRequest] = field(default_factory=list)
+    failure: LeadlineError | None = None
+
+    async def sync(self, member: str, request: SyncRequest) -> SyncAnswer:
+        assert member == "m"
+        self.asked.append(request)
+        if self.failure is not None:
+            raise self.failure
+        if request.watch is not None:
+            return msgspec.structs.replace(self.answer, partitions=[], changed=False)
+        point = self.answer.point
+        self.answer = msgspec.structs.replace(
+            self.answer, point=SessionPoint(point.epoch, point.connection, 1, point.answer + 1)
+        )
+        return self.answer
+
+    def assign(self, offset: int | None, since: int = 1, reset: Any = "earliest") -> None:
+        row = AssignedRow(TOPIC, TOPIC_ID, 0, since, offset, None)
+        self.answer = SyncAnswer(SessionPoint(1, 1, 1, 0), 1, 30_000, 30_000, reset, [row])
+
+
+@dataclass
+class World:
+    """A leader, a coordinator, and a consumer's requests."""
+
+    cluster: SmallCluster
+    http: httpx.AsyncClient
+    coordinator: Coordinator
+
+    async def poll(self, **body: Any) -> dict[str, Any]:
+        answer = await self.http.post(PATH, json={"secret": "s", "wait_ms": 0, **body})
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+def values(answer: dict[str, Any]) -> list[str]:
+    return [record["value"] for record in answer["records"]]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with await three(tmp_path) as cluster:
+        broker = cluster.brokers[1]
+        active = rpc.ControllerRow(7, "http://coordinator", 1)
+
+        async def found(on_hint: Callable[[], None]) -> rpc.ControllerRow:
+            del on_hint
+            return active
+
+        cluster.stores[1].coordinator = found  # type: ignore[method-assign]  # there is one here
+        broker.coordinator_finder.current = active
+        coordinator = Coordinator(SyncAnswer(SessionPoint(1, 1, 1, 0), 1, 1, 1, "earliest"))
+        coordinator.assign(None)
+        cluster.wires[1].on_sync = coordinator.sync
+        app = build_app(broker, request_max_bytes=1 << 20, metrics=Metrics())
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://broker") as http:
+            yield World(cluster, http, coordinator)
+
+
+async def test_the_cursor_moves_the_position_and_a_repeated_poll_does_not(world: World) -> None:
+    await world.cluster.produce(1, "a", "b", "c")
+
+    first = await world.poll(max_records=2)
+    repeated = await world.poll(max_records=2)
+    second = await world.poll(cursor=first["cursor"])
+
+    assert values(first) == values(repeated) == ["a", "b"]
+    assert values(second) == ["c"]
+    assert second["assignment"] == [{"topic": TOPIC, "partition": 0, "position": 3}]
+    assert [one.commit for one in world.coordinator.asked] == [True, True, True]
+
+
+async def test_a_committed_offset_counts_where_the_cursor_does_not(world: World) -> None:
+    await world.cluster.produce(1, "a", "b", "c")
+    world.coordinator.assign(1)
+    first = await world.poll(max_records=1)
+    assert values(first) == ["b"]
+
+    world.coordinator.assign(0, since=9)  # lost and regained since the cursor
+    assert values(await world.poll(cursor=first["cursor"])) == ["a", "b", "c"]
+
+
+async def test_latest_waits_for_what_comes_and_misses_nothing(world: World) -> None:
+    await world.cluster.produce(1, "old")
+    world.coordinator.assign(None, reset="latest")
+    first = await world.poll()
+    assert values(first) == []
+
+    await world.cluster.produce(1, "new")
+    assert values(await world.poll(cursor=first["cursor"])) == ["new"]
+
+
+async def test_a_position_out_of_the_log_is_reset_and_reported(world: World) -> None:
+    await world.cluster.produce(1, "a")
+    seek = [{"topic": TOPIC, "partition": 0, "offset": 50}]
+
+    answer = await world.poll(seek=seek)
+
+    assert answer["resets"] == [{"topic": TOPIC, "partition": 0, "position": 50, "reset_to": 0}]
+    assert values(await world.poll(cursor=answer["cursor"])) == ["a"]
+
+
+async def test_a_record_of_another_format_is_an_error_and_not_lost(world: World) -> None:
+    await world.cluster.produce(1, "not json")
+
+    answer = await world.poll(format="json")
+    again = await world.poll(cursor=answer["cursor"])
+
+    assert [row["partition"] for row in answer["errors"]] == [0]
+    assert values(again) == ["not json"]
+
+
+async def test_without_a_coordinator_nothing_is_read(world: World) -> None:
+    world.coordinator.failure = CoordinatorNotAvailable("none")
+    answer = await world.http.post(PATH, json={"secret": "s"})
+    assert (answer.status_code, answer.json()["outcome"]) == (503, "refused")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"secret": 1}, {"secret": "s", "cursor": "?"}, {"secret": "s", "max_records": -1}, []],
+)
+async def test_bad_polls_are_refused_before_the_coordinator_is_asked(
+    world: World, body: Any
+) -> None:
+    answer = await world.http.post(PATH, json=body)
+    assert answer.status_code == 400
+    assert world.coordinator.asked == []
