@@ -36,7 +36,7 @@ BY_ROLE = {role: ZkCredentials.of(login, *DIGESTS.values()) for role, login in L
 async def set_acl(session: ZkSession, path: str, acl: dict[str, int]) -> None:
     root = session._open_transport().root
     request = encode_set_acl(absolute(root, path), encode_acl(acl))
-    await session._submit(EncodedRequest(request), no_body, path)
+    await session._submit("set_acl", EncodedRequest(request), no_body, path)
 
 
 @asynccontextmanager

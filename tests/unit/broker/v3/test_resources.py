@@ -288,6 +288,7 @@ def replica(broker: int, end: int, followers: list[FollowerBody] | None = None) 
         high_watermark=end,
         isr=None,
         log_dir="",
+        size_bytes=0,
         followers=followers,
     )
 
