@@ -43,8 +43,6 @@ class ApiReference:
         self, document: _Json, service: str, described: Mapping[tuple[str, str], str]
     ) -> None:
         self._document, self._service, self._described = document, service, described
-        self._types: dict[str, _Json] = {}
-        """The objects that bodies and other objects name, in the order in which they do."""
 
     def text(self) -> str:
         """Return the Markdown."""
@@ -64,7 +62,6 @@ class ApiReference:
             for method, path, operation in rows:
                 if (method, path) not in self._described:
                     yield from self._operation(method, path, operation)
-        yield from self._type_section()
 
     def _other_responses(self) -> Iterator[str]:
         """Say once what the responses named `default` say in each operation."""
@@ -91,7 +88,6 @@ class ApiReference:
             yield self._fields(message["payload"])
             for example in message.get("examples", ()):
                 yield self._example({"example": example["payload"]})
-        yield from self._type_section()
 
     def _operation(self, method: str, path: str, operation: _Json) -> Iterator[str]:
         yield f"({_label(self._service, operation)})=\n### {operation['summary']}"
@@ -164,7 +160,7 @@ class ApiReference:
             return "any"
         if "$ref" in schema:
             found = self._resolved(schema)
-            return self._link(found) if "properties" in found else self._type(found)
+            return found["title"] if "properties" in found else self._type(found)
         if choices := schema.get("anyOf") or schema.get("oneOf"):
             return " or ".join(dict.fromkeys(map(self._type, choices)))
         if "enum" in schema:
@@ -173,27 +169,6 @@ class ApiReference:
         if kind == "array":
             return f"array of {self._type(schema.get('items', {}))}"
         return " or ".join(kind) if isinstance(kind, list) else str(kind)
-
-    def _link(self, schema: _Json) -> str:
-        title: str = schema["title"]
-        self._types.setdefault(title, schema)
-        return f"[{title}](#{self._type_label(title)})"
-
-    def _type_label(self, title: str) -> str:
-        return f"{self._service}-type-{title.lower()}"
-
-    def _type_section(self) -> Iterator[str]:
-        """Describe the objects that were named, and those that they name."""
-        described: set[str] = set()
-        while left := [title for title in self._types if title not in described]:
-            if not described:
-                yield "## Types"
-            for title in left:
-                described.add(title)
-                schema = self._types[title]
-                about = schema.get("description", "")
-                yield f"({self._type_label(title)})=\n**{title}.** {about}"
-                yield self._fields(schema)
 
     def _resolved(self, part: _Json | bool) -> _Json:
         """Follow a reference within the document."""
