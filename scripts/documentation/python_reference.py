@@ -8,7 +8,7 @@ from collections.abc import Iterable
 PACKAGE = "leadline_client"
 _OPTIONS = (":members:", ":inherited-members: Exception, tuple", ":undoc-members:")
 
-_FLOW = re.compile(r"(?:\w+\.)*Generator\[.*Response \| None, (?P<result>.+)\]")
+_FLOW = re.compile(r"[~\w.]*Generator\[.*Response \| None, (?P<result>.+)\]")
 
 
 def result_of(annotation: str | None) -> str | None:

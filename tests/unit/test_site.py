@@ -137,7 +137,7 @@ def test_the_reference_shows_results_and_not_the_flows(
 ) -> None:
     text = site["docs/python/clients.html"].text
     assert "list_topics() → tuple[TopicInfo, …]" in text.replace("...", "…")
-    assert "Generator[" not in text
+    assert "→ Generator[" not in text
 
 
 @pytest.mark.parametrize("document", OPENAPI)
