@@ -22,7 +22,13 @@ def result_of(annotation: str | None) -> str | None:
 
 def classes_of(names: Iterable[str]) -> str:
     """Return Markdown with a section for each public name of the package."""
-    return "\n\n".join(_class(name) for name in names) + "\n"
+    return (
+        "\n\n".join(_class(name) if name[0].isupper() else _function(name) for name in names) + "\n"
+    )
+
+
+def _function(name: str) -> str:
+    return f"## {name}\n\n```{{eval-rst}}\n.. autofunction:: {PACKAGE}.{name}\n```"
 
 
 def _class(name: str) -> str:

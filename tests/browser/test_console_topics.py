@@ -222,8 +222,9 @@ async def test_records_are_produced_by_page_and_lines(cluster: Cluster) -> None:
         await run_line(form, "command line")
         await done(form, "Produce")
         await expect(form).to_contain_text("Appended to partition 1 at offset 2.")
-        path = f"/v1/topics/{topic}/partitions/1/records?offset=0&route=any"
-        found = (await cluster.get("broker-1", path)).json()["records"]
+        path = f"/v1/topics/{topic}/partitions/1/records"
+        answer = await cluster.get("broker-1", path, offset=0, route="any")
+        found = answer.json()["records"]
         assert [row["key"] for row in found] == ["it's a key"] * 3
         assert {row["value"] for row in found} == {'{"of": "it\'s"}'}
         assert {tuple(one["value"] for one in row["headers"]) for row in found} == {
@@ -293,7 +294,7 @@ async def test_a_record_is_shown_as_text_json_and_hex(cluster: Cluster) -> None:
         await page.get_by_role("button", name=f"Show record {RECORDS - 1}").click()
         await expect(page.get_by_text("This is not text")).to_be_visible()
         await page.get_by_role("radio", name="Hex").check()
-        await expect(page.get_by_text("00 01 fe ff")).to_be_visible()
+        await expect(page.get_by_text("00 01 fe ff", exact=True)).to_be_visible()
         assert wrong == []
 
 
