@@ -198,7 +198,7 @@ async def test_a_plan_is_shown_before_and_after_and_is_refused_once_it_is_stale(
         await ended(cluster, task)
         await confirm(apply, "Apply the plan")
         await expect(apply.get_by_role("alert")).to_contain_text("Refused: nothing was changed")
-        with pytest.raises(AssertionError, match='"outcome": ?"refused"'):
+        with pytest.raises(AssertionError, match=r'"outcome": ?"refused"'):
             await run(line)
         await apply.get_by_role("button", name="Close").click()
         await expect(page.get_by_text("The plan is stale", exact=True)).to_be_visible()

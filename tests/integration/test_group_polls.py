@@ -14,6 +14,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from leadline_client.channel import Protocol
 from leadline_client.consumer import AsyncConsumer
 from leadline_client.consumer_settings import ConsumerSettings
 from leadline_client.wire import NewTopic
@@ -226,13 +227,13 @@ def _places(answer: dict[str, Any]) -> set[Place]:
 
 
 @pytest.mark.parametrize("protocol", ["eager", "cooperative"])
-async def test_consumers_of_both_kinds_share_a_topic(world: World, protocol: str) -> None:
+async def test_consumers_of_both_kinds_share_a_topic(world: World, protocol: Protocol) -> None:
     await world.produce(40)
     pair = [world.consumer(protocol=protocol), world.consumer(protocol=protocol)]
     for one in pair:
         await one.join()
     await settled(*pair)
-    settings = ConsumerSettings(protocol=protocol, auto_commit_ms=100)  # type: ignore[arg-type]
+    settings = ConsumerSettings(protocol=protocol, auto_commit_ms=100)
     url = world.cluster.url("broker-1")
     async with AsyncConsumer(url, world.group, settings=settings) as third:
         await third.subscribe([world.topic])

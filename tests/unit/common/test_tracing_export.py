@@ -6,6 +6,7 @@ import asyncio
 import logging
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 
@@ -53,6 +54,22 @@ def logger_restored() -> Iterator[None]:
     level = logger.level
     yield
     logger.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def threads_end() -> Iterator[None]:
+    """Wait for the threads that send: their backoff draws random numbers, as other tests do."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name.startswith(("OtelBatch", "tracing-shutdown")):
+            thread.join(120)
+            assert not thread.is_alive()
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short time for a collector that takes nothing."""
+    monkeypatch.setattr(sdk, "EXPORT_S", 0.2)
 
 
 def settings(endpoint: str, ratio: float = 1.0) -> BrokerSettings:
@@ -141,6 +158,7 @@ async def test_spans_arrive_with_the_name_of_their_service_and_the_rest_at_the_e
     assert not spans.is_on()
 
 
+@pytest.mark.usefixtures("soon")
 async def test_a_collector_that_refuses_is_logged_once_and_once_when_it_is_back() -> None:
     async with collecting() as collector:
         collector.status = 500
@@ -193,6 +211,7 @@ def test_what_was_lost_is_counted_until_the_collector_is_back() -> None:
     ]
 
 
+@pytest.mark.usefixtures("soon")
 def test_a_full_queue_drops_and_a_dead_collector_delays_the_end_for_a_bounded_time() -> None:
     provider = sdk.provider_for(DEAD, 1.0, "broker", 3)
     spans.use_tracer(sdk.tracer_of(provider, 1.0))
@@ -209,6 +228,7 @@ def test_a_full_queue_drops_and_a_dead_collector_delays_the_end_for_a_bounded_ti
     assert time.monotonic() - began < 4 * sdk.FLUSH_S
 
 
+@pytest.mark.usefixtures("soon")
 def test_long_values_are_cut() -> None:
     provider = sdk.provider_for(DEAD, 1.0, "broker", 3)
     span = provider.get_tracer("t").start_span("s", attributes={"path": "x" * 5_000})
