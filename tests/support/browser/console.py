@@ -67,7 +67,9 @@ async def check_looks(page: Page, name: str) -> None:
         await page.set_viewport_size({"width": WIDTHS[-1], "height": 1000})
         await page.get_by_label("Theme").select_option(theme)
         await page.set_viewport_size({"width": width, "height": 1000})
-        assert await page.evaluate("document.documentElement.scrollWidth") <= width, name
+        # Charts are drawn again a moment after the window has changed.
+        fits = "width => document.documentElement.scrollWidth <= width"
+        await page.wait_for_function(fits, arg=width)
         await page.screenshot(path=SCREENSHOTS / f"{name}-{width}.png", full_page=True)
 
 
