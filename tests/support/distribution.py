@@ -1,7 +1,7 @@
 """Which tests stay together in one process, where there are several (`-n 3 --dist loadscope`).
 
 Those that share a cluster: the tests of one file, or of one directory. In a browser each test works
-alone. pytest-xdist's own groups (`--dist loadgroup`) are not used: with pytest 9.2 they have no
+alone, but for those of the console. pytest-xdist's own groups (`--dist loadgroup`) are not used: with pytest 9.2 they have no
 effect (pytest-xdist issue 1386).
 """
 
@@ -15,6 +15,8 @@ from xdist.scheduler import LoadScopeScheduling
 
 SHARE_A_CLUSTER = ("contract", "secure", "spark")
 """Directories of tests whose fixtures are for all of them."""
+CONSOLE = "test_console"
+"""What files of browser tests begin with whose tests take turns on one cluster."""
 
 
 class ClusterScheduling(LoadScopeScheduling):
@@ -36,4 +38,5 @@ def scope_of(node_id: str) -> str:
     tier = PurePosixPath(file).parent.name
     if tier in SHARE_A_CLUSTER:
         return tier
-    return node_id if tier == "browser" else file
+    works_alone = tier == "browser" and not PurePosixPath(file).name.startswith(CONSOLE)
+    return node_id if works_alone else file

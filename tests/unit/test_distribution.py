@@ -36,6 +36,7 @@ def test_one(number):
             "tests/browser/test_swagger.py::test_a[broker]",
             "tests/browser/test_swagger.py::test_a[broker]",
         ),
+        ("tests/browser/test_console_topics.py::test_a[1]", "tests/browser/test_console_topics.py"),
     ],
 )
 def test_scopes(node_id: str, scope: str) -> None:
