@@ -1,8 +1,8 @@
 """Which tests stay together in one process, where there are several (`-n 3 --dist loadscope`).
 
 Those that share a cluster: the tests of one file, or of one directory. In a browser each test works
-alone, but for those of the console. pytest-xdist's own groups (`--dist loadgroup`) are not used: with pytest 9.2 they have no
-effect (pytest-xdist issue 1386).
+alone, but for those of the console. pytest-xdist's own groups (`--dist loadgroup`) are not used:
+with pytest 9.2 they have no effect (pytest-xdist issue 1386).
 """
 
 from __future__ import annotations
