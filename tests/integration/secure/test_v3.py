@@ -53,7 +53,7 @@ async def test_who_is_not_known_gets_40101_on_every_path(world: World) -> None:
 
 
 async def test_users_do_through_it_what_their_grants_allow(world: World) -> None:
-    granted = {"role": "producer", "topics": ["t", "mine-*"], "groups": []}
+    granted = {"role": "producer", "topics": ["t", "v3-own-*"], "groups": []}
     shown = await header_of(world, "v3-producer", granted)
     secret = {"topic_name": "secret", "partitions_count": 1, "replication_factor": 1}
     assert (await ask(world, "POST", "/topics", json=secret)).status_code == 201
@@ -70,7 +70,7 @@ async def test_users_do_through_it_what_their_grants_allow(world: World) -> None
         ("GET", "/topics/secret", None),
         ("POST", "/topics/secret/records", {}),
         ("DELETE", "/topics/t", None),
-        ("POST", "/topics", {"topic_name": "mine-1"}),
+        ("POST", "/topics", {"topic_name": "v3-own-1"}),
         ("PATCH", "/topics/t", {"partitions_count": 9}),
         ("PUT", "/topics/t/configs/retention.ms", {"value": "1"}),
         ("GET", "/topics/t/partitions/-/replica-status", None),
