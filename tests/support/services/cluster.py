@@ -268,12 +268,13 @@ class Cluster:
         return await self._active("coordinator", self.supervisor.layout.coordinators, not_in)
 
     async def replicas(self, name: str) -> list[dict[str, Any]]:
-        """Return the rows of a broker's `GET /v1/replicas`."""
+        """Return the rows of a broker's `GET /v1/replicas`, as far as they stay when nothing happens.
+
+        What a leader knows of its followers changes with each of their fetches.
+        """
         document = (await self.get(name, "/v1/replicas")).raise_for_status().json()
-        rows: list[dict[str, Any]] = (
-            document["replicas"] if isinstance(document, dict) else document
-        )
-        return rows
+        rows: list[dict[str, Any]] = document["replicas"]
+        return [{key: row[key] for key in row if key != "followers"} for row in rows]
 
     async def in_sync(self, topic: str, count: int, deadline_s: float = DEADLINE_S) -> None:
         """Wait until every partition of a topic has a leader and `count` ISR members."""
