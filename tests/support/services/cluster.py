@@ -268,7 +268,7 @@ class Cluster:
         return await self._active("coordinator", self.supervisor.layout.coordinators, not_in)
 
     async def replicas(self, name: str) -> list[dict[str, Any]]:
-        """Return the rows of a broker's `GET /v1/replicas`, as far as they stay when nothing happens.
+        """Return the rows of a broker's `GET /v1/replicas`, without the times in them.
 
         What a leader knows of its followers changes with each of their fetches.
         """
