@@ -293,7 +293,7 @@ def _read(path: Path) -> StoredSession | None:
         return None
     try:
         stored = msgspec.json.decode(content, type=StoredSession)
-        _ = stored.identity
+        _ = stored.identity  # raises ValueError if it is not hexadecimal
     except (msgspec.MsgspecError, ValueError) as problem:
         logger.warning("the file of a session is unreadable", file=str(path), reason=str(problem))
         return None
