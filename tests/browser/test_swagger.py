@@ -18,7 +18,7 @@ from playwright.async_api import Locator, Page, Route, expect
 
 from leadline_common.http.document import part_of
 from tests.support.browser.page import open_page
-from tests.support.browser.swagger import open_swagger
+from tests.support.browser.swagger import block_id, open_swagger
 from tests.support.openapi.document import (
     DOCUMENTS,
     Described,
@@ -65,7 +65,7 @@ async def url_of(face: str, cluster: Cluster) -> str:
 
 
 def block_of(page: Page, operation: Described) -> Locator:
-    return page.locator(f"#operations-{operation.tag}-{operation.id}")
+    return page.locator(f"#{block_id(operation)}")
 
 
 @pytest.mark.timeout(600)  # about eighty operations, each opened and tried by clicks

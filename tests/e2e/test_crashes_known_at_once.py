@@ -69,6 +69,8 @@ def test_a_killed_leader_is_replaced(up: Up) -> None:
         return all(new[1] > old[1] and new[0] >= 0 for old, new in led)
 
     until(replaced, "every partition of the killed leader has a newer leader epoch", DEADLINE_S)
+    with client_of(up) as client:
+        until(lambda: len(client.brokers()) == len(urls(up)), "all brokers are alive", DEADLINE_S)
 
 
 @pytest.mark.parametrize("kind", ["controllers", "coordinators"])

@@ -120,6 +120,10 @@ class RowPartitioner:
         if self.keep_timestamps and "timestamp" in names:
             stamps = rows["timestamp"].cast(pa.timestamp("ms", "UTC"), safe=False)
             times = stamps.cast(pa.int64())
+            earliest = pc.min(times).as_py()
+            if earliest is not None and earliest < 0:
+                message = f"A row has the time {earliest} ms, and records have none before 1970."
+                raise LeadlineSparkError("LEADLINE_ROW_INVALID", message)
         return Records(key, rows["value"].cast(pa.binary()), headers, times)
 
     def _partitions(self, topic: str, rows: pa.RecordBatch, records: Records) -> pa.Int32Array:

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from playwright.async_api import Page, expect
 
+from tests.support.openapi.document import Described
+
+
+def block_id(operation: Described) -> str:
+    """Return the id that the page gives to the block of an operation."""
+    return f"operations-{operation.tag.replace(' ', '_')}-{operation.id}"
+
 
 async def open_swagger(page: Page, url: str) -> None:
     """Open Swagger UI, and unfold every tag of its operations."""

@@ -132,6 +132,14 @@ async def test_what_cannot_be_serialized_is_refused_and_nothing_is_sent(
     assert cluster.values(0) == []
 
 
+def test_a_time_before_1970_is_refused_and_nothing_is_sent(cluster: StandInCluster) -> None:
+    with Producer(cluster.bootstrap) as producer:
+        with pytest.raises(InvalidRequest, match="timestamp -1 is negative"):
+            producer.send("t", b"", partition=0, timestamp=-1)
+        producer.send("t", b"taken", partition=0, timestamp=0).result()
+    assert cluster.values(0) == [b"taken"]
+
+
 def test_a_key_that_cannot_be_serialized_is_named(cluster: StandInCluster) -> None:
     with (
         Producer(cluster.bootstrap, key_serializer=Refusing()) as producer,

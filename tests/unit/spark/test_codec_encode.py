@@ -23,7 +23,7 @@ ROWS = st.lists(
         BLOBS,
         BLOBS,
         st.none() | st.lists(st.tuples(NAMES, st.none() | st.binary(max_size=9)), max_size=3),
-        st.none() | st.integers(-1, 1 << 45),
+        st.none() | st.integers(0, 1 << 45),
     ),
     min_size=1,
     max_size=12,

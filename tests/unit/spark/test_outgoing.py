@@ -109,12 +109,18 @@ def test_rows_that_go_nowhere_are_refused(batch: pa.RecordBatch, message: str) -
 
 
 def test_timestamps_are_written_on_demand_in_ms() -> None:
-    batch = rows(value=[b"1", b"2"], timestamp=[1_234_567, -1_000])
+    batch = rows(value=[b"1", b"2"], timestamp=[1_234_567, None])
     ((_, plain),) = sorter(1).partition(batch)
     ((_, kept),) = sorter(1, keep_timestamps=True).partition(batch)
     assert plain.timestamps is None
     assert kept.timestamps is not None
-    assert kept.timestamps.to_pylist() == [1_234, -1]
+    assert kept.timestamps.to_pylist() == [1_234, None]
+
+
+def test_times_before_1970_are_refused() -> None:
+    batch = rows(value=[b"1", b"2"], timestamp=[1_234_567, -1_000])
+    with pytest.raises(LeadlineSparkError, match=r"LEADLINE_ROW_INVALID.*-1 ms"):
+        placed(sorter(1, keep_timestamps=True), batch)
 
 
 PLAIN = {"key": StringType(), "value": BinaryType()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, cast
 
-from leadline_client.errors import DeserializationFailed, SerializationFailed
+from leadline_client.errors import DeserializationFailed, InvalidRequest, SerializationFailed
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.serializers.protocols import Deserializer, Serializer
 from leadline_client.type_parameters import K, V
@@ -29,7 +29,15 @@ class RecordSerializer(Generic[K, V]):
         headers: Sequence[tuple[str, bytes | None]],
         timestamp: int | None,
     ) -> OutgoingRecord:
-        """Return the record to send. Raises SerializationFailed."""
+        """Return the record to send.
+
+        Raises:
+            SerializationFailed: a serializer cannot take the key or the value.
+            InvalidRequest: the time is before 1970, which brokers refuse for a whole batch.
+
+        """
+        if timestamp is not None and timestamp < 0:
+            raise InvalidRequest(f"the timestamp {timestamp} is negative; nothing was sent")
         return OutgoingRecord(
             _serialized("value", topic, value, self._value),
             _serialized("key", topic, key, self._key),
