@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page, expect
 
 from leadline_client.wire import NewTopic
+from tests.support.browser.console import arrived, check_looks, console, open_form, serious
 from tests.support.browser.page import open_page
 from tests.support.services.cluster import Cluster
 
@@ -39,11 +39,6 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
         yield running
 
 
-async def arrived(page: Page, title: str) -> None:
-    await expect(page.get_by_role("heading", level=1)).to_have_text(title)
-    await expect(page.get_by_role("status", name="Connection")).to_contain_text("Live")
-
-
 @pytest.mark.parametrize("service", ["broker-1", "controller-1"])
 async def test_every_entry_of_the_navigation_leads_to_its_page_by_keyboard(
     service: str, cluster: Cluster
@@ -67,41 +62,16 @@ async def test_every_entry_of_the_navigation_leads_to_its_page_by_keyboard(
         assert wrong == []
 
 
-@pytest.mark.parametrize("colours", ["light", "dark"])
-async def test_axe_finds_nothing_serious_on_any_page(colours: str, cluster: Cluster) -> None:
-    url = cluster.url("broker-1")
-    async with open_page(url) as (page, wrong):
-        await page.emulate_media(color_scheme="dark" if colours == "dark" else "light")
-        for title, path in (PAGES | {TOPIC: f"/topics/{TOPIC}"}).items():
-            await page.goto(f"{url}/ui{path}")
-            await arrived(page, title)
-            assert await serious(page) == [], title
-        await page.goto(f"{url}/ui/topics")
-        await page.get_by_role("button", name="Create topic …").click()
-        await expect(page.get_by_role("dialog", name="Create a topic")).to_be_visible()
+@pytest.mark.parametrize("title", ["Overview", "Topics", "Partitions"])
+async def test_a_page_looks_right(title: str, cluster: Cluster) -> None:
+    async with console(cluster.url("broker-1"), PAGES[title], title) as page:
+        await check_looks(page, title.lower())
+
+
+async def test_a_form_has_no_serious_violation(cluster: Cluster) -> None:
+    async with console(cluster.url("broker-1"), "/topics", "Topics") as page:
+        await open_form(page, "Create topic …", "Create a topic")
         assert await serious(page) == []
-        assert wrong == []
-
-
-async def serious(page: Page) -> list[str]:
-    """Return the serious violations that axe finds, each with the first element."""
-    found = (await Axe().run(page)).response["violations"]
-    return [
-        f"{one['id']}: {one['nodes'][0]['html']} {one['nodes'][0]['failureSummary']}"
-        for one in found
-        if one["impact"] in ("serious", "critical")
-    ]
-
-
-@pytest.mark.parametrize("width", [360, 390, 1024, 2000])
-async def test_no_page_is_wider_than_the_window(width: int, cluster: Cluster) -> None:
-    url = cluster.url("broker-1")
-    async with open_page(url) as (page, _):
-        await page.set_viewport_size({"width": width, "height": 800})
-        for title, path in (PAGES | {TOPIC: f"/topics/{TOPIC}"}).items():
-            await page.goto(f"{url}/ui{path}")
-            await arrived(page, title)
-            assert await page.evaluate("document.documentElement.scrollWidth") <= width, title
 
 
 async def test_a_topic_is_tried_then_created_after_a_confirmation(cluster: Cluster) -> None:

@@ -12,6 +12,8 @@ from leadline_spark.jobs.analytics.report.page import render
 from tests.support.browser.page import open_page
 from tests.unit.spark.report_example import EVIL, eventful
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 _OVERLAPS = """() => {
   const boxes = [...document.querySelectorAll('svg text.tick')].map(t => t.getBoundingClientRect());
   return boxes.some((a, i) => boxes.some((b, j) => i < j && a.left < b.right && b.left < a.right

@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
-from playwright.async_api import Page, Request, async_playwright, expect
+from playwright.async_api import Browser, Page, Request, async_playwright, expect
 
 from tests.support.browser.chromium import chromium
 
 WIDTH, HEIGHT = 1280, 1000
 # A busy machine takes seconds to draw a page; what is expected of it has no time.
 expect.set_options(timeout=60_000)
+
+_shared: dict[asyncio.AbstractEventLoop, Browser] = {}
+
+
+@asynccontextmanager
+async def shared_browser() -> AsyncIterator[Browser]:
+    """Keep one browser for all pages that are opened on this event loop.
+
+    Raises:
+        NoBrowserError: there is no browser on this machine.
+
+    """
+    loop = asyncio.get_running_loop()
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            # No name resolves: what would leave the machine fails in the browser itself, too.
+            executable_path=chromium(),
+            args=["--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"],
+        )
+        _shared[loop] = browser
+        try:
+            yield browser
+        finally:
+            del _shared[loop]
+            await browser.close()
 
 
 @asynccontextmanager
@@ -21,7 +47,8 @@ async def open_page(
     """Open a page, and give it together with a growing list of what goes wrong in it.
 
     Wrong are requests to any origin but `origin` (with `any_port`: to any other host), errors on
-    the console, and uncaught exceptions.
+    the console, and uncaught exceptions. The page shares a browser, if there is one, and nothing
+    that a browser stores.
 
     Raises:
         NoBrowserError: there is no browser on this machine.
@@ -34,12 +61,8 @@ async def open_page(
         if not _is_own(origin, request.url, ":" if any_port else "/"):
             wrong.append(f"request to {request.url}")
 
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            # No name resolves: what would leave the machine fails in the browser itself, too.
-            executable_path=chromium(),
-            args=["--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"],
-        )
+    there = _shared.get(asyncio.get_running_loop())
+    async with nullcontext(there) if there is not None else shared_browser() as browser:
         page = await browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         page.on("request", check)
         page.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)
@@ -47,7 +70,7 @@ async def open_page(
         try:
             yield page, wrong
         finally:
-            await browser.close()
+            await page.close()
 
 
 def _is_own(origin: str, url: str, end: str) -> bool:
