@@ -11,7 +11,7 @@ import io
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +34,8 @@ from tests.support.services.up import command_line
 
 PREVIOUS_RELEASE: Final = "fbc15d68da0f1cbdbb1abf81ea19af7ed1eaaa15"
 ROOT: Final = Path(__file__).resolve().parents[2]
+SINCE_THEN: Final = ("zookeeper.session.file=",)
+"""How words of settings begin that the previous release does not know."""
 DEADLINE_S: Final = 60.0
 
 
@@ -64,7 +66,7 @@ async def roll_to(cluster: Cluster, installed: Path | None) -> None:
     async def restart(name: str) -> None:
         await cluster.terminate(name)
         old = cluster.child(name)
-        argv = cluster.service(name).argv
+        argv = known_to_both(cluster.service(name).argv)
         path = ["env", f"PYTHONPATH={installed}"] if installed else []
         cluster.supervisor.children[name] = child = Child(name, [*path, *argv], old.log_path)
         child.start()
@@ -75,6 +77,17 @@ async def roll_to(cluster: Cluster, installed: Path | None) -> None:
     active = await cluster.active_controller()
     order = roll_order(targets_of(cluster.file), int(active.rpartition("-")[2]))
     await asyncio.to_thread(_roll_all, cluster.bootstrap.split(","), order, wait)
+
+
+def known_to_both(argv: Sequence[str]) -> list[str]:
+    """Return the command of a service without the settings that the previous release lacks."""
+    known: list[str] = []
+    for word in argv:
+        if word.startswith(SINCE_THEN):
+            known.pop()  # its --set
+        else:
+            known.append(word)
+    return known
 
 
 def _roll_all(urls: list[str], order: list[Target], restart: Callable[[Target], None]) -> None:

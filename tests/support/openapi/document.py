@@ -92,6 +92,9 @@ class Described:
     path: str
     details: dict[str, Any] = field(repr=False)
     document: dict[str, Any] = field(repr=False)
+    strict: dict[str, Any] = field(repr=False)
+    validators: dict[str, OAS31Validator] = field(default_factory=dict, repr=False)
+    valid: set[tuple[str, bytes]] = field(default_factory=set, repr=False)
 
     @property
     def id(self) -> str:
@@ -164,16 +167,26 @@ class Described:
         content = types.get(stated_type) or types.get(stated_type.partition(";")[0])
         if content is None:
             return [f"the media type {stated_type} is not documented"]
+        if not answer.headers["content-type"].startswith(JSON):
+            return []
         return self._schema_problems(content.get("schema", {}), answer)
 
     def _schema_problems(self, schema: dict[str, Any], answer: httpx.Response) -> list[str]:
-        if not answer.headers["content-type"].startswith(JSON):
+        # Both are kept, because validation takes longer than the answer does.
+        name = f"{answer.status_code} {answer.headers['content-type']}"
+        if (name, answer.content) in self.valid:
             return []
-        validator = OAS31Validator({**schema, "components": _strict(self.document["components"])})
-        return [
+        validator = self.validators.get(name)
+        if validator is None:
+            validator = OAS31Validator({**schema, "components": self.strict})
+            self.validators[name] = validator
+        problems = [
             f"{'.'.join(map(str, problem.absolute_path)) or 'the body'}: {problem.message}"
             for problem in validator.iter_errors(answer.json())
         ]
+        if not problems:
+            self.valid.add((name, answer.content))
+        return problems
 
     def _resolved(self, schema: dict[str, Any]) -> dict[str, Any]:
         name = schema.get("$ref", "").rpartition("/")[2]
@@ -183,10 +196,11 @@ class Described:
 
 def operations_of(document: dict[str, Any]) -> Iterator[Described]:
     """Yield every operation of a document."""
+    strict = _strict(document["components"])
     for path, item in document["paths"].items():
         for method in METHODS:
             if method in item:
-                yield Described(method, path, resolved(item[method], document), document)
+                yield Described(method, path, resolved(item[method], document), document, strict)
 
 
 def operations_at(client: httpx.Client, url: str) -> list[Described]:
