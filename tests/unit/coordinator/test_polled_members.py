@@ -25,6 +25,7 @@ from leadline_common.identity import ServiceAddress
 from leadline_common.leader_election import LeadershipTerm
 from leadline_common.settings import CoordinatorSettings
 from leadline_coordinator.domain.channel_limits import ChannelCount
+from leadline_coordinator.domain.members import GroupMember
 from leadline_coordinator.domain.records import (
     CommittedOffset,
     GroupRecord,
@@ -39,6 +40,7 @@ from leadline_coordinator.runtime.polled_members import PolledMembers
 from leadline_coordinator.runtime.ports import BrokerClient, CoordinatorStore
 from tests.support.manual_clock import ManualClock
 from tests.support.services.cluster import wait_until
+from tests.support.services.zookeeper import until
 
 TIMEOUT_MS = 10_000
 TERMS = PollingTerms(TIMEOUT_MS, "earliest")
@@ -142,6 +144,10 @@ class Consumer:
     secret: str
     cursor: str | None = None
 
+    @property
+    def member(self) -> GroupMember:
+        return self.world.manager.group.member(self.name)
+
     async def sync(self, cursor: str | None = None, **options: Any) -> SyncAnswer:
         request = SyncRequest(self.secret, cursor or self.cursor, **{"commit": True, **options})
         return await self.world.members.sync("g", self.name, request)
@@ -226,3 +232,29 @@ async def test_a_static_member_that_is_back_commits_like_a_new_one(world: World)
     await consumer.poll(p0=8)
 
     assert world.offsets == {P0: 8}
+
+
+async def test_a_commit_survives_that_the_member_is_given_more_meanwhile(world: World) -> None:
+    stays, goes = world.join(protocol="cooperative"), world.join(protocol="cooperative")
+
+    async def shared() -> bool:
+        answers = [await stays.poll(), await goes.poll()]
+        return sorted(map(owned, answers)) == [{0}, {1}]
+
+    await wait_until(shared, "each owns a partition")
+    (number,) = owned(await stays.poll())
+    await stays.poll(**{f"p{number}": 5})
+    generation = world.manager.group.generation
+    world.ends_answer.clear()
+    polling = asyncio.create_task(stays.sync())
+    await world.asked_for_ends.wait()
+    world.manager.members.on_leave(goes.name, goes.secret)
+    world.manager.apply_effects()
+    await until(lambda: stays.member.sent_generation > generation, "it is given both")
+
+    world.ends_answer.set()
+    answer = await polling
+
+    assert owned(answer) == {0, 1}
+    assert answer.not_committed == []
+    assert world.offsets == {TopicPartition("t", number): 5}
