@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from leadline_client.errors import CoordinatorNotAvailable, LeadlineError
 from leadline_common import rpc
 from leadline_common.group_polls import AssignedRow, SessionPoint, SyncAnswer, SyncRequest
 from leadline_common.metrics import Metrics
+from tests.support.services.zookeeper import until
 from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, three
 
 PATH = "/v1/groups/g/consumers/m/poll"
@@ -28,6 +30,10 @@ class Coordinator:
     answer: SyncAnswer
     asked: list[SyncRequest] = field(default_factory=list)
     failure: LeadlineError | None = None
+
+    @property
+    def is_watched(self) -> bool:
+        return any(one.watch is not None for one in self.asked)
 
     async def sync(self, member: str, request: SyncRequest) -> SyncAnswer:
         assert member == "m"
@@ -118,6 +124,22 @@ async def test_latest_waits_for_what_comes_and_misses_nothing(world: World) -> N
 
     await world.cluster.produce(1, "new")
     assert values(await world.poll(cursor=first["cursor"])) == ["new"]
+
+
+async def test_where_latest_begins_is_told_before_any_record(world: World) -> None:
+    """Else a repeated poll would begin behind the records of an answer that was lost."""
+    await world.cluster.produce(1, "old")
+    world.coordinator.assign(None, reset="latest")
+    polling = asyncio.create_task(world.poll(wait_ms=20_000))
+    await until(lambda: polling.done() or world.coordinator.is_watched, "it answers or waits")
+
+    await world.cluster.produce(1, "new")
+    told = await polling
+    assert (values(told), told["assignment"][0]["position"]) == ([], 1)
+
+    lost = await world.poll(cursor=told["cursor"])
+    again = await world.poll(cursor=told["cursor"])
+    assert values(lost) == values(again) == ["new"]
 
 
 async def test_a_position_out_of_the_log_is_reset_and_reported(world: World) -> None:

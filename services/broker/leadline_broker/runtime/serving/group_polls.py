@@ -89,7 +89,9 @@ class Reset(NamedTuple):
 class Polled:
     """What a poll has found. `fetched` are batches with the position to begin at, by partition.
 
-    The caller moves `positions` beyond the records that it returns.
+    The caller moves `positions` beyond the records that it returns. `begun` are partitions that
+    begin at the end of their log as it is now. None of their records is returned before this is
+    told: if the answer is lost, the next one begins later.
     """
 
     sync: SyncAnswer
@@ -97,6 +99,7 @@ class Polled:
     fetched: dict[TopicPartition, FetchedData] = field(default_factory=dict)
     errors: dict[TopicPartition, LeadlineError] = field(default_factory=dict)
     resets: list[Reset] = field(default_factory=list)
+    begun: set[TopicPartition] = field(default_factory=set)
 
     def rows(self) -> dict[TopicPartition, AssignedRow]:
         """Return the rows of the partitions that the consumer owns."""
@@ -105,7 +108,7 @@ class Polled:
     def must_be_told(self) -> bool:
         """Tell whether there is something that the consumer has to know at once."""
         broken = any(not error.retriable for error in self.errors.values())
-        found = self.fetched or self.resets or broken
+        found = self.fetched or self.resets or self.begun or broken
         return bool(found or self.sync.revoked or self.sync.not_committed)
 
     def cursor(self) -> str:
@@ -196,6 +199,8 @@ class GroupPolls:
             else:
                 position = Position(answer.offsets.offset, answer.offsets.last_epoch)
                 polled.positions[answer.topic_partition] = position
+                if timestamp == LATEST:
+                    polled.begun.add(answer.topic_partition)
 
     async def _ends(
         self, asked: Sequence[TopicPartition], timestamp: int | None = None
@@ -209,7 +214,7 @@ class GroupPolls:
         self, polled: Polled, rows: Mapping[TopicPartition, AssignedRow], poll: GroupPoll
     ) -> None:
         """Fetch partitions that have records beyond their positions, until there are enough."""
-        waiting = list(polled.positions)
+        waiting = [one for one in polled.positions if one not in polled.begun]
         first = polled.sync.point.answer % len(waiting) if waiting else 0
         left = poll.max_bytes
         for answer in await self._ends([*waiting[first:], *waiting[:first]]):
