@@ -152,6 +152,18 @@ async def test_a_position_out_of_the_log_is_reset_and_reported(world: World) -> 
     assert values(await world.poll(cursor=answer["cursor"])) == ["a"]
 
 
+async def test_a_partition_that_cannot_be_read_is_not_tried_without_a_pause(world: World) -> None:
+    await world.cluster.produce(1, "a")
+    row = AssignedRow(TOPIC, "2" * 32, 0, 1, 0, None)  # of the topic before it was recreated
+    world.coordinator.answer = msgspec.structs.replace(world.coordinator.answer, partitions=[row])
+
+    answer = await world.poll(wait_ms=1_000)
+
+    assert values(answer) == []
+    assert len(world.coordinator.asked) < 10
+    assert [row["retriable"] for row in answer["errors"]] == [True]
+
+
 async def test_a_record_of_another_format_is_an_error_and_not_lost(world: World) -> None:
     await world.cluster.produce(1, "not json")
 

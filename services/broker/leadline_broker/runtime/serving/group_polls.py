@@ -28,6 +28,7 @@ from leadline_client.errors import (
     NotCoordinator,
     OffsetOutOfRange,
     PollSuperseded,
+    TopicIdMismatch,
 )
 from leadline_client.wire import TopicPartition
 from leadline_common.access.caller import require
@@ -253,7 +254,9 @@ class GroupPolls:
         except LeadlineError as error:
             polled.errors[one] = error
         else:
-            if data.topic_id == row.topic_id and data.records:
+            if data.topic_id != row.topic_id:
+                polled.errors[one] = TopicIdMismatch(f"topic {row.topic} was deleted and recreated")
+            elif data.records:
                 polled.fetched[one] = data
 
     @staticmethod
@@ -263,6 +266,11 @@ class GroupPolls:
 
     async def _wait(self, poll: GroupPoll, polled: Polled, left_ms: int) -> SyncAnswer | None:
         """Wait until a partition has records, or the coordinator has news, which are returned."""
+        if polled.errors:
+            # A partition that cannot be read may have records, which would end the wait at once.
+            pause_ms = min(left_ms, _RETRY_MS)
+            await asyncio.sleep(pause_ms / 1000)
+            left_ms -= pause_ms
         watch = SyncRequest(poll.secret, watch=polled.sync.point, wait_ms=left_ms)
         news = asyncio.create_task(self._sync(poll, watch, left_ms + _SYNC_MS))
         records = asyncio.create_task(self._wait_for_records(polled.positions, left_ms))
