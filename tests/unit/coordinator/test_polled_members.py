@@ -12,6 +12,13 @@ from typing import Any, cast
 import pytest
 
 from leadline_client.channel import Hello
+from leadline_client.errors import (
+    GroupFull,
+    TooManyChannels,
+    UnknownGroup,
+    UnknownMember,
+    WrongMemberSecret,
+)
 from leadline_client.wire import TopicPartition
 from leadline_common.group_polls import (
     Cursor,
@@ -25,7 +32,7 @@ from leadline_common.identity import ServiceAddress
 from leadline_common.leader_election import LeadershipTerm
 from leadline_common.settings import CoordinatorSettings
 from leadline_coordinator.domain.channel_limits import ChannelCount
-from leadline_coordinator.domain.members import GroupMember
+from leadline_coordinator.domain.members import FIRST_POLL_MS, GroupMember
 from leadline_coordinator.domain.records import (
     CommittedOffset,
     GroupRecord,
@@ -258,3 +265,64 @@ async def test_a_commit_survives_that_the_member_is_given_more_meanwhile(world: 
     assert owned(answer) == {0, 1}
     assert answer.not_committed == []
     assert world.offsets == {TopicPartition("t", number): 5}
+
+
+async def test_joins_are_bounded_and_leave_nothing_behind(world: World) -> None:
+    for _ in range(3):
+        world.join()
+    with pytest.raises(GroupFull):
+        world.join()
+    others = [f"other-{number}" for number in range(2)]
+    for group in others:
+        world.join(group)
+    with pytest.raises(TooManyChannels):
+        world.join("one-too-many")
+    assert set(world.coordinator.groups) == {"g", *others}
+    assert world.counted.total == 5
+
+    world.pass_time(FIRST_POLL_MS)
+    assert world.manager.group.members == {}
+    assert world.counted.total == 2
+
+
+async def test_who_is_no_member_any_more_ends_its_waiting_poll(world: World) -> None:
+    consumer = world.join()
+    await consumer.settled(0, 1)
+    told = await consumer.poll()
+    waiting = asyncio.create_task(consumer.sync(commit=False, watch=told.point, wait_ms=20_000))
+    await asyncio.sleep(0)  # until it waits
+
+    world.manager.members.evict(consumer.name, UnknownMember("evicted"))
+    world.manager.apply_effects()
+
+    with pytest.raises(UnknownMember):
+        await waiting
+    assert world.counted.total == 0
+
+
+async def test_a_second_poll_supersedes_the_one_that_waits(world: World) -> None:
+    consumer = world.join()
+    await consumer.settled(0, 1)
+    told = await consumer.poll()
+    waiting = asyncio.create_task(consumer.sync(commit=False, watch=told.point, wait_ms=20_000))
+    await asyncio.sleep(0)  # until it waits
+
+    await consumer.sync()
+
+    news = await waiting
+    assert (news.superseded, news.changed, news.partitions) == (True, False, [])
+
+
+async def test_strangers_learn_nothing_and_change_nothing(world: World) -> None:
+    consumer = world.join()
+    await consumer.settled(0, 1)
+    await consumer.poll(p0=5)
+    thief = Consumer(world, consumer.name, "x" * 43, consumer.cursor)
+
+    with pytest.raises(WrongMemberSecret):
+        await thief.sync()
+    with pytest.raises(UnknownMember):
+        await Consumer(world, "nobody", consumer.secret).sync()
+    with pytest.raises(UnknownGroup):
+        await world.members.sync("elsewhere", consumer.name, SyncRequest(consumer.secret))
+    assert world.offsets == {}
