@@ -13,12 +13,15 @@ import msgspec
 import pytest
 
 from leadline_broker.api.app import build_app
+from leadline_broker.runtime.serving import group_polls
 from leadline_client.errors import CoordinatorNotAvailable, LeadlineError
 from leadline_common import rpc
 from leadline_common.group_polls import AssignedRow, SessionPoint, SyncAnswer, SyncRequest
+from leadline_common.identity import InternalAddress
 from leadline_common.metrics import Metrics
+from leadline_common.routed_records import RoutedData, RoutedRead
 from tests.support.services.zookeeper import until
-from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, three
+from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, batch, three
 
 PATH = "/v1/groups/g/consumers/m/poll"
 
@@ -162,6 +165,36 @@ async def test_a_partition_that_cannot_be_read_is_not_tried_without_a_pause(worl
     assert values(answer) == []
     assert len(world.coordinator.asked) < 10
     assert [row["retriable"] for row in answer["errors"]] == [True]
+
+
+async def test_a_leader_that_does_not_answer_delays_a_poll_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not once for each of its partitions: the answer would come after the lease."""
+    cluster, numbers, reads = world.cluster, (1, 2, 3), []
+    for number in numbers:
+        cluster.publish(2, 0, (1, 2, 3), partition=number)
+    cluster.grant(1, 2, 3, init=True, partitions=numbers)
+    cluster.tell_metadata(1, partitions=numbers)
+    for number in numbers:
+        await cluster.brokers[2].engine.serving.produce(
+            TOPIC, number, batch("a"), acks="all", timeout_ms=10_000
+        )
+
+    async def hang(to: InternalAddress, request: RoutedRead, timeout_ms: int) -> RoutedData:
+        reads.append(request.partition)
+        await asyncio.Event().wait()
+        raise AssertionError(to, timeout_ms)
+
+    monkeypatch.setattr(cluster.wires[1], "read_routed", hang)
+    monkeypatch.setattr(group_polls, "_READ_MS", 200)
+    rows = [AssignedRow(TOPIC, TOPIC_ID, number, 1, 0, None) for number in numbers]
+    world.coordinator.answer = msgspec.structs.replace(world.coordinator.answer, partitions=rows)
+
+    answer = await world.poll()
+
+    assert len(reads) == 1
+    assert [row["partition"] for row in answer["errors"]] == reads
 
 
 async def test_a_record_of_another_format_is_an_error_and_not_lost(world: World) -> None:

@@ -11,7 +11,6 @@ import httpx
 import pytest
 
 from leadline_broker.api.app import build_app
-from leadline_common import rpc
 from leadline_common.access.rights import Grant, Role
 from leadline_common.access.tokens import KeptToken, Token, hash_of, new_token
 from leadline_common.access.users import User, Users
@@ -48,29 +47,10 @@ class Streams:
         return [json.loads(line) for line in answer.text.splitlines()]
 
 
-def tell_metadata(cluster: SmallCluster, number: int) -> None:
-    """Send UpdateMetadata with what is published."""
-    grant = cluster.request(number)
-    cluster.brokers[number].engine.commands.update_metadata(
-        rpc.UpdateMetadataRequest(
-            "cluster",
-            rpc.ControllerRow(9, "http://c/9", cluster.controller_epoch),
-            number,
-            cluster.brokers[number].state.incarnation,
-            1,
-            0,
-            True,
-            "test",
-            grant.brokers,
-            grant.topics,
-        )
-    )
-
-
 @pytest.fixture
 async def streams(tmp_path: Path) -> AsyncIterator[Streams]:
     async with await three(tmp_path) as cluster:
-        tell_metadata(cluster, 1)
+        cluster.tell_metadata(1)
         yield Streams(cluster)
 
 

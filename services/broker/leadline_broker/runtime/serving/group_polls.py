@@ -57,7 +57,7 @@ from leadline_common.waiting import counted_wait
 
 _SYNC_MS: Final = 10_000
 _READ_MS: Final = 3_000
-"""How long one partition may delay the records of the others."""
+"""How long a poll reads, and how long one partition may delay the records of the others."""
 _RETRY_MS: Final = 200
 _WAIT_PART: Final = 3
 """A poll waits for at most this part of the session timeout: the rest is for processing."""
@@ -217,7 +217,7 @@ class GroupPolls:
         """Fetch partitions that have records beyond their positions, until there are enough."""
         waiting = [one for one in polled.positions if one not in polled.begun]
         first = polled.sync.point.answer % len(waiting) if waiting else 0
-        left = poll.max_bytes
+        left, give_up_ms = poll.max_bytes, self.clock.monotonic_ms() + _READ_MS
         for answer in await self._ends([*waiting[first:], *waiting[:first]]):
             one = answer.topic_partition
             if answer.offsets is None:
@@ -227,7 +227,8 @@ class GroupPolls:
             nothing_yet = ends.high_watermark <= position.offset <= ends.log_end_offset
             if nothing_yet and ends.log_start_offset <= position.offset:
                 continue
-            if left <= 0 or len(polled.fetched) >= poll.max_records:
+            enough = left <= 0 or len(polled.fetched) >= poll.max_records
+            if enough or self.clock.monotonic_ms() >= give_up_ms:
                 break
             await self._fetch_one(polled, rows[one], left)
             if one in polled.fetched:
