@@ -16,7 +16,12 @@ from leadline_broker.api.app import build_app
 from leadline_broker.runtime.serving import group_polls
 from leadline_client.errors import CoordinatorNotAvailable, LeadlineError
 from leadline_common import rpc
+from leadline_common.access.rights import Grant, Role
+from leadline_common.access.tokens import KeptToken, hash_of, new_token
+from leadline_common.access.users import User, Users
 from leadline_common.group_polls import AssignedRow, SessionPoint, SyncAnswer, SyncRequest
+from leadline_common.http.access import Authentication
+from leadline_common.http.app import ServiceApp
 from leadline_common.identity import InternalAddress
 from leadline_common.metrics import Metrics
 from leadline_common.routed_records import RoutedData, RoutedRead
@@ -61,6 +66,7 @@ class World:
     """A leader, a coordinator, and a consumer's requests."""
 
     cluster: SmallCluster
+    app: ServiceApp
     http: httpx.AsyncClient
     coordinator: Coordinator
 
@@ -93,7 +99,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         app = build_app(broker, request_max_bytes=1 << 20, metrics=Metrics())
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://broker") as http:
-            yield World(cluster, http, coordinator)
+            yield World(cluster, app, http, coordinator)
 
 
 async def test_the_cursor_moves_the_position_and_a_repeated_poll_does_not(world: World) -> None:
@@ -117,6 +123,43 @@ async def test_a_committed_offset_counts_where_the_cursor_does_not(world: World)
 
     world.coordinator.assign(0, since=9)  # lost and regained since the cursor
     assert values(await world.poll(cursor=first["cursor"])) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(("since", "expected"), [(1, ["b", "c"]), (0, ["c"])])
+async def test_in_a_new_session_only_what_was_kept_goes_on_at_the_cursor(
+    world: World, since: int, expected: list[str]
+) -> None:
+    await world.cluster.produce(1, "a", "b", "c")
+    first = await world.poll(max_records=2)
+    assert values(first) == ["a", "b"]
+
+    world.coordinator.assign(1, since=since)
+    answer = world.coordinator.answer
+    again = msgspec.structs.replace(answer, point=SessionPoint(1, 2, 1, 0))
+    world.coordinator.answer = again
+
+    assert values(await world.poll(cursor=first["cursor"])) == expected
+
+
+async def test_rights_that_are_taken_away_end_a_consumer(world: World) -> None:
+    await world.cluster.produce(1, "a")
+    token = new_token(bytes(range(38)))
+    kept = KeptToken(token.id, hash_of(token), 0)
+    shown = {"Authorization": f"Bearer {token}"}
+    grant = Grant(Role.CONSUMER, (TOPIC,), ("g",))
+
+    async def status_with(*grants: Grant) -> int:
+        users = Users.of({"alice": User(grants=grants, tokens=(kept,))})
+        world.app.authentication = Authentication(required=True, users=lambda: users)
+        body = {"secret": "s", "wait_ms": 0}
+        return (await world.http.post(PATH, json=body, headers=shown)).status_code
+
+    assert await status_with(grant) == 200
+    assert await status_with(Grant(Role.CONSUMER, ("other",), ("g",))) == 403
+    asked = len(world.coordinator.asked)
+    assert await status_with(Grant(Role.CONSUMER, (TOPIC,), ("other",))) == 403
+    assert await status_with() == 403
+    assert len(world.coordinator.asked) == asked
 
 
 async def test_latest_waits_for_what_comes_and_misses_nothing(world: World) -> None:
