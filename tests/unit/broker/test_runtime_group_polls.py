@@ -38,6 +38,8 @@ class Coordinator:
     answer: SyncAnswer
     asked: list[SyncRequest] = field(default_factory=list)
     failure: LeadlineError | None = None
+    news: dict[str, bool] = field(default_factory=dict)
+    """What the next watch is told."""
 
     @property
     def is_watched(self) -> bool:
@@ -49,7 +51,8 @@ class Coordinator:
         if self.failure is not None:
             raise self.failure
         if request.watch is not None:
-            return msgspec.structs.replace(self.answer, partitions=[], changed=False)
+            news, self.news = self.news, {}
+            return msgspec.structs.replace(self.answer, partitions=[], **news)
         point = self.answer.point
         self.answer = msgspec.structs.replace(
             self.answer, point=SessionPoint(point.epoch, point.connection, 1, point.answer + 1)
@@ -170,6 +173,21 @@ async def test_latest_waits_for_what_comes_and_misses_nothing(world: World) -> N
 
     await world.cluster.produce(1, "new")
     assert values(await world.poll(cursor=first["cursor"])) == ["new"]
+
+
+async def test_a_change_is_asked_for_again_without_a_second_commit(world: World) -> None:
+    world.coordinator.news = {"changed": True}
+    await world.poll(wait_ms=100)
+    syncs = [one.commit for one in world.coordinator.asked if one.watch is None]
+    assert syncs == [True, False]
+
+
+async def test_a_poll_that_another_one_has_superseded_says_so(world: World) -> None:
+    await world.cluster.produce(1, "a")
+    world.coordinator.assign(1)
+    world.coordinator.news = {"superseded": True}
+    answer = await world.http.post(PATH, json={"secret": "s", "wait_ms": 10_000})
+    assert (answer.status_code, answer.json()["error_code"]) == (409, 40979)
 
 
 async def test_where_latest_begins_is_told_before_any_record(world: World) -> None:
