@@ -508,6 +508,27 @@ class SmallCluster:
             for number in to
         ]
 
+    def tell_metadata(
+        self, *to: int, partitions: Sequence[int] = (0,), topic_id: str = TOPIC_ID
+    ) -> None:
+        """Send UpdateMetadata with what is published to brokers."""
+        for number in to:
+            shown = self.request(number, partitions=partitions, topic_id=topic_id)
+            self.brokers[number].engine.commands.update_metadata(
+                rpc.UpdateMetadataRequest(
+                    "cluster",
+                    rpc.ControllerRow(9, "http://c/9", self.controller_epoch),
+                    number,
+                    self.brokers[number].state.incarnation,
+                    self.sequence,
+                    0,
+                    True,
+                    "test",
+                    shown.brokers,
+                    shown.topics,
+                )
+            )
+
     def stop_request(
         self, to: int, epoch: int, *, delete: bool = True, topic_id: str = TOPIC_ID
     ) -> rpc.StopReplicaRequest:

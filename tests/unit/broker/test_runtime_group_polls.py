@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,11 +13,20 @@ import msgspec
 import pytest
 
 from leadline_broker.api.app import build_app
+from leadline_broker.runtime.serving import group_polls
 from leadline_client.errors import CoordinatorNotAvailable, LeadlineError
 from leadline_common import rpc
+from leadline_common.access.rights import Grant, Role
+from leadline_common.access.tokens import KeptToken, hash_of, new_token
+from leadline_common.access.users import User, Users
 from leadline_common.group_polls import AssignedRow, SessionPoint, SyncAnswer, SyncRequest
+from leadline_common.http.access import Authentication
+from leadline_common.http.app import ServiceApp
+from leadline_common.identity import InternalAddress
 from leadline_common.metrics import Metrics
-from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, three
+from leadline_common.routed_records import RoutedData, RoutedRead
+from tests.support.services.zookeeper import until
+from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, batch, three
 
 PATH = "/v1/groups/g/consumers/m/poll"
 
@@ -28,6 +38,12 @@ class Coordinator:
     answer: SyncAnswer
     asked: list[SyncRequest] = field(default_factory=list)
     failure: LeadlineError | None = None
+    news: dict[str, bool] = field(default_factory=dict)
+    """What the next watch is told."""
+
+    @property
+    def is_watched(self) -> bool:
+        return any(one.watch is not None for one in self.asked)
 
     async def sync(self, member: str, request: SyncRequest) -> SyncAnswer:
         assert member == "m"
@@ -35,7 +51,8 @@ class Coordinator:
         if self.failure is not None:
             raise self.failure
         if request.watch is not None:
-            return msgspec.structs.replace(self.answer, partitions=[], changed=False)
+            news, self.news = self.news, {}
+            return msgspec.structs.replace(self.answer, partitions=[], **news)
         point = self.answer.point
         self.answer = msgspec.structs.replace(
             self.answer, point=SessionPoint(point.epoch, point.connection, 1, point.answer + 1)
@@ -52,6 +69,7 @@ class World:
     """A leader, a coordinator, and a consumer's requests."""
 
     cluster: SmallCluster
+    app: ServiceApp
     http: httpx.AsyncClient
     coordinator: Coordinator
 
@@ -84,7 +102,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         app = build_app(broker, request_max_bytes=1 << 20, metrics=Metrics())
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://broker") as http:
-            yield World(cluster, http, coordinator)
+            yield World(cluster, app, http, coordinator)
 
 
 async def test_the_cursor_moves_the_position_and_a_repeated_poll_does_not(world: World) -> None:
@@ -110,6 +128,43 @@ async def test_a_committed_offset_counts_where_the_cursor_does_not(world: World)
     assert values(await world.poll(cursor=first["cursor"])) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize(("since", "expected"), [(1, ["b", "c"]), (0, ["c"])])
+async def test_in_a_new_session_only_what_was_kept_goes_on_at_the_cursor(
+    world: World, since: int, expected: list[str]
+) -> None:
+    await world.cluster.produce(1, "a", "b", "c")
+    first = await world.poll(max_records=2)
+    assert values(first) == ["a", "b"]
+
+    world.coordinator.assign(1, since=since)
+    answer = world.coordinator.answer
+    again = msgspec.structs.replace(answer, point=SessionPoint(1, 2, 1, 0))
+    world.coordinator.answer = again
+
+    assert values(await world.poll(cursor=first["cursor"])) == expected
+
+
+async def test_rights_that_are_taken_away_end_a_consumer(world: World) -> None:
+    await world.cluster.produce(1, "a")
+    token = new_token(bytes(range(38)))
+    kept = KeptToken(token.id, hash_of(token), 0)
+    shown = {"Authorization": f"Bearer {token}"}
+    grant = Grant(Role.CONSUMER, (TOPIC,), ("g",))
+
+    async def status_with(*grants: Grant) -> int:
+        users = Users.of({"alice": User(grants=grants, tokens=(kept,))})
+        world.app.authentication = Authentication(required=True, users=lambda: users)
+        body = {"secret": "s", "wait_ms": 0}
+        return (await world.http.post(PATH, json=body, headers=shown)).status_code
+
+    assert await status_with(grant) == 200
+    assert await status_with(Grant(Role.CONSUMER, ("other",), ("g",))) == 403
+    asked = len(world.coordinator.asked)
+    assert await status_with(Grant(Role.CONSUMER, (TOPIC,), ("other",))) == 403
+    assert await status_with() == 403
+    assert len(world.coordinator.asked) == asked
+
+
 async def test_latest_waits_for_what_comes_and_misses_nothing(world: World) -> None:
     await world.cluster.produce(1, "old")
     world.coordinator.assign(None, reset="latest")
@@ -120,6 +175,37 @@ async def test_latest_waits_for_what_comes_and_misses_nothing(world: World) -> N
     assert values(await world.poll(cursor=first["cursor"])) == ["new"]
 
 
+async def test_a_change_is_asked_for_again_without_a_second_commit(world: World) -> None:
+    world.coordinator.news = {"changed": True}
+    await world.poll(wait_ms=100)
+    syncs = [one.commit for one in world.coordinator.asked if one.watch is None]
+    assert syncs == [True, False]
+
+
+async def test_a_poll_that_another_one_has_superseded_says_so(world: World) -> None:
+    await world.cluster.produce(1, "a")
+    world.coordinator.assign(1)
+    world.coordinator.news = {"superseded": True}
+    answer = await world.http.post(PATH, json={"secret": "s", "wait_ms": 10_000})
+    assert (answer.status_code, answer.json()["error_code"]) == (409, 40979)
+
+
+async def test_where_latest_begins_is_told_before_any_record(world: World) -> None:
+    """Else a repeated poll would begin behind the records of an answer that was lost."""
+    await world.cluster.produce(1, "old")
+    world.coordinator.assign(None, reset="latest")
+    polling = asyncio.create_task(world.poll(wait_ms=20_000))
+    await until(lambda: polling.done() or world.coordinator.is_watched, "it answers or waits")
+
+    await world.cluster.produce(1, "new")
+    told = await polling
+    assert (values(told), told["assignment"][0]["position"]) == ([], 1)
+
+    lost = await world.poll(cursor=told["cursor"])
+    again = await world.poll(cursor=told["cursor"])
+    assert values(lost) == values(again) == ["new"]
+
+
 async def test_a_position_out_of_the_log_is_reset_and_reported(world: World) -> None:
     await world.cluster.produce(1, "a")
     seek = [{"topic": TOPIC, "partition": 0, "offset": 50}]
@@ -128,6 +214,48 @@ async def test_a_position_out_of_the_log_is_reset_and_reported(world: World) -> 
 
     assert answer["resets"] == [{"topic": TOPIC, "partition": 0, "position": 50, "reset_to": 0}]
     assert values(await world.poll(cursor=answer["cursor"])) == ["a"]
+
+
+async def test_a_partition_that_cannot_be_read_is_not_tried_without_a_pause(world: World) -> None:
+    await world.cluster.produce(1, "a")
+    row = AssignedRow(TOPIC, "2" * 32, 0, 1, 0, None)  # of the topic before it was recreated
+    world.coordinator.answer = msgspec.structs.replace(world.coordinator.answer, partitions=[row])
+
+    answer = await world.poll(wait_ms=1_000)
+
+    assert values(answer) == []
+    assert len(world.coordinator.asked) < 10
+    assert [row["retriable"] for row in answer["errors"]] == [True]
+
+
+async def test_a_leader_that_does_not_answer_delays_a_poll_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not once for each of its partitions: the answer would come after the lease."""
+    cluster, numbers, reads = world.cluster, (1, 2, 3), []
+    for number in numbers:
+        cluster.publish(2, 0, (1, 2, 3), partition=number)
+    cluster.grant(1, 2, 3, init=True, partitions=numbers)
+    cluster.tell_metadata(1, partitions=numbers)
+    for number in numbers:
+        await cluster.brokers[2].engine.serving.produce(
+            TOPIC, number, batch("a"), acks="all", timeout_ms=10_000
+        )
+
+    async def hang(to: InternalAddress, request: RoutedRead, timeout_ms: int) -> RoutedData:
+        reads.append(request.partition)
+        await asyncio.Event().wait()
+        raise AssertionError(to, timeout_ms)
+
+    monkeypatch.setattr(cluster.wires[1], "read_routed", hang)
+    monkeypatch.setattr(group_polls, "_READ_MS", 200)
+    rows = [AssignedRow(TOPIC, TOPIC_ID, number, 1, 0, None) for number in numbers]
+    world.coordinator.answer = msgspec.structs.replace(world.coordinator.answer, partitions=rows)
+
+    answer = await world.poll()
+
+    assert len(reads) == 1
+    assert [row["partition"] for row in answer["errors"]] == reads
 
 
 async def test_a_record_of_another_format_is_an_error_and_not_lost(world: World) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -31,14 +30,12 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_client.murmur2 import partition_for_key
-from leadline_common import rpc
 from leadline_common.metrics import Metrics
 from leadline_common.routed_records import RoutedAppend
 from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, batch, values
 
 LEADERS = {0: 1, 1: 2, 2: 3}
 EVERYTHING = Reading(offset=0, max_bytes=1 << 20)
-_versions = itertools.count(1)
 
 
 @pytest.fixture
@@ -54,23 +51,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
 
 
 def tell_metadata(cluster: SmallCluster, *to: int, topic_id: str = TOPIC_ID) -> None:
-    """Send UpdateMetadata with what is published."""
-    for number in to:
-        grant = cluster.request(number, partitions=(0, 1, 2), topic_id=topic_id)
-        cluster.brokers[number].engine.commands.update_metadata(
-            rpc.UpdateMetadataRequest(
-                "cluster",
-                rpc.ControllerRow(9, "http://c/9", cluster.controller_epoch),
-                number,
-                cluster.brokers[number].state.incarnation,
-                next(_versions),
-                0,
-                True,
-                "test",
-                grant.brokers,
-                grant.topics,
-            )
-        )
+    """Tell brokers what is published of the three partitions."""
+    cluster.tell_metadata(*to, partitions=(0, 1, 2), topic_id=topic_id)
 
 
 async def produce(

@@ -231,6 +231,21 @@ def test_a_new_coordinator_waits_as_long_as_the_session_and_keeps_the_owner(one:
     assert back.point.epoch == 4
 
 
+def test_who_has_consumed_under_another_generation_begins_at_what_is_committed(one: One) -> None:
+    """Else it would go on at positions from before another member had the partition."""
+    answer = one.poll(0)
+    group = restored(one.group.record(), 4, LIMITS, {"t": 2}, {}, 100)
+    members, member = GroupMembership(group), group.member("a")
+
+    members.on_return(member, 7, answer.generation + 1, 200)
+    assert isinstance(member.session, PolledSession)
+    acknowledge(group, member, member.session, cursor_of(answer), 200)
+
+    back = answer_of(group, member, member.session, 200)
+    assert owned(back) == {0, 1}
+    assert all(row.since > 0 for row in back.partitions)
+
+
 def test_news_are_what_the_last_answer_did_not_tell(one: One) -> None:
     answer = one.poll(0)
     assert not has_news(one.group, one.session, answer.point)

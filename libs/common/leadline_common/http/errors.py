@@ -122,11 +122,17 @@ def error_response(error: LeadlineError, headers: dict[str, str] | None = None) 
         headers=headers,
         media_type="application/json",
     )
-    if error.retriable and error.status == 503:
-        answer.headers["Retry-After"] = str(RETRY_AFTER_S)
-    elif error.retry_after_s:
-        answer.headers["Retry-After"] = str(math.ceil(error.retry_after_s))
+    answer.headers.update(retry_after(error))
     return answer
+
+
+def retry_after(error: LeadlineError) -> dict[str, str]:
+    """Return the header that says when to try again, if that is worth it."""
+    if error.retriable and error.status == 503:
+        return {"Retry-After": str(RETRY_AFTER_S)}
+    if error.retry_after_s:
+        return {"Retry-After": str(math.ceil(error.retry_after_s))}
+    return {}
 
 
 def _encoded(body: dict[str, Any]) -> bytes:

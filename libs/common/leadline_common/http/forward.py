@@ -123,7 +123,7 @@ class Forwarder:
         body = b"" if request.method in WITHOUT_BODY else await request.body()
         kept = [(name, value) for name, value in request.headers.items() if name not in _DROPPED]
         outgoing = OutgoingRequest(
-            request.method, _target_of(request), [*kept, *self._caller_headers()], body
+            request.method, _target_of(request), [*kept, *self._own_headers()], body
         )
         with self._outcomes(request.method):
             with counted_wait(asked="wait" in request.query_params):
@@ -135,17 +135,12 @@ class Forwarder:
         return Response(content, answer.status, _response_headers(answer))
 
     async def call(
-        self,
-        request: OutgoingRequest,
-        to: ServiceAddress,
-        *,
-        timeout_s: float,
-        as_service: bool = False,
+        self, request: OutgoingRequest, to: ServiceAddress, *, timeout_s: float
     ) -> bytes:
         """Make a request of this service's own, and return the body of the response.
 
-        It is made for the caller of the request that is being handled, whose rights count, or,
-        with `as_service`, for this service itself.
+        The rights of the caller of the request that is being handled count, or, without
+        `names_caller`, those of this service.
 
         Raises:
             LeadlineError: the error that the other service returned; `unavailable` if it cannot be
@@ -153,8 +148,7 @@ class Forwarder:
                 was sent and got none.
 
         """
-        own = self._service_headers() if as_service else self._caller_headers()
-        outgoing = request._replace(headers=[*request.headers, *own])
+        outgoing = request._replace(headers=[*request.headers, *self._own_headers()])
         with self._outcomes(request.method):
             answer = await self._send(outgoing, to, timeout_s)
             async with answer:
@@ -201,11 +195,8 @@ class Forwarder:
             span.set({STATUS: answer.status})
         return answer
 
-    def _service_headers(self) -> list[tuple[str, str]]:
-        return [(cause.HEADER, cause.current_cause()), (FORWARDED, "1")]
-
-    def _caller_headers(self) -> list[tuple[str, str]]:
-        own = self._service_headers()
+    def _own_headers(self) -> list[tuple[str, str]]:
+        own = [(cause.HEADER, cause.current_cause()), (FORWARDED, "1")]
         if self.connections.authenticated and self.names_caller:
             own.append((PRINCIPAL_HEADER, str(current_caller().principal)))
         return own

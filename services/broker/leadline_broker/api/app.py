@@ -116,7 +116,7 @@ def build_app(
     internal.add_replica_fetch(app, lambda: broker.engine.sessions)
     internal.add_staged_copies(app, lambda: broker.engine.copy_store, request_max_bytes)
     internal.add_routed(app, lambda: broker.engine.routed_requests, request_max_bytes)
-    v3.add_v3(app, broker, to_coordinator, clock, request_max_bytes)
+    v3.add_v3(app, broker, to_coordinator, to_brokers, clock, request_max_bytes)
     add_console(app, "broker")
     link_services(app, app.page_links, partial(_find_service, broker))
     app.route_index()  # a route without a stated right stops the service here

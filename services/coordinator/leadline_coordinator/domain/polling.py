@@ -60,8 +60,12 @@ def has_news(group: Group, session: PolledSession, point: SessionPoint) -> bool:
 
 
 def commit_sequence(point: SessionPoint) -> int:
-    """Return the order of a commit among those of its member: that of the answers."""
-    return point.epoch << _ANSWERS_BITS | point.answer
+    """Return the order of a commit among those of its member: that of the answers.
+
+    A member that comes back has a new session, whose answers are counted from the beginning, and
+    connections are numbered in the order of opening. Another coordinator remembers no order.
+    """
+    return point.connection << _ANSWERS_BITS | point.answer
 
 
 def positions_to_commit(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from leadline_client.channel import FromCoordinator, Hello, Welcome
-from leadline_client.errors import UnknownMember
+from leadline_client.errors import StaleGeneration, UnknownMember
 from leadline_common.group_commits import CommitRequest, CommittedRow, OffsetToCommit
 from leadline_common.group_polls import Cursor, SessionPoint, SyncAnswer, SyncRequest, decode_cursor
 from leadline_coordinator.domain.channel_limits import ChannelCount
@@ -110,13 +110,11 @@ class PolledMembers:
         member = self._member(manager, name, request.secret)
         if request.watch is not None:
             return await self._watch(manager, member, request.watch, request.wait_ms)
-        session = self._session(manager, member, cursor)
         not_committed: Sequence[CommittedRow] = ()
         if request.commit and cursor is not None:
-            new = positions_to_commit(manager.group, member, session, cursor)
-            not_committed = await self._commit(group, request.secret, member, cursor, new)
+            not_committed = await self._commit(manager, name, request.secret, cursor)
             member = self._member(manager, name, request.secret)
-            session = self._session(manager, member, cursor)
+        session = self._session(manager, member, cursor)
         now_ms = self.coordinator.context.clock.monotonic_ms()
         acknowledge(manager.group, member, session, cursor, now_ms)
         answer = answer_of(manager.group, member, session, now_ms)
@@ -149,17 +147,31 @@ class PolledMembers:
         return session
 
     async def _commit(
-        self,
-        group: str,
-        secret: str,
-        member: GroupMember,
-        cursor: Cursor,
-        offsets: Sequence[OffsetToCommit],
+        self, manager: GroupManager, name: str, secret: str, cursor: Cursor
     ) -> list[CommittedRow]:
-        """Commit positions; return those that were refused."""
-        if not offsets:
-            return []
-        request = CommitRequest(
+        """Commit the positions of a cursor; return those that were refused."""
+        offsets = GroupOffsets(self.coordinator)
+        while True:
+            member = self._member(manager, name, secret)
+            session = self._session(manager, member, cursor)
+            new = positions_to_commit(manager.group, member, session, cursor)
+            if not new:
+                return []
+            request = self._commit_request(member, secret, cursor, new)
+            try:
+                outcomes = await offsets.commit(manager.group.name, request)
+            except StaleGeneration:
+                continue  # A Start was sent meanwhile: commit what the member has kept.
+            return [
+                CommittedRow(one.topic, one.partition, refusal.code, refusal.message)
+                for one, outcome in zip(new, outcomes, strict=True)
+                if (refusal := outcome.refusal) is not None
+            ]
+
+    def _commit_request(
+        self, member: GroupMember, secret: str, cursor: Cursor, offsets: Sequence[OffsetToCommit]
+    ) -> CommitRequest:
+        return CommitRequest(
             tuple(offsets),
             member.id,
             member.sent_generation,
@@ -168,12 +180,6 @@ class PolledMembers:
             topic_ids={topic: one.topic_id for topic, one in cursor.topics.items()},
             secret=secret,
         )
-        outcomes = await GroupOffsets(self.coordinator).commit(group, request)
-        return [
-            CommittedRow(one.topic, one.partition, refusal.code, refusal.message)
-            for one, outcome in zip(offsets, outcomes, strict=True)
-            if (refusal := outcome.refusal) is not None
-        ]
 
     async def _watch(
         self, manager: GroupManager, member: GroupMember, point: SessionPoint, wait_ms: int

@@ -10,7 +10,14 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from leadline_broker.api.app import build_app
-from leadline_broker.api.v3.errors import CODES, OUTCOME_HEADER, RETRIABLE, code_of, translated
+from leadline_broker.api.v3.errors import (
+    CODES,
+    OUTCOME_HEADER,
+    RETRIABLE,
+    code_of,
+    response_of,
+    translated,
+)
 from leadline_broker.api.v3.layer import PREFIX_KEY, V3Layer
 from leadline_broker.main import build_broker, openapi_app
 from leadline_client import errors
@@ -133,6 +140,24 @@ async def test_a_quota_keeps_its_retry_after() -> None:
     answer = await answer_of(V3Layer(refuse), "GET", "/v3/clusters")
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "3")
     assert answer.json() == {"error_code": 429, "message": "slow down"}
+
+
+@pytest.mark.parametrize(
+    ("error", "after"),
+    [
+        (QuotaExceeded("slow down", retry_after_s=2.5), "3"),
+        (errors.BrokerFenced("starting"), "1"),
+        (errors.InvalidRequest("no"), None),
+    ],
+)
+async def test_an_endpoint_of_this_api_says_when_to_try_again(
+    error: LeadlineError, after: str | None
+) -> None:
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        await response_of(error)(scope, receive, send)
+
+    answer = await answer_of(V3Layer(refuse), "POST", "/v3/clusters/c/topics/t/records")
+    assert answer.headers.get_list("retry-after") == ([after] if after else [])
 
 
 async def test_other_paths_and_successes_are_left_alone() -> None:

@@ -31,7 +31,6 @@ from leadline_broker.api.v3.records.operations import PRODUCE, PRODUCE_BATCH
 from leadline_broker.api.v3.records.operations import TAG as RECORDS_TAG
 from leadline_broker.api.v3.routes import V3Context
 from leadline_broker.runtime.broker import Broker
-from leadline_client.errors import BrokerFenced
 from leadline_common.clock import Clock
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.forward import Forwarder
@@ -70,11 +69,12 @@ def add_v3(
     app: ServiceApp,
     broker: Broker,
     to_coordinator: Forwarder,
+    to_brokers: Forwarder,
     clock: Clock,
     max_body_bytes: int,
 ) -> None:
-    """Serve the v3 API, at both of its prefixes."""
-    context = app.state.v3 = _context(app, broker, to_coordinator, clock)
+    """Serve the v3 API, at both of its prefixes; `to_brokers` asks in the name of this broker."""
+    context = app.state.v3 = _context(app, broker, to_coordinator, to_brokers, clock)
     for router in _ROUTERS:
         app.include_router(router)
     intake = RecordIntake(context, app.quotas, max_body_bytes)
@@ -83,7 +83,9 @@ def add_v3(
     app.add_middleware(V3Layer)
 
 
-def _context(app: ServiceApp, broker: Broker, to_coordinator: Forwarder, clock: Clock) -> V3Context:
+def _context(
+    app: ServiceApp, broker: Broker, to_coordinator: Forwarder, to_brokers: Forwarder, clock: Clock
+) -> V3Context:
     return V3Context(
         state=broker.state,
         metadata=broker.metadata,
@@ -98,6 +100,6 @@ def _context(app: ServiceApp, broker: Broker, to_coordinator: Forwarder, clock: 
             lambda: find_coordinator(broker.coordinator_finder),
             COORDINATOR_TIMEOUT_S,
         ),
-        brokers=Forwarder("the broker", BrokerFenced, app.forwarder.connections),
+        brokers=to_brokers,
         now_ms=clock.wall_ms,
     )

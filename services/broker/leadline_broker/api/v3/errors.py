@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from leadline_client import errors
 from leadline_client.errors import ERRORS_BY_CODE, LeadlineError
+from leadline_common.http.errors import retry_after
 
 
 class Code(NamedTuple):
@@ -206,6 +207,7 @@ def response_of(error: LeadlineError | V3Error) -> Response:
     if isinstance(error, V3Error):
         return _response(error.code, error.message)
     response = _response(code_of(error), message_of(error))
+    response.headers.update(retry_after(error))
     if error.outcome == "unknown":
         response.headers[OUTCOME_HEADER] = "unknown"
     return response

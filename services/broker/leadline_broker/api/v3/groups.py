@@ -71,7 +71,7 @@ async def list_groups(cluster: InCluster) -> Response:
 )
 async def read_group(cluster: InCluster, consumer_group_id: GroupId) -> KafkaConsumerGroup:
     """Return a group with links to its members and its lag."""
-    found = await find_group(cluster, consumer_group_id)
+    found = await _find_group(cluster, consumer_group_id)
     return group_of(cluster, found, has_members=bool(found.members))
 
 
@@ -82,9 +82,8 @@ async def read_group(cluster: InCluster, consumer_group_id: GroupId) -> KafkaCon
 )
 async def list_consumers(cluster: InCluster, consumer_group_id: GroupId) -> Response:
     """Return the members of a group, by id."""
-    members = (await find_group(cluster, consumer_group_id)).members
-    rows = sorted(members, key=lambda member: member.id)
-    items = (consumer_of(cluster, consumer_group_id, member) for member in rows)
+    members = await members_of(cluster, consumer_group_id)
+    items = (consumer_of(cluster, consumer_group_id, members[one]) for one in sorted(members))
     own = cluster.links.listed(GROUPS, consumer_group_id, "consumers")
     return await list_response("KafkaConsumerList", own, items)
 
@@ -137,21 +136,25 @@ async def read_assignment(
     return _assignment(cluster, consumer_group_id, member, topic_name, partition_id)
 
 
-async def find_group(cluster: ClusterView, group: str) -> GroupBody:
-    """Return a group.
+async def members_of(cluster: ClusterView, group: str) -> dict[str, MemberBody]:
+    """Return the members of a group, by id.
 
     Raises:
         UnknownGroup: there is none of this name.
 
     """
+    return {one.id: one for one in (await _find_group(cluster, group)).members}
+
+
+async def _find_group(cluster: ClusterView, group: str) -> GroupBody:
     return await cluster.context.coordinator.get(path_of("groups", group), GroupBody)
 
 
 async def _find_member(cluster: ClusterView, group: str, consumer_id: str) -> MemberBody:
-    for member in (await find_group(cluster, group)).members:
-        if member.id == consumer_id:
-            return member
-    raise V3Error(NOT_FOUND, f"group {group} has no member {consumer_id}")
+    member = (await members_of(cluster, group)).get(consumer_id)
+    if member is None:
+        raise V3Error(NOT_FOUND, f"group {group} has no member {consumer_id}")
+    return member
 
 
 def group_of(

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from starlette.responses import Response
 
 from leadline_broker.api.v3.errors import NOT_FOUND, V3Error
-from leadline_broker.api.v3.groups import GROUPS, TAG, GroupId, find_group
+from leadline_broker.api.v3.groups import GROUPS, TAG, GroupId, members_of
 from leadline_broker.api.v3.models.groups import (
     KafkaConsumerGroupLagSummary,
     KafkaConsumerLag,
@@ -71,10 +71,8 @@ async def read_lag(
     cluster: InCluster, consumer_group_id: GroupId, topic_name: TopicName, partition_id: PartitionId
 ) -> KafkaConsumerLag:
     """Return the lag in a partition, 404 if the group has committed no offset there."""
-    for row in await _lags(cluster, consumer_group_id, (topic_name, partition_id)):
-        if (row.topic, row.partition) == (topic_name, partition_id):
-            return lag_of(cluster, consumer_group_id, row)
-    raise _not_committed(consumer_group_id)
+    [row] = await _lags(cluster, consumer_group_id, (topic_name, partition_id))
+    return lag_of(cluster, consumer_group_id, row)
 
 
 @router.get(
@@ -104,11 +102,11 @@ async def _lags(
     """
     coordinator = cluster.context.coordinator
     found = await coordinator.get(path_of("groups", group, "lag"), LagBody)
-    members = {one.id: one for one in (await find_group(cluster, group)).members}
+    members = await members_of(cluster, group)
     wanted = [row for row in found.partitions if only in (None, (row.topic, row.partition))]
     lags = known_lags(cluster, wanted, members)
     if not lags:
-        raise _not_committed(group)
+        raise V3Error(NOT_FOUND, f"group {group} has no committed offset there")
     return lags
 
 
@@ -130,10 +128,6 @@ def known_lags(
         owner = members.get(row.member or _NOBODY)
         lags.append(PartitionLag(row.topic, row.partition, row.committed, row.end, owner))
     return lags
-
-
-def _not_committed(group: str) -> V3Error:
-    return V3Error(NOT_FOUND, f"group {group} has no committed offset there")
 
 
 def lag_of(cluster: ClusterView, group: str, row: PartitionLag) -> KafkaConsumerLag:

@@ -78,7 +78,8 @@ class _ErrorTranslator:
     async def _send_error(self, start: Message) -> None:
         response = translated(start["status"], self._content)
         kept = [(name, value) for name, value in start["headers"] if name not in _REPLACED]
-        own = [(name, value) for name, value in response.raw_headers if (name, value) not in kept]
+        stated = {name for name, _ in kept}
+        own = [(name, value) for name, value in response.raw_headers if name not in stated]
         head = {**start, "status": response.status_code, "headers": [*kept, *own]}
         await self.inner(head)
         await self.inner({"type": "http.response.body", "body": response.body})

@@ -122,9 +122,7 @@ async def _ask(cluster: ClusterView, broker_id: int, topic: str | None) -> list[
     target = path_of("replicas") + ("" if topic is None else f"?topic={topic}")
     request = OutgoingRequest("GET", target)
     try:
-        content = await context.brokers.call(
-            request, address, timeout_s=_TIMEOUT_S, as_service=True
-        )
+        content = await context.brokers.call(request, address, timeout_s=_TIMEOUT_S)
     except LeadlineError:
         return []
     return ReplicasBody.model_validate_json(content, extra="ignore").replicas

@@ -43,7 +43,7 @@ class V3Context:
 
     `advertised_url()` is "" unless one is configured. `engine()` raises BrokerFenced while the
     broker starts. `controller` and `coordinator` ask the active ones for the caller; `brokers`
-    asks other brokers. `now_ms()` is the time in Unix ms.
+    asks other brokers for this one. `now_ms()` is the time in Unix ms.
     """
 
     state: BrokerState

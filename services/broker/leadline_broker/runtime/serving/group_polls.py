@@ -28,6 +28,7 @@ from leadline_client.errors import (
     NotCoordinator,
     OffsetOutOfRange,
     PollSuperseded,
+    TopicIdMismatch,
 )
 from leadline_client.wire import TopicPartition
 from leadline_common.access.caller import require
@@ -56,7 +57,7 @@ from leadline_common.waiting import counted_wait
 
 _SYNC_MS: Final = 10_000
 _READ_MS: Final = 3_000
-"""How long one partition may delay the records of the others."""
+"""How long a poll reads, and how long one partition may delay the records of the others."""
 _RETRY_MS: Final = 200
 _WAIT_PART: Final = 3
 """A poll waits for at most this part of the session timeout: the rest is for processing."""
@@ -89,7 +90,9 @@ class Reset(NamedTuple):
 class Polled:
     """What a poll has found. `fetched` are batches with the position to begin at, by partition.
 
-    The caller moves `positions` beyond the records that it returns.
+    The caller moves `positions` beyond the records that it returns. `begun` are partitions that
+    begin at the end of their log as it is now. None of their records is returned before this is
+    told: if the answer is lost, the next one begins later.
     """
 
     sync: SyncAnswer
@@ -97,6 +100,7 @@ class Polled:
     fetched: dict[TopicPartition, FetchedData] = field(default_factory=dict)
     errors: dict[TopicPartition, LeadlineError] = field(default_factory=dict)
     resets: list[Reset] = field(default_factory=list)
+    begun: set[TopicPartition] = field(default_factory=set)
 
     def rows(self) -> dict[TopicPartition, AssignedRow]:
         """Return the rows of the partitions that the consumer owns."""
@@ -105,7 +109,7 @@ class Polled:
     def must_be_told(self) -> bool:
         """Tell whether there is something that the consumer has to know at once."""
         broken = any(not error.retriable for error in self.errors.values())
-        found = self.fetched or self.resets or broken
+        found = self.fetched or self.resets or self.begun or broken
         return bool(found or self.sync.revoked or self.sync.not_committed)
 
     def cursor(self) -> str:
@@ -196,6 +200,8 @@ class GroupPolls:
             else:
                 position = Position(answer.offsets.offset, answer.offsets.last_epoch)
                 polled.positions[answer.topic_partition] = position
+                if timestamp == LATEST:
+                    polled.begun.add(answer.topic_partition)
 
     async def _ends(
         self, asked: Sequence[TopicPartition], timestamp: int | None = None
@@ -209,9 +215,9 @@ class GroupPolls:
         self, polled: Polled, rows: Mapping[TopicPartition, AssignedRow], poll: GroupPoll
     ) -> None:
         """Fetch partitions that have records beyond their positions, until there are enough."""
-        waiting = list(polled.positions)
+        waiting = [one for one in polled.positions if one not in polled.begun]
         first = polled.sync.point.answer % len(waiting) if waiting else 0
-        left = poll.max_bytes
+        left, give_up_ms = poll.max_bytes, self.clock.monotonic_ms() + _READ_MS
         for answer in await self._ends([*waiting[first:], *waiting[:first]]):
             one = answer.topic_partition
             if answer.offsets is None:
@@ -221,7 +227,8 @@ class GroupPolls:
             nothing_yet = ends.high_watermark <= position.offset <= ends.log_end_offset
             if nothing_yet and ends.log_start_offset <= position.offset:
                 continue
-            if left <= 0 or len(polled.fetched) >= poll.max_records:
+            enough = left <= 0 or len(polled.fetched) >= poll.max_records
+            if enough or self.clock.monotonic_ms() >= give_up_ms:
                 break
             await self._fetch_one(polled, rows[one], left)
             if one in polled.fetched:
@@ -248,7 +255,9 @@ class GroupPolls:
         except LeadlineError as error:
             polled.errors[one] = error
         else:
-            if data.topic_id == row.topic_id and data.records:
+            if data.topic_id != row.topic_id:
+                polled.errors[one] = TopicIdMismatch(f"topic {row.topic} was deleted and recreated")
+            elif data.records:
                 polled.fetched[one] = data
 
     @staticmethod
@@ -258,6 +267,11 @@ class GroupPolls:
 
     async def _wait(self, poll: GroupPoll, polled: Polled, left_ms: int) -> SyncAnswer | None:
         """Wait until a partition has records, or the coordinator has news, which are returned."""
+        if polled.errors:
+            # A partition that cannot be read may have records, which would end the wait at once.
+            pause_ms = min(left_ms, _RETRY_MS)
+            await asyncio.sleep(pause_ms / 1000)
+            left_ms -= pause_ms
         watch = SyncRequest(poll.secret, watch=polled.sync.point, wait_ms=left_ms)
         news = asyncio.create_task(self._sync(poll, watch, left_ms + _SYNC_MS))
         records = asyncio.create_task(self._wait_for_records(polled.positions, left_ms))

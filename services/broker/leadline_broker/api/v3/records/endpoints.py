@@ -26,7 +26,10 @@ from leadline_broker.api.v3.records.documents import ObjectSplitter
 from leadline_broker.api.v3.records.reports import SUCCESS, report_of
 from leadline_broker.api.v3.records.requests import ParsedRecord, parse_record
 from leadline_broker.api.v3.routes import ClusterView, V3Context, get_cluster
-from leadline_client.errors import LeadlineError, QuotaExceeded
+from leadline_client.errors import LeadlineError
+from leadline_common.access.caller import caller_scope, require
+from leadline_common.access.rights import Action
+from leadline_common.http.access import Authentication
 from leadline_common.http.bulk import read_body, send_body
 from leadline_common.http.middleware import limit_body
 from leadline_common.http.quotas import payer_of
@@ -176,7 +179,7 @@ class ProduceEndpoint:
                 yield request.decoded(part)
 
         async for records in self._windows(parts()):
-            yield self._paid(request, sum(paid), records)
+            yield self._admitted(request, sum(paid), records)
             paid.clear()
 
     async def _windows(self, parts: AsyncIterator[bytes]) -> AsyncIterator[Records]:
@@ -192,14 +195,27 @@ class ProduceEndpoint:
         if splitter.problem is not None:
             yield [V3Error(MALFORMED, splitter.problem)]
 
-    def _paid(self, request: RecordRequest, size: int, records: Records) -> Records:
-        """Return records, or errors if their sender has produced too much."""
+    def _admitted(self, request: RecordRequest, size: int, records: Records) -> Records:
+        """Return records, or errors if their sender may not append them, or not so much."""
         try:
+            _require_still(request)
             self.intake.pay(request, size)
-        except QuotaExceeded as error:
+        except LeadlineError as error:
             refused = V3Error.of(error)
             return [refused if isinstance(one, ParsedRecord) else one for one in records]
         return records
+
+
+def _require_still(request: RecordRequest) -> None:
+    """Refuse who has lost its token, or the right to append, since it opened a stream.
+
+    Raises:
+        LeadlineError: it may not append any more.
+
+    """
+    authentication: Authentication = request.scope["app"].authentication
+    with caller_scope(authentication.caller_of(request.scope)):
+        require(Action.WRITE, "topic", [request.topic])
 
 
 @dataclass(frozen=True, slots=True)
