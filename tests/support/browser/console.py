@@ -29,13 +29,19 @@ async def arrived(page: Page, title: str) -> None:
 
 @asynccontextmanager
 async def console(
-    url: str, path: str, title: str, *, refusals: bool = False
+    url: str,
+    path: str,
+    title: str,
+    *,
+    refusals: bool = False,
+    login: tuple[str, str] | None = None,
 ) -> AsyncIterator[Page]:
     """Open a page of the console at a service; fail if the browser reports anything wrong.
 
-    A browser reports each answer of an error, too: `refusals` are expected.
+    A browser reports each answer of an error, too: `refusals` are expected. `login` is the name
+    and the password that the browser gives when it is asked.
     """
-    async with open_page(url) as (page, wrong):
+    async with open_page(url, login=login) as (page, wrong):
         await page.goto(f"{url}/ui{path}")
         await arrived(page, title)
         yield page
