@@ -46,7 +46,8 @@ function Verdict({ findings }) {
 
 const Findings = ({ findings }) => findings.length > 0 && html`<section aria-label="Findings" class="form">
   ${findings.slice(0, 8).map((one) => html`<${Notice} tone=${one.tone} title=${one.what}>
-    <p>${one.advice} ${one.to && html`<${Link} to=${one.to}>Show them<//>`}</p><//>`)}
+    <p>${one.advice} ${one.to && html`<${Link} to=${one.to}>Show them<//>`}</p>
+    ${one.id && html`<p class="more"><code>${one.id}</code>, as in <code>leadline doctor</code>: docs/runbooks.md has a section of that name.</p>`}<//>`)}
   ${findings.length > 8 && html`<p class="muted">… and ${plural(findings.length - 8, "other finding")}</p>`}</section>`;
 
 function Figures({ found }) {
