@@ -64,11 +64,15 @@ async def serious(page: Page, *rules: str) -> list[str]:
 async def check_looks(page: Page, name: str) -> None:
     """Check the page that is shown in both themes and at all widths, and take pictures of it.
 
-    axe finds nothing serious, and the page is not wider than the window.
+    axe finds nothing serious, and the page is not wider than the window. The pictures that are 1280
+    pixels wide are those of the documentation.
     """
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     await page.get_by_label("Theme").select_option("light")
     assert await serious(page) == [], f"{name}, light"
+    await page.set_viewport_size({"width": 1280, "height": 800})
+    await page.evaluate("window.scrollTo(0, 0)")
+    await screenshot(page, f"{name}-1280")
     await page.get_by_label("Theme").select_option("dark")
     assert await serious(page, "color-contrast") == [], f"{name}, dark"
     for width in WIDTHS:

@@ -57,7 +57,7 @@ function Figures({ found }) {
   const { produced, fetched, why } = rates.value;
   return html`<dl class="stats">
     <${Stat} name="Active controller" tone=${cluster.version && !controller ? "bad" : undefined}
-      more=${controller && html`epoch ${count(controller.epoch)}`}>${controller ? html`<a href=${`${controller.url}/ui`}>controller ${controller.id}</a>` : "none"}<//>
+      more=${controller && html`epoch ${count(controller.epoch)}`}>${controller ? html`<a class="name" href=${`${controller.url}/ui`}>controller ${controller.id}</a>` : "none"}<//>
     <${Stat} name="Live brokers" tone=${live < known ? "bad" : undefined} more=${live < known && `of ${count(known)} with replicas`}>${count(live)}<//>
     <${Stat} name="Partitions" more=${plural(cluster.topics.size, "topic")}>${count(found.partitions)}<//>
     <${Stat} name="Without a leader" tone=${found.offline.length ? "bad" : undefined}>${count(found.offline.length)}<//>
