@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .NOTPARALLEL:
 .PHONY: help setup demo up test unit integration check lint types imports drift \
 	format openapi lock sbom wheels soak test-upgrade bench clean checkwheels \
-	docs docs-serve docs-linkcheck
+	docs docs-serve docs-linkcheck screenshots
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -88,6 +88,9 @@ docs-serve: docs ## Serve the site on 127.0.0.1 (PORT=8000)
 
 docs-linkcheck: setup ## Follow the external links of the site, which needs a network
 	$(SPHINX) -q -b linkcheck . .artifacts/site-links $(ARGS)
+
+screenshots: setup ## Make the pictures in docs/images by the browser tests
+	$(BIN)/python scripts/screenshots.py
 
 lock: setup ## Resolve requirements.lock (ARGS=--upgrade for newer versions)
 	$(BIN)/python scripts/lock.py $(ARGS)

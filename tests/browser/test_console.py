@@ -10,7 +10,14 @@ import pytest_asyncio
 from playwright.async_api import Page, expect
 
 from leadline_client.wire import NewTopic
-from tests.support.browser.console import arrived, check_looks, console, open_form, serious
+from tests.support.browser.console import (
+    WIDTHS,
+    arrived,
+    check_looks,
+    console,
+    open_form,
+    serious,
+)
 from tests.support.browser.page import open_page
 from tests.support.services.cluster import Cluster
 
@@ -27,6 +34,7 @@ PAGES = {
     "Settings": "/settings",
 }
 TOPIC = "orders"
+LINES = "element => new Set([...element.getClientRects()].map(one => one.top)).size"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -150,6 +158,44 @@ async def background(page: Page) -> str:
     return found
 
 
+async def test_the_name_of_the_controller_stays_on_its_line(cluster: Cluster) -> None:
+    async with console(cluster.url("broker-1"), "/", "Overview") as page:
+        name = page.get_by_role("link", name="controller 1", exact=True)
+        for width in WIDTHS:
+            await page.set_viewport_size({"width": width, "height": 1000})
+            assert await name.evaluate(LINES) == 1, width
+
+
+async def test_the_logo_is_shown(cluster: Cluster) -> None:
+    async with console(cluster.url("broker-1"), "/", "Overview") as page:
+        logo = page.get_by_role("link", name="Leadline").locator("img")
+        await expect(logo).to_be_visible()
+        assert await logo.evaluate("image => image.complete && image.naturalWidth > 0")
+
+
+@pytest.mark.parametrize(
+    ("apart", "labels"),
+    [
+        (15, ["09:59:30\n2026-01-31", "09:59:45", "10:00:00"]),
+        (60, ["09:59\n2026-01-31", "10:00", "10:01"]),
+        (86_400, ["09:59\n2026-01-31", "09:59\n2026-02-01", "09:59\n2026-02-02"]),
+    ],
+)
+async def test_times_of_a_chart_have_24_hours_and_iso_dates(
+    apart: int, labels: list[str], cluster: Cluster
+) -> None:
+    async with console(cluster.url("broker-1"), "/", "Overview") as page:
+        shown = await page.evaluate(
+            """async (apart) => {
+                const { timesOf } = await import("/ui/static/components/chart.js");
+                const first = new Date(2026, 0, 31, 9, 59, 30).getTime() / 1000;
+                return timesOf(null, [0, 1, 2].map((i) => first + i * apart), 0, 0, apart);
+            }""",
+            apart,
+        )
+        assert shown == labels
+
+
 async def test_the_end_of_a_leader_changes_the_grid_without_a_reload(cluster: Cluster) -> None:
     """Last in this module, because a broker stays down."""
     url, victim = cluster.url("broker-1"), "broker-3"
@@ -167,6 +213,6 @@ async def test_the_end_of_a_leader_changes_the_grid_without_a_reload(cluster: Cl
         await expect(page.locator('td [data-role="down"]')).to_have_count(6)
         assert await page.evaluate("window.kept")
         await page.get_by_role("link", name="Overview").click()
-        await expect(page.get_by_role("region", name="Findings")).to_contain_text(
-            "under-replicated"
-        )
+        findings = page.get_by_role("region", name="Findings")
+        await expect(findings).to_contain_text("6 under-replicated partitions")
+        await expect(findings).to_contain_text("under-replicated-partitions, as in leadline doctor")

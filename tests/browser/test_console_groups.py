@@ -105,6 +105,24 @@ async def test_the_list_shows_state_members_and_lag_and_leads_to_the_group(
         ).to_contain_text("All topics: 30")
 
 
+async def test_groups_are_sorted_by_their_lag(cluster: Cluster) -> None:
+    lags = {"lag-10": 10, "lag-2": 2, "lag-40": 40}
+    for group, lag in lags.items():
+        await commit(cluster, group, RECORDS - lag // PARTITIONS)
+    async with console(cluster.url("broker-1"), "/groups", "Groups") as page:
+        await page.get_by_label("Filter").fill("lag-")
+        table = page.get_by_role("table", name="Groups")
+        by_lag = table.get_by_role("button", name="Total lag")
+        await by_lag.click()
+        names = table.get_by_role("rowheader")
+        await expect(names).to_have_text(["lag-2", "lag-10", "lag-40"])
+        await by_lag.click()
+        await expect(names).to_have_text(["lag-40", "lag-10", "lag-2"])
+        await commit(cluster, "lag-2", 0)  # 40 records are left now
+        await commit(cluster, "lag-40", RECORDS)
+        await expect(names).to_have_text(["lag-2", "lag-10", "lag-40"])
+
+
 async def test_a_group_shows_who_reads_what_and_evicts_a_member(cluster: Cluster) -> None:
     url = cluster.url("broker-1")
     async with (

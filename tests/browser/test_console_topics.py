@@ -108,6 +108,15 @@ async def test_a_page_looks_right(name: str, cluster: Cluster) -> None:
         await check_looks(page, slug(name))
 
 
+async def test_partitions_are_sorted_by_the_records_of_their_leaders(cluster: Cluster) -> None:
+    async with console(cluster.url("broker-1"), f"/topics/{TOPIC}/offsets", TOPIC) as page:
+        table = page.get_by_role("table", name=f"Offsets and sizes of {TOPIC}")
+        await table.get_by_role("button", name="Records").click()
+        await expect(table.get_by_role("rowheader")).to_have_text(["1", "2", "0"])
+        await table.get_by_role("button", name="Records").click()
+        await expect(table.get_by_role("rowheader")).to_have_text(["0", "1", "2"])
+
+
 async def test_a_record_looks_right(cluster: Cluster) -> None:
     path = f"/topics/{TOPIC}/records?partition=0"
     async with console(cluster.url("broker-1"), path, TOPIC) as page:

@@ -3,6 +3,8 @@
 A path is written as in docs/sources.md: `controller/domain/election.py` is within
 `services/controller/leadline_controller/`, and `election.py: elect` names a function there.
 
+Images that they show exist, are small, and have an alternative text.
+
 The table of defects in docs/testing.md has a row for each number in a test's name, and no other.
 """
 
@@ -26,6 +28,8 @@ SHORT = {
 }
 DEFECT = re.compile(r"\bdef test_((?:defect_\d\d_and_)*defect_\d\d)_")
 ROW = re.compile(r"^\| (\d\d) \|.*\|(.*)\|$", re.MULTILINE)
+IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
+MOST_IMAGE_BYTES = 200_000
 CODE = re.compile(r"`([\w./]+\.py)(?::\s+(\w+))?`")
 SOURCES = [
     path
@@ -70,6 +74,21 @@ def test_the_check_itself_sees_a_missing_function(tmp_path: Path) -> None:
     ]
     assert found("controller/domain/election.py")
     assert not found("domain/nowhere.py")
+
+
+def images_of(page: Path) -> list[tuple[str, Path]]:
+    """The alternative texts and the files of the images that a page shows."""
+    found = IMAGE.findall(page.read_text(encoding="utf-8"))
+    return [(text, page.parent / path) for text, path in found if "://" not in path]
+
+
+def test_the_images_that_pages_show_exist_and_have_an_alternative_text() -> None:
+    shown = [image for page in PAGES for image in images_of(page)]
+    for text, path in shown:
+        assert path.is_file(), path
+        assert path.stat().st_size < MOST_IMAGE_BYTES, path
+        assert len(text) > 20, f"{path} needs an alternative text"
+    assert {path.resolve() for _, path in shown} == set((ROOT / "docs/images").iterdir())
 
 
 def defect_tests() -> dict[str, set[str]]:

@@ -29,13 +29,19 @@ async def arrived(page: Page, title: str) -> None:
 
 @asynccontextmanager
 async def console(
-    url: str, path: str, title: str, *, refusals: bool = False
+    url: str,
+    path: str,
+    title: str,
+    *,
+    refusals: bool = False,
+    login: tuple[str, str] | None = None,
 ) -> AsyncIterator[Page]:
     """Open a page of the console at a service; fail if the browser reports anything wrong.
 
-    A browser reports each answer of an error, too: `refusals` are expected.
+    A browser reports each answer of an error, too: `refusals` are expected. `login` is the name
+    and the password that the browser gives when it is asked.
     """
-    async with open_page(url) as (page, wrong):
+    async with open_page(url, login=login) as (page, wrong):
         await page.goto(f"{url}/ui{path}")
         await arrived(page, title)
         yield page
@@ -58,11 +64,15 @@ async def serious(page: Page, *rules: str) -> list[str]:
 async def check_looks(page: Page, name: str) -> None:
     """Check the page that is shown in both themes and at all widths, and take pictures of it.
 
-    axe finds nothing serious, and the page is not wider than the window.
+    axe finds nothing serious, and the page is not wider than the window. The pictures that are 1280
+    pixels wide are those of the documentation.
     """
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     await page.get_by_label("Theme").select_option("light")
     assert await serious(page) == [], f"{name}, light"
+    await page.set_viewport_size({"width": 1280, "height": 800})
+    await page.evaluate("window.scrollTo(0, 0)")
+    await screenshot(page, f"{name}-1280")
     await page.get_by_label("Theme").select_option("dark")
     assert await serious(page, "color-contrast") == [], f"{name}, dark"
     for width in WIDTHS:

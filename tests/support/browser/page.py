@@ -6,7 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 
-from playwright.async_api import Browser, Page, Request, async_playwright, expect
+from playwright.async_api import (
+    Browser,
+    HttpCredentials,
+    Page,
+    Request,
+    async_playwright,
+    expect,
+)
 
 from tests.support.browser.chromium import chromium
 
@@ -42,13 +49,14 @@ async def shared_browser() -> AsyncIterator[Browser]:
 
 @asynccontextmanager
 async def open_page(
-    origin: str, *, any_port: bool = False
+    origin: str, *, any_port: bool = False, login: tuple[str, str] | None = None
 ) -> AsyncIterator[tuple[Page, list[str]]]:
     """Open a page, and give it together with a growing list of what goes wrong in it.
 
     Wrong are requests to any origin but `origin` (with `any_port`: to any other host), errors on
     the console, and uncaught exceptions. The page shares a browser, if there is one, and nothing
-    that a browser stores.
+    that a browser stores. The browser answers a question for a name and a password by `login`,
+    and trusts any certificate: the authority of a test's cluster is in no browser.
 
     Raises:
         NoBrowserError: there is no browser on this machine.
@@ -63,7 +71,11 @@ async def open_page(
 
     there = _shared.get(asyncio.get_running_loop())
     async with nullcontext(there) if there is not None else shared_browser() as browser:
-        page = await browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        page = await browser.new_page(
+            viewport={"width": WIDTH, "height": HEIGHT},
+            ignore_https_errors=True,
+            http_credentials=_credentials(login),
+        )
         page.on("request", check)
         page.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)
         page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -71,6 +83,10 @@ async def open_page(
             yield page, wrong
         finally:
             await page.close()
+
+
+def _credentials(login: tuple[str, str] | None) -> HttpCredentials | None:
+    return {"username": login[0], "password": login[1]} if login is not None else None
 
 
 def _is_own(origin: str, url: str, end: str) -> bool:

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 import leadline_common
+from leadline_cli.problems import Problem
 from leadline_common.http.app import create_app
 from leadline_common.http.console import add_console
 
@@ -136,6 +137,13 @@ def test_own_scripts_are_short_and_make_no_markup_or_code_of_text(name: str) -> 
     assert len(code.splitlines()) < 300
     assert code.startswith("//"), "a module begins with what it is for"
     assert re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|\beval\(|new Function", code) == []
+
+
+def test_findings_have_the_ids_of_the_command() -> None:
+    code = (STATIC / "store/findings.js").read_text(encoding="utf-8")
+    ids = set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', code))
+    assert len(ids) >= 9
+    assert ids <= {problem.value for problem in Problem}
 
 
 def test_the_manifest_names_each_vendored_file_with_its_licence() -> None:

@@ -38,7 +38,8 @@ PRINCIPAL_HEADER: Final = "X-Leadline-Principal"
 """Names the principal of a request that a service forwards, on the internal listener only."""
 _PRINCIPAL: Final = PRINCIPAL_HEADER.lower().encode()
 _AUTHORIZATION: Final = b"authorization"
-_CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="leadline", Basic realm="leadline"'}
+_CHALLENGES: Final = ('Bearer realm="leadline"', 'Basic realm="leadline"')
+"""A header each: Chromium knows the first challenge of a header only, and asks for no password."""
 _WHO: Final = (
     "show who you are: `Authorization: Bearer ID.SECRET`; an administrator makes tokens with "
     "`leadline users token`"
@@ -163,8 +164,11 @@ class AccessLayer:
             caller = self._admit(scope, path, route)
         except LeadlineError as error:
             self._count(error, scope, route)
-            headers = _CHALLENGE if isinstance(error, Unauthorized) else None
-            await error_response(error, headers)(scope, receive, send)
+            answer = error_response(error)
+            if isinstance(error, Unauthorized):
+                for challenge in _CHALLENGES:
+                    answer.headers.append("WWW-Authenticate", challenge)
+            await answer(scope, receive, send)
             return
         with caller_scope(caller):
             await self.app(scope, receive, send)

@@ -99,11 +99,11 @@ export function ActionForm({ action }) {
     ${tried && html`<div class="form" role="group" aria-label="Result of the dry run">${tried.error ? html`<${Failure} error=${tried.error} wrote />` : html`<${Notice} title="Dry run: nothing was changed"><${Answer} action=${action} body=${tried.body} /><//>`}</div>`}
     ${step === "confirm" && html`<${Notice} tone="warn" live title="Please confirm">${action.confirm?.(values) ?? `${action.title}?`}<//>`}
     <div class="buttons">
-      ${action.dryRun && html`<button type="button" aria-disabled=${why || wrong || busy ? "true" : undefined} onClick=${() => !why && !wrong && !busy && run(true)}>Try (dry run)</button>`}
+      ${action.dryRun && html`<button type="button" aria-disabled=${why || wrong || busy ? "true" : undefined} aria-description=${why || undefined} onClick=${() => !why && !wrong && !busy && run(true)}>Try (dry run)</button>`}
       ${step === "confirm"
         ? html`<button type="button" class=${action.danger ? "danger" : "primary"} aria-disabled=${busy ? "true" : undefined} onClick=${() => !busy && run(false)}>${busy ? "Working …" : `Yes, ${lower(action.verb ?? action.title)}`}</button>
             <button type="button" onClick=${() => setStep("edit")}>No, go back</button>`
-        : html`<button type="submit" class=${action.danger ? "danger" : "primary"} aria-disabled=${why || wrong || busy ? "true" : undefined}>${action.verb ?? action.title}${action.safe ? "" : " …"}</button>`}
+        : html`<button type="submit" class=${action.danger ? "danger" : "primary"} aria-disabled=${why || wrong || busy ? "true" : undefined} aria-description=${why || undefined}>${action.verb ?? action.title}${action.safe ? "" : " …"}</button>`}
     </div>
   </form>`;
 }

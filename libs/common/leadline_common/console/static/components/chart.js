@@ -7,6 +7,7 @@
 // `times` are Unix seconds; all `values` are as long; null is a gap.
 
 import { html, useEffect, useRef } from "../lib/dom.js";
+import { time } from "../lib/format.js";
 import { onColours } from "../lib/theme.js";
 import uPlot from "../vendor/uplot.js";
 
@@ -64,6 +65,18 @@ export function Chart({ title, times, series, format = String, height = HEIGHT }
   </div>`;
 }
 
+/** The times of the axis, each with seconds if they are less than a minute apart; a new day has its date. */
+export function timesOf(_, seconds, axis, space, apart) {
+  let before = "";
+  return seconds.map((second) => {
+    const [day, clock] = time(1_000 * second).split(" ");
+    const shown = apart < 60 ? clock : clock.slice(0, 5);
+    const more = day === before ? "" : `\n${day}`;
+    before = day;
+    return shown + more;
+  });
+}
+
 function options(element, series, format, height) {
   const axis = { stroke: resolved(element, "--muted"), grid: { stroke: resolved(element, "--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
   return {
@@ -72,7 +85,7 @@ function options(element, series, format, height) {
     legend: { show: false },
     cursor: { points: { size: 6 }, drag: { x: false, y: false } },
     scales: { y: { range: (_, least, most) => [Math.min(0, least ?? 0), most > 0 ? most * 1.1 : 10] } },
-    axes: [axis, { ...axis, size: 78, values: (_, values) => values.map((value) => format(value)) }],
+    axes: [{ ...axis, space: 80, values: timesOf }, { ...axis, size: 78, values: (_, values) => values.map((value) => format(value)) }],
     series: [{}, ...series.map((one) => ({ label: one.label, stroke: resolved(element, one.colour), width: 2, points: { show: false } }))],
   };
 }

@@ -43,10 +43,11 @@ export function PartitionGrid({ caption, rows, topic, tools, empty }) {
 }
 
 const keyOf = ({ topic, row }) => `${topic}-${row[0]}`;
+const inOrder = ({ topic, row }) => `${topic}-${String(row[0]).padStart(9, "0")}`;
 
 function columnsOf(brokers, topic, lag) {
   return [
-    { title: "Partition", header: true, class: "narrow", sort: topic ? ({ row }) => row[0] : undefined,
+    { title: "Partition", header: true, class: "narrow", sort: topic ? ({ row }) => row[0] : inOrder,
       cell: (one) => html`<${Link} to=${`/topics/${encodeURIComponent(one.topic)}/partitions/${one.row[0]}`}>${topic ? one.row[0] : keyOf(one)}<//>` },
     { title: "State", class: "narrow", sort: ({ row }) => (row[1] < 0 ? 0 : row[3].length < row[4].length ? 1 : 2), cell: ({ row }) => html`<${PartitionState} row=${row} />` },
     { title: "Leader", number: true, class: "narrow", sort: ({ row }) => row[1], cell: ({ row }) => (row[1] < 0 ? "none" : row[1]) },
@@ -55,8 +56,13 @@ function columnsOf(brokers, topic, lag) {
   ];
 }
 
+function rackOf(id) {
+  const { rack } = cluster.brokers.get(id) ?? {};
+  return rack ? `rack ${rack}` : "";
+}
+
 const brokerColumn = (broker, lag) => ({
-  title: html`${broker.id}<small>${broker.live ? (cluster.brokers.get(broker.id)?.rack ?? "") : "down"}</small><span class="vh"> (broker)</span>`,
+  title: html`Broker ${broker.id}<small>${broker.live ? rackOf(broker.id) : "down"}</small>`,
   class: "broker replica",
   cell: ({ row }) => {
     const role = roleOf(row, broker.id, broker.live);

@@ -1,7 +1,7 @@
 // The frame around all pages: navigation, the state of the connection, the theme, the user.
 
 import { html, useEffect, useState } from "../lib/dom.js";
-import { duration } from "../lib/format.js";
+import { duration, time } from "../lib/format.js";
 import { Link, location } from "../lib/router.js";
 import { RELEASE, SERVICE, at } from "../lib/site.js";
 import { choose, theme } from "../lib/theme.js";
@@ -81,7 +81,8 @@ function Disconnected() {
   }, [state]);
   // A moment without a connection is usual when a controller changes.
   if (state !== "disconnected" || now - since < 1_000) return null;
-  const age = currentAt.value ? `What is shown is ${duration(Math.max(1_000, now - currentAt.value))} old.` : "Nothing was read yet.";
+  const read = currentAt.value;
+  const age = read ? `What is shown is from ${time(read)}, ${duration(Math.max(1_000, now - read))} ago.` : "Nothing was read yet.";
   return html`<${Notice} tone="warn" title="Disconnected, trying again">
     <p>${age} ${problem}</p>
     ${[...cluster.brokers.values()].length > 0 && html`<p class="more">Other brokers may answer: ${[...cluster.brokers.values()].map((broker, i) => html`${i > 0 && ", "}<a href=${`${broker.url}/ui`}>broker ${broker.id}</a>`)}</p>`}

@@ -8,7 +8,8 @@
 //     ]} />`
 //
 // `filter` returns the text in which a row is searched. `onRange(first, last, rows)` tells which
-// rows (indexes, exclusive end) are in view, for data that is read for those only.
+// rows (indexes, exclusive end) are in view, for data that is read for those only; `onOrder(title)`
+// tells by which column they are sorted (null: by none), because that needs the data of all rows.
 
 import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "../lib/dom.js";
 import { count, plural } from "../lib/format.js";
@@ -21,15 +22,17 @@ const BEYOND = 8;
  *   number?: boolean, header?: boolean, class?: string}} Column
  * @param {{caption: string, columns: Column[], rows: any[], rowKey: (row: any) => string,
  *   filter?: (row: any) => string, empty?: string, tools?: any, class?: string, height?: string,
- *   onRange?: (first: number, last: number, rows: any[]) => void, noun?: string}} props
+ *   onRange?: (first: number, last: number, rows: any[]) => void,
+ *   onOrder?: (title: string | null) => void, noun?: string}} props
  */
-export function Table({ caption, columns, rows, rowKey, filter, empty = "There is nothing here.", tools, onRange, noun = "row", height, ...rest }) {
+export function Table({ caption, columns, rows, rowKey, filter, empty = "There is nothing here.", tools, onRange, onOrder, noun = "row", height, ...rest }) {
   const [order, setOrder] = useState({ column: -1, down: false });
   const [text, setText] = useState("");
   const id = useId();
   const shown = useMemo(() => arranged(rows, columns, order, filter, text), [rows, columns.length, order, text]);
   const scroll = useRef(null);
   const range = useRange(scroll, shown.length);
+  useEffect(() => onOrder?.(columns[order.column]?.title ?? null), [order.column]);
   useEffect(() => onRange?.(range.first, range.last, shown), [range.first, range.last, shown]);
   return html`<div class="form">
     ${(filter || tools) && html`<div class="table-tools">

@@ -26,12 +26,18 @@ export class ApiError extends Error {
   }
 }
 
+/** A process that is frozen keeps its connections, and answers nothing. */
+const PATIENCE_MS = 60_000;
+
 /**
  * Read a path of this process.
  * @param {string} path such as "/v1/tasks"
- * @param {{signal?: AbortSignal}} [options]
+ * @param {{signal?: AbortSignal, patienceMs?: number}} [options] how long an answer is waited for
  */
-export const get = (path, options = {}) => send({ method: "GET", path }, options);
+export function get(path, { signal, patienceMs = PATIENCE_MS } = {}) {
+  const late = AbortSignal.timeout(patienceMs);
+  return send({ method: "GET", path }, { signal: signal ? AbortSignal.any([signal, late]) : late });
+}
 
 /**
  * Send a request, and return the answer's body, status and cause id (which the audit shows, too).
@@ -57,7 +63,8 @@ export async function send({ method, path, body, headers = {} }, { signal } = {}
     });
     text = await response.text();
   } catch (problem) {
-    if (problem.name === "AbortError") throw problem;
+    // Whoever gave up knows why; a time limit is like no answer.
+    if (signal?.aborted && problem.name !== "TimeoutError") throw problem;
     throw new ApiError({ status: 0, wrote });
   }
   const parsed = parse(text);

@@ -3,7 +3,9 @@
 import { html } from "../lib/dom.js";
 import { count, time } from "../lib/format.js";
 import { Link } from "../lib/router.js";
+import { may } from "../store/me.js";
 import { usePolled } from "../store/polled.js";
+import { Allowed } from "../components/allowed.js";
 import { Failure, Waiting } from "../components/notice.js";
 import { Card, Page } from "../components/page.js";
 import { Table } from "../components/table.js";
@@ -14,8 +16,10 @@ const SELDOM_MS = 600_000;
 
 /** @param {{id: string}} props */
 export function AuditEntry({ id }) {
-  const found = usePolled(`/v1/audit/${encodeURIComponent(id)}`, SELDOM_MS);
+  const allowed = !may("read_audit_entry");
+  const found = usePolled(allowed ? `/v1/audit/${encodeURIComponent(id)}` : null, SELDOM_MS);
   const title = `Audit entry ${id}`;
+  if (!allowed) return html`<${Page} title=${title}><${Allowed} to="read_audit_entry" /><//>`;
   if (!found.data) return html`<${Page} title=${title}>${found.error ? html`<${Failure} error=${found.error} />` : html`<${Waiting} of=${found} />`}<//>`;
   const entry = found.data;
   return html`<${Page} title=${title} badge=${html`<${Outcome} outcome=${entry.outcome} />`} about=${html`${entry.kind.replaceAll("_", " ")}. <${Link} to="/history">All entries<//>`}>

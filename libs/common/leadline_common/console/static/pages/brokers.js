@@ -30,7 +30,7 @@ const COLUMNS = [
   { title: "Broker", header: true, class: "narrow", sort: (row) => row.id, cell: (row) => html`<${Link} to=${`/brokers/${row.id}`}>Broker ${row.id}<//>` },
   { title: "State", sort: (row) => (row.live ? 1 : 0), cell: (row) => (row.live ? html`<${Badge} tone="good">live<//>` : html`<${Badge} tone="bad">down${row.failure ? `, ${row.failure.state}` : ""}<//>`) },
   { title: "Rack", sort: (row) => row.rack ?? "", cell: (row) => row.rack ?? "–" },
-  { title: "Address", cell: (row) => (row.url ? html`<span class="mono">${row.url}</span>` : "–") },
+  { title: "Address", sort: (row) => row.url ?? "", cell: (row) => (row.url ? html`<span class="mono">${row.url}</span>` : "–") },
   { title: "Release", sort: (row) => row.about?.release ?? "", cell: (row) => row.about?.release || "–" },
   { title: "Leaders", number: true, sort: (row) => row.leaders, cell: (row) => count(row.leaders) },
   { title: "Replicas", number: true, sort: (row) => row.replicas, cell: (row) => count(row.replicas) },

@@ -46,7 +46,8 @@ function Verdict({ findings }) {
 
 const Findings = ({ findings }) => findings.length > 0 && html`<section aria-label="Findings" class="form">
   ${findings.slice(0, 8).map((one) => html`<${Notice} tone=${one.tone} title=${one.what}>
-    <p>${one.advice} ${one.to && html`<${Link} to=${one.to}>Show them<//>`}</p><//>`)}
+    <p>${one.advice} ${one.to && html`<${Link} to=${one.to}>Show them<//>`}</p>
+    ${one.id && html`<p class="more"><code>${one.id}</code>, as in <code>leadline doctor</code>: docs/runbooks.md has a section of that name.</p>`}<//>`)}
   ${findings.length > 8 && html`<p class="muted">… and ${plural(findings.length - 8, "other finding")}</p>`}</section>`;
 
 function Figures({ found }) {
@@ -56,7 +57,7 @@ function Figures({ found }) {
   const { produced, fetched, why } = rates.value;
   return html`<dl class="stats">
     <${Stat} name="Active controller" tone=${cluster.version && !controller ? "bad" : undefined}
-      more=${controller && html`epoch ${count(controller.epoch)}`}>${controller ? html`<a href=${`${controller.url}/ui`}>controller ${controller.id}</a>` : "none"}<//>
+      more=${controller && html`epoch ${count(controller.epoch)}`}>${controller ? html`<a class="name" href=${`${controller.url}/ui`}>controller ${controller.id}</a>` : "none"}<//>
     <${Stat} name="Live brokers" tone=${live < known ? "bad" : undefined} more=${live < known && `of ${count(known)} with replicas`}>${count(live)}<//>
     <${Stat} name="Partitions" more=${plural(cluster.topics.size, "topic")}>${count(found.partitions)}<//>
     <${Stat} name="Without a leader" tone=${found.offline.length ? "bad" : undefined}>${count(found.offline.length)}<//>

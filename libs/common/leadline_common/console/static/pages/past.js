@@ -75,7 +75,7 @@ function State({ shown, go }) {
   const live = [...found.brokers.values()].filter((one) => one.live).length;
   return html`${!body.complete && html`<${Notice} tone="warn" title="This state is not complete"><p>${body.reason ?? "Entries of the audit are missing."}</p><//>`}
     <dl class="stats" aria-label="The cluster then">
-      <${Stat} name="Active controller">${body.controller == null ? "none" : `controller ${body.controller}`}<//>
+      <${Stat} name="Active controller">${body.controller == null ? "none" : html`<span class="name">controller ${body.controller}</span>`}<//>
       <${Stat} name="Live brokers" tone=${body.brokers && live < found.brokers.size ? "bad" : undefined} more=${body.brokers && live < found.brokers.size && `of ${count(found.brokers.size)} with replicas`}>${body.brokers ? count(live) : "not known"}<//>
       <${Stat} name="Partitions" more=${plural(found.topics.size, "topic")}>${count(found.partitions)}<//>
       <${Stat} name="Without a leader" tone=${found.offline.length ? "bad" : undefined}>${count(found.offline.length)}<//>
@@ -120,7 +120,7 @@ const partitionColumns = (brokers, known) => [
   { title: "Epoch", number: true, class: "narrow", sort: ({ row }) => row[2], cell: ({ row }) => count(row[2]) },
   { title: "ISR", class: "narrow", cell: ({ row }) => row[3].join(", ") || "empty" },
   ...brokers.map((broker) => ({
-    title: html`${broker.id}<small>${known && !broker.live ? "down" : ""}</small><span class="vh"> (broker)</span>`,
+    title: html`Broker ${broker.id}<small>${known && !broker.live ? "down" : ""}</small>`,
     class: "broker replica",
     cell: ({ row }) => {
       const role = roleOf(row, broker.id, !known || broker.live);

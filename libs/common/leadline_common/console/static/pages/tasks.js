@@ -7,6 +7,7 @@ import { Link } from "../lib/router.js";
 import { cluster, drawn } from "../store/cluster.js";
 import { usePolled } from "../store/polled.js";
 import { ActionButton } from "../components/action_form.js";
+import { Allowed } from "../components/allowed.js";
 import { Failure, Waiting } from "../components/notice.js";
 import { Card, Page } from "../components/page.js";
 import { Table } from "../components/table.js";
@@ -20,6 +21,7 @@ import { drainBroker, reassign } from "./task_actions.js";
 import { Moves, Progress, TaskButtons, TaskState, isOpen, shareOf, timeLeft } from "./task_parts.js";
 
 const TABS = [["/tasks", "Running"], ["/tasks/past", "Past tasks"], ["/tasks/failures", "Failed brokers"], ["/tasks/plans", "Plans"], ["/tasks/reassign", "Choose replicas"]];
+const NEEDS = { "": "list_tasks", past: "read_past_tasks", failures: "list_failed_brokers", plans: "list_tasks", reassign: "list_tasks" };
 const SHOWN = { "": Running, past: PastTasks, failures: Failures, plans: Plans, reassign: ChooseReplicas };
 /** @param {{tab?: string}} props a part of this page, or the id of a task */
 export function Tasks({ tab = "" }) {
@@ -30,7 +32,7 @@ export function Tasks({ tab = "" }) {
   return html`<${Page} title="Tasks" about="Reassignments, drains and self-healing: operations that go on by themselves, also if a controller fails."
       actions=${html`<${ActionButton} action=${drainBroker(ids)}>Drain a broker …<//><${ActionButton} action=${reassign([])} class="primary">Reassign partitions …<//>`}>
     <${Tabs} name="Parts of the tasks" tabs=${TABS} />
-    <${shown} />
+    <${Allowed} to=${NEEDS[tab]}><${shown} /><//>
   <//>`;
 }
 

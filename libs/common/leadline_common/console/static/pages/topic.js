@@ -86,10 +86,18 @@ function Moving({ topic }) {
     ${action && html`<${Dialog} key=${open} title=${action.title} onClose=${() => setOpen(null)}><${ActionForm} action=${action} /><//>`}`;
 }
 
+/** The columns whose values are read from the leaders. */
+const READ = ["First offset", "High watermark", "Log end", "Records", "Size"];
+const recordsOf = (found) => found && found.high_watermark - found.log_start_offset;
+
 function Offsets({ topic }) {
   drawn.value;
   const [view, setView] = useState({ first: 0, last: 40 });
-  const replicas = useReplicas(topic, view.first, view.last);
+  const [order, setOrder] = useState(null);
+  const rows = rowsOf(topic);
+  // Only what is in view is read, but an order by it needs that of all.
+  const all = READ.includes(order) && rows.length > 0;
+  const replicas = useReplicas(topic, all ? 0 : view.first, all ? rows.at(-1)[0] : view.last);
   const look = (first, last, shown) => {
     const numbers = shown.slice(first, last).map((row) => row[0]);
     if (!numbers.length) return;
@@ -101,14 +109,14 @@ function Offsets({ topic }) {
     { title: "Partition", header: true, class: "narrow", sort: (row) => row[0], cell: (row) => html`<${Link} to=${partitionPath(topic, row[0])}>${row[0]}<//>` },
     { title: "Leader", number: true, sort: (row) => row[1], cell: (row) => (row[1] < 0 ? "none" : row[1]) },
     { title: "Epoch", number: true, sort: (row) => row[2], cell: (row) => count(row[2]) },
-    { title: "First offset", number: true, cell: (row) => count(of(row)?.log_start_offset) },
-    { title: "High watermark", number: true, cell: (row) => count(of(row)?.high_watermark) },
-    { title: "Log end", number: true, cell: (row) => count(of(row)?.log_end_offset) },
-    { title: "Records", number: true, cell: (row) => count(of(row) && of(row).high_watermark - of(row).log_start_offset) },
-    { title: "Size", number: true, cell: (row) => bytes(of(row)?.size_bytes) },
+    { title: "First offset", number: true, sort: (row) => of(row)?.log_start_offset ?? -1, cell: (row) => count(of(row)?.log_start_offset) },
+    { title: "High watermark", number: true, sort: (row) => of(row)?.high_watermark ?? -1, cell: (row) => count(of(row)?.high_watermark) },
+    { title: "Log end", number: true, sort: (row) => of(row)?.log_end_offset ?? -1, cell: (row) => count(of(row)?.log_end_offset) },
+    { title: "Records", number: true, sort: (row) => recordsOf(of(row)) ?? -1, cell: (row) => count(recordsOf(of(row))) },
+    { title: "Size", number: true, sort: (row) => of(row)?.size_bytes ?? -1, cell: (row) => bytes(of(row)?.size_bytes) },
     { title: "Look at", class: "narrow", cell: (row) => html`<${Link} to=${`/topics/${encodeURIComponent(topic)}/records?partition=${row[0]}`} aria-label=${`Records of ${topic}-${row[0]}`}>Records<//>` },
   ];
   return html`${replicas.why && html`<${Notice} tone="warn" title="Offsets cannot be read">${replicas.why}<//>`}
     ${replicas.missing.length > 0 && html`<${Notice} tone="warn">No answer from broker ${replicas.missing.join(", ")}.<//>`}
-    <${Table} caption=${`Offsets and sizes of ${topic}`} columns=${columns} rows=${rowsOf(topic)} rowKey=${(row) => row[0]} filter=${(row) => String(row[0])} noun="partition" onRange=${look} />`;
+    <${Table} caption=${`Offsets and sizes of ${topic}`} columns=${columns} rows=${rows} rowKey=${(row) => row[0]} filter=${(row) => String(row[0])} noun="partition" onRange=${look} onOrder=${setOrder} />`;
 }

@@ -13,8 +13,10 @@ import { loadMe, may } from "./me.js";
 const TYPES = ["brokers", "topic", "topic_changed", "topic_deleted"];
 const FIRST_RETRY_MS = 250;
 const LAST_RETRY_MS = 5_000;
-/** A stream sends something at least every 15 s. */
 const CONTROLLER_MS = 3_000;
+/** How long an answer that needs no waiting is waited for, also of a busy process. */
+const PATIENCE_MS = 10_000;
+const POLL_S = 30;
 
 /**
  * state: "connecting" | "live" (by events) | "polling" (by long polls) | "disconnected";
@@ -27,15 +29,20 @@ export const currentAt = signal(0);
 
 const state = (next, problem = "") => {
   const now = connection.value;
-  if (now.state !== next || now.problem !== problem) connection.value = { state: next, since: Date.now(), problem };
+  const since = now.state === next ? now.since : Date.now();
+  if (now.state !== next || now.problem !== problem) connection.value = { state: next, since, problem };
   if (next === "live" || next === "polling") currentAt.value = Date.now();
 };
+
+/** Ends the stream or the poll of the moment. */
+let following = new AbortController();
 
 /** Follow the cluster until the page is left. */
 export async function follow() {
   let wait = FIRST_RETRY_MS;
   void followController();
   for (;;) {
+    following = new AbortController();
     try {
       await loadMe();
       await readAll();
@@ -43,9 +50,9 @@ export async function follow() {
       if (!may("read_events")) {
         await stream();
         // The stream has ended, with the controller or with the process: read what was missed.
-        await longPoll("1s");
+        await longPoll(1);
       } else {
-        await longPoll("30s");
+        await longPoll(POLL_S);
       }
     } catch (problem) {
       state("disconnected", problem.message);
@@ -56,23 +63,29 @@ export async function follow() {
 }
 
 async function readAll() {
-  const { body } = await get("/v1/metadata");
+  const { body } = await get("/v1/metadata", { patienceMs: PATIENCE_MS });
   nameCluster(body.cluster_id);
   if (body.version < cluster.version && body.cluster_id === cluster.clusterId) return;
   update((data) => load(data, body));
   state("polling");
 }
 
-async function longPoll(wait) {
-  const { body } = await get(`/v1/metadata?after=${cluster.version}&wait=${wait}`);
+async function longPoll(seconds) {
+  const options = { signal: following.signal, patienceMs: 1_000 * seconds + PATIENCE_MS };
+  const { body } = await get(`/v1/metadata?after=${cluster.version}&wait=${seconds}s`, options);
   state("polling");
   if (body.version > cluster.version) update((data) => load(data, body));
 }
 
-/** Apply events until the stream breaks or is refused. */
+/** Apply events until the stream breaks or is refused; fail if the process does not answer. */
 function stream() {
-  return new Promise((ended) => {
+  following.signal.throwIfAborted();
+  return new Promise((ended, failed) => {
     const source = new EventSource(at(`/v1/events?after=${cluster.version}`));
+    following.signal.addEventListener("abort", () => {
+      source.close();
+      failed(following.signal.reason);
+    });
     source.onopen = () => state("live");
     // It would connect again by itself, but without telling what it missed in between.
     source.onerror = () => {
@@ -93,18 +106,21 @@ function stream() {
   });
 }
 
-/** Events do not say which controller is active: read it from time to time. */
+/**
+ * Events do not say which controller is active: read it from time to time. That also tells whether
+ * the process still answers: the stream of one that is frozen does not end.
+ */
 async function followController() {
   for (;;) {
     await pause(CONTROLLER_MS);
     try {
-      const { body } = await get("/v1/controller");
+      const { body } = await get("/v1/controller", { patienceMs: PATIENCE_MS });
       const known = cluster.controller;
       const found = body.controller;
       if (found && (found.epoch !== known?.epoch || found.id !== known?.id)) update((data) => { data.controller = found; });
       if (connection.value.state === "live") currentAt.value = Date.now();
-    } catch {
-      // The stream ends, too, and says so.
+    } catch (problem) {
+      if (!problem.status) following.abort(problem);
     }
   }
 }

@@ -16,7 +16,7 @@ import { signal } from "../lib/dom.js";
 export const me = signal(null);
 
 export async function loadMe() {
-  const { body } = await get("/v1/me");
+  const { body } = await get("/v1/me", { patienceMs: 10_000 });
   if (JSON.stringify(body) !== JSON.stringify(me.value)) me.value = body;
 }
 

@@ -1,0 +1,78 @@
+"""What the console shows while the broker that serves it does not answer, and afterwards."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Page, expect
+
+from leadline_client.wire import NewTopic
+from tests.support.browser.console import arrived
+from tests.support.browser.page import open_page
+from tests.support.services.cluster import CALM, Cluster
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SERVING = "broker-2"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    async with Cluster(folder, brokers=2, settings=CALM) as running:
+        await running.client.create_topic(NewTopic("before", 1, 2))
+        await running.in_sync("before", 2)
+        yield running
+
+
+async def is_disconnected(page: Page) -> None:
+    """Wait until the page says that it is disconnected, and of when its data are."""
+    await expect(page.get_by_role("status", name="Connection")).to_contain_text("Disconnected")
+    notice = page.locator(".notice", has_text="Disconnected, trying again")
+    since = re.compile(r"What is shown is from \d{4}-\d\d-\d\d \d\d:\d\d:\d\d, \d+ \w+")
+    await expect(notice).to_contain_text(since)
+    await expect(notice.get_by_role("link", name="broker 1")).to_be_visible()
+    await expect(page.get_by_role("link", name="before")).to_be_visible()
+
+
+async def is_live_again(page: Page, topic: str) -> None:
+    """Wait until the page is live, and shows what was created meanwhile, without a reload."""
+    await expect(page.get_by_role("status", name="Connection")).to_have_text("Live")
+    await expect(page.locator(".notice")).to_have_count(0)
+    await expect(page.get_by_role("link", name=topic)).to_be_visible()
+    assert await page.evaluate("window.kept")
+
+
+async def test_a_frozen_broker_is_noticed_and_followed_again(cluster: Cluster) -> None:
+    """Its connections stay open, and the stream of events does not end."""
+    url = cluster.url(SERVING)
+    async with open_page(url) as (page, _):
+        await page.goto(f"{url}/ui/topics")
+        await arrived(page, "Topics")
+        await page.evaluate("window.kept = true")
+        cluster.pause(SERVING)
+        try:
+            await is_disconnected(page)
+        finally:
+            cluster.resume(SERVING)
+        await cluster.client.create_topic(NewTopic("after-the-freeze", 1, 2))
+        await is_live_again(page, "after-the-freeze")
+
+
+async def test_a_killed_broker_is_noticed_and_followed_after_its_restart(
+    cluster: Cluster,
+) -> None:
+    url = cluster.url(SERVING)
+    async with open_page(url) as (page, _):
+        await page.goto(f"{url}/ui/topics")
+        await arrived(page, "Topics")
+        await page.evaluate("window.kept = true")
+        await cluster.kill(SERVING)
+        await is_disconnected(page)
+        cluster.restart(SERVING)
+        await cluster.until_ready(SERVING)
+        await cluster.client.create_topic(NewTopic("after-the-restart", 1, 2))
+        await is_live_again(page, "after-the-restart")
