@@ -154,7 +154,7 @@ async def when(begun: float, times: list[float], condition: Awaitable[object]) -
 
 async def until_shown(page: Page, broker: int) -> None:
     """Wait until the page shows no leader at a broker, where the page shows brokers."""
-    found = page.get_by_role("columnheader").filter(has_text=re.compile(rf"^{broker}.*\(broker\)"))
+    found = page.get_by_role("columnheader").filter(has_text=re.compile(rf"^Broker {broker}\b"))
     if await found.count():
         column = await found.evaluate("cell => cell.cellIndex")
         await page.wait_for_function(NO_LEADER_IN_COLUMN, arg=column)
