@@ -3,8 +3,8 @@
 Run `python benchmarks/console_updates.py [--topics 100] [--kills 5] [--groups 1000]`; it needs
 Chromium. `leadline up --restart` runs three brokers, with topics of 100 partitions and 3 replicas.
 On each page brokers are killed, and come back. Printed are, as median, p99 and maximum: the time
-of the script for each update of the page, and the time from the kill until the page shows it. As a
-floor beside the latter: until the metadata have no partition that is led by the broker.
+of the script for each update of the page, and, of pages that show brokers, the time from the kill
+until the page shows it.
 
 Then the page of the groups is opened; printed are the time until it lists them, and the longest
 task of the browser meanwhile.
@@ -22,7 +22,6 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -111,7 +110,6 @@ async def measure_page(up: Up, client: AsyncClient, name: str, topics: int, kill
     """Kill brokers while a page of broker 1 is open."""
     path, title = PAGES[name]
     url = urls(up)[0]
-    known: list[float] = []
     shown: list[float] = []
     updates: list[float] = []
     async with open_page(url) as (page, _):
@@ -122,22 +120,29 @@ async def measure_page(up: Up, client: AsyncClient, name: str, topics: int, kill
             victim = 2 + number % 2
             begun = time.monotonic()
             end(up, victim)
-            await asyncio.gather(
-                when(begun, known, wait_until(partial(leads_nothing, client, victim))),
-                when(begun, shown, until_shown(page, victim)),
-            )
+            if await until_shown(page, victim):
+                shown.append((time.monotonic() - begun) * 1000)
+            await wait_until(partial(leads_nothing, client, victim), deadline_s=DEADLINE_S)
             await wait_until(partial(whole, client, topics), deadline_s=DEADLINE_S)
-            await elect_preferred(client)
-            await wait_until(partial(leads, client, victim), deadline_s=DEADLINE_S)
+            await wait_until(partial(leads_again, client, victim), deadline_s=DEADLINE_S)
             updates += await page.evaluate(READ_UPDATES)
     print(f"{name:12} update          {summary(updates)}  ({len(updates)} updates)")
-    print(f"{name:12} kill, metadata  {summary(known)}")
-    print(f"{name:12} kill, page      {summary(shown)}")
+    if shown:
+        print(f"{name:12} kill to page    {summary(shown)}")
 
 
 async def leads_nothing(client: AsyncClient, broker: int) -> bool:
     """Whether a broker leads no partition of the first topic."""
     return not await leads(client, broker)
+
+
+async def leads_again(client: AsyncClient, broker: int) -> bool:
+    """Give every broker its partitions back; return whether a broker leads again."""
+    if await leads(client, broker):
+        return True
+    with suppress(LeadlineError):  # An election is under way.
+        await client.elect("preferred")
+    return False
 
 
 def end(up: Up, broker: int) -> None:
@@ -146,26 +151,17 @@ def end(up: Up, broker: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-async def when(begun: float, times: list[float], condition: Awaitable[object]) -> None:
-    """Add the time (ms) from `begun` until a condition holds."""
-    await condition
-    times.append((time.monotonic() - begun) * 1000)
-
-
-async def until_shown(page: Page, broker: int) -> None:
-    """Wait until the page shows no leader at a broker, where the page shows brokers."""
+async def until_shown(page: Page, broker: int) -> bool:
+    """Wait until the page shows no leader at a broker; return False if it shows no brokers."""
     found = page.get_by_role("columnheader").filter(has_text=re.compile(rf"^Broker {broker}\b"))
     if await found.count():
         column = await found.evaluate("cell => cell.cellIndex")
         await page.wait_for_function(NO_LEADER_IN_COLUMN, arg=column)
-    elif await page.get_by_role("heading", level=1).inner_text() == "Overview":
+        return True
+    if await page.get_by_role("heading", level=1).inner_text() == "Overview":
         await page.wait_for_function(LIVE_BROKERS_ARE, arg="2")
-
-
-async def elect_preferred(client: AsyncClient) -> None:
-    """Give every broker its partitions back."""
-    with suppress(LeadlineError):  # It was done already, or is under way.
-        await client.elect("preferred")
+        return True
+    return False
 
 
 async def measure_groups(up: Up, client: AsyncClient, groups: int) -> None:
