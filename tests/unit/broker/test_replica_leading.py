@@ -82,6 +82,17 @@ def test_a_newer_incarnation_begins_again() -> None:
     assert leadership(made).progress[2].incarnation == 4
 
 
+def test_what_an_earlier_incarnation_stated_does_not_count_while_the_newer_one_diverges() -> None:
+    """A power cut may have lost what the earlier one had (rule R9)."""
+    made, _ = leader([1, 1, 5])
+    Follower(made, 2, incarnation=3).fetch(3, 5)
+
+    answer, effects = Follower(made, 2, incarnation=4).fetch(3, 2)
+
+    assert (answer.diverging_end, effects) == (2, [])
+    assert leadership(made).progress[2].end == UNKNOWN_END
+
+
 @pytest.mark.parametrize("nonce", [1, 2])
 def test_late_and_repeated_fetches_are_refused(nonce: int) -> None:
     made, _ = leader([5, 5])
