@@ -134,6 +134,7 @@ def test_without_rule_r2_a_diverging_follower_counts() -> None:
         (3, 1, (1, 2)),
         (5, 3, (3, 4)),
         (3, 2, (1, 2)),
+        (2, 2, (1, 2)),
         (9, 4, (3, 4)),
         (1, 0, (-1, 0)),
     ],
