@@ -153,7 +153,22 @@ def test_the_divergence_is_the_end_of_the_largest_epoch_not_above(
 def test_an_empty_follower_beyond_the_log_is_out_of_range() -> None:
     made, _ = leader([1])
 
-    assert Follower(made, 2).fetch(5)[0].error_code == OffsetOutOfRange.code
+    answer, effects = Follower(made, 2).fetch(5)
+
+    assert (answer.error_code, effects) == (OffsetOutOfRange.code, [])
+
+
+@pytest.mark.parametrize("offset", [0, 2, 5])
+def test_an_out_of_range_fetch_is_no_progress(offset: int) -> None:
+    """The follower will restart its log, so that it holds nothing of what its offset says."""
+    made, log = leader([1, 1, 1])
+    log.log_start_offset = 1
+    log.truncate(1)
+
+    answer, effects = Follower(made, 2).fetch(offset)
+
+    assert (answer.error_code, effects) == (OffsetOutOfRange.code, [])
+    assert leadership(made).progress[2].end == UNKNOWN_END
 
 
 def test_it_commits_when_every_member_has_fetched_in_this_epoch() -> None:
