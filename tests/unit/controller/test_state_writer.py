@@ -33,6 +33,7 @@ class Store:
 
     def __init__(self) -> None:
         self.lease = True
+        self.lost = asyncio.Event()
         self.sent: list[list[Op]] = []
         self.refusals: list[MultiFailed] = []
         self.found: list[StateSet] = []
