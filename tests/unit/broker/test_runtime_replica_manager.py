@@ -9,6 +9,8 @@ from typing import cast
 import pytest
 
 from leadline_broker.adapters.disk import DiskLogs
+from leadline_broker.domain.replica import Role
+from leadline_broker.domain.state import NO_LEADER_EPOCH
 from leadline_broker.runtime.replication.fetchers import FetchContext, ReplicaFetcherManager
 from leadline_broker.runtime.replication.partition import NOT_APPLIED, Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
@@ -55,3 +57,16 @@ def test_heartbeats_report_no_role_of_a_fenced_replica(
     replicas.fence(leading)
 
     assert (leading.applied_epoch, replicas.applied_count, replicas.digest) == (NOT_APPLIED, 0, 0)
+
+
+def test_after_a_lost_session_every_replica_starts_again(
+    replicas: ReplicaManager, leading: Partition
+) -> None:
+    """What was asked for in the name of the earlier incarnation is told apart by it (rule R9)."""
+    before = leading.replica
+
+    replicas.fence_all()
+
+    assert leading.replica is not before
+    assert leading.replica.role is Role.FENCED
+    assert leading.replica.state.leader_epoch == NO_LEADER_EPOCH
