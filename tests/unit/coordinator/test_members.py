@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from leadline_client.channel import Hello, Start, Started, Stopped
+from leadline_client.channel import Hello, Pong, Start, Started, Stopped
 from leadline_client.errors import (
     FencedInstance,
     InvalidRequest,
@@ -226,6 +226,20 @@ def test_the_answer_to_an_earlier_start_is_none_to_the_one_that_is_due() -> None
     assert steps.send(None) == AwaitAnswers(LIMITS.answer_timeout_ms)
     assert starts(members)[-1].assignment == (("t", (0, 1)),)
     assert members.group.awaited == {"a"}
+
+
+def test_an_answer_to_an_earlier_coordinator_counts_for_nothing() -> None:
+    """Numbers of frames begin again with each channel, so that it would fit a frame of this one."""
+    members = new_group()
+    member = members.on_hello(hello(), 1, "a", 0, new_secret=OWN)
+    members.on_tick(LIMITS.ping_interval_ms)
+    assert member.session is not None
+
+    members.on_answer(Pong(id=1, coordinator_epoch=0, generation=0), 1, 1_500)
+    assert (member.session.acknowledged, member.session.acknowledged_at_ms) == (0, 0)
+
+    members.on_answer(Pong(id=1, coordinator_epoch=1, generation=0), 1, 1_600)
+    assert (member.session.acknowledged, member.session.acknowledged_at_ms) == (1, 1_600)
 
 
 def test_another_assignor_waits_for_members_that_may_come_back() -> None:
