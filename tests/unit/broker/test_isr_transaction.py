@@ -81,6 +81,15 @@ def test_without_a_joiner_it_checks_no_other_broker() -> None:
     assert checked == [znodes.topic_path("t"), znodes.broker_epoch_path(ME)]
 
 
+def test_it_records_who_is_eligible() -> None:
+    shrink = replace(GROW, isr=(ME,), eligible=(2,), joiners=(), directory_epochs=None)
+
+    (written,) = [op for op in operations(shrink) if isinstance(op, SetOp)]
+
+    state = znodes.decode_state(written.data)
+    assert (state.isr, state.eligible) == ((ME,), (2,))
+
+
 def test_it_fits_the_nodes_that_it_is_based_on() -> None:
     assert transaction().fits(NODES)
 
