@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup demo up test unit integration check lint types imports drift \
-	format openapi lock sbom wheels soak test-upgrade bench clean checkwheels \
+	format openapi lock sbom wheels soak test-upgrade mutants bench clean checkwheels \
 	docs docs-serve docs-linkcheck screenshots
 
 help: ## List the targets
@@ -106,6 +106,9 @@ soak: setup ## Run the long fault tests
 
 test-upgrade: setup ## Exchange this release and the previous one under load, by rolling restarts
 	$(BIN)/python -m pytest -m soak -rs --timeout 600 tests/e2e/test_cluster_upgrade.py $(ARGS)
+
+mutants: setup ## Plant mistakes in the protocol, and show that tests notice each one
+	$(BIN)/python -m scripts.mutants $(ARGS)
 
 bench: setup ## Run the benchmarks one after another
 	@for benchmark in benchmarks/[!_]*.py; do \

@@ -56,3 +56,14 @@ def test_defect_27_a_log_that_a_killed_process_had_just_created_survives_recover
 
     assert read_all(open_log(disk.root)) == [batch(0, b"before the kill"), batch(1, b"after it")]
     assert read_identity(recovered.directory) == IDENTITY
+
+
+def test_what_a_recovered_log_calls_durable_survives(disk: Disk) -> None:
+    """It was only in the page cache when the process was killed, and is counted from now on."""
+    open_log(disk.root).append(batch(0, b"before the kill"))
+    recovered = open_log(disk.root)
+    assert recovered.durable_end_offset == 1
+
+    disk.cut_power()
+
+    assert read_all(open_log(disk.root)) == [batch(0, b"before the kill")]

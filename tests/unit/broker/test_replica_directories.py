@@ -111,6 +111,20 @@ def test_defect_01_a_joiner_that_changes_its_directory_commits_nothing_meanwhile
     assert made.state.high_watermark == 3
 
 
+def test_defect_01_a_joiner_on_the_directory_of_its_proposal_holds_nothing_up() -> None:
+    """Its proposal names that directory, although the committed state does not yet."""
+    made, log = leading(None, isr=(ME, 2))
+    second, third = Follower(made, 2), Follower(made, 3)
+    second.fetch(3, 4)
+    assert the_proposal(third.fetch(3, 4, directory=2)[1]).directory_epochs == {3: 2}
+    log.append((5,))
+
+    second.fetch(4, 5)
+    third.fetch(4, 5, directory=2)
+
+    assert made.state.high_watermark == 4
+
+
 def test_defect_01_a_refresh_brings_the_directories_of_a_newer_isr() -> None:
     made, _ = leading(None, isr=(ME, 2))
 

@@ -82,6 +82,17 @@ def test_a_newer_incarnation_begins_again() -> None:
     assert leadership(made).progress[2].incarnation == 4
 
 
+def test_what_an_earlier_incarnation_stated_does_not_count_while_the_newer_one_diverges() -> None:
+    """A power cut may have lost what the earlier one had (rule R9)."""
+    made, _ = leader([1, 1, 5])
+    Follower(made, 2, incarnation=3).fetch(3, 5)
+
+    answer, effects = Follower(made, 2, incarnation=4).fetch(3, 2)
+
+    assert (answer.diverging_end, effects) == (2, [])
+    assert leadership(made).progress[2].end == UNKNOWN_END
+
+
 @pytest.mark.parametrize("nonce", [1, 2])
 def test_late_and_repeated_fetches_are_refused(nonce: int) -> None:
     made, _ = leader([5, 5])
@@ -123,6 +134,7 @@ def test_without_rule_r2_a_diverging_follower_counts() -> None:
         (3, 1, (1, 2)),
         (5, 3, (3, 4)),
         (3, 2, (1, 2)),
+        (2, 2, (1, 2)),
         (9, 4, (3, 4)),
         (1, 0, (-1, 0)),
     ],
@@ -141,7 +153,22 @@ def test_the_divergence_is_the_end_of_the_largest_epoch_not_above(
 def test_an_empty_follower_beyond_the_log_is_out_of_range() -> None:
     made, _ = leader([1])
 
-    assert Follower(made, 2).fetch(5)[0].error_code == OffsetOutOfRange.code
+    answer, effects = Follower(made, 2).fetch(5)
+
+    assert (answer.error_code, effects) == (OffsetOutOfRange.code, [])
+
+
+@pytest.mark.parametrize("offset", [0, 2, 5])
+def test_an_out_of_range_fetch_is_no_progress(offset: int) -> None:
+    """The follower will restart its log, so that it holds nothing of what its offset says."""
+    made, log = leader([1, 1, 1])
+    log.log_start_offset = 1
+    log.truncate(1)
+
+    answer, effects = Follower(made, 2).fetch(offset)
+
+    assert (answer.error_code, effects) == (OffsetOutOfRange.code, [])
+    assert leadership(made).progress[2].end == UNKNOWN_END
 
 
 def test_it_commits_when_every_member_has_fetched_in_this_epoch() -> None:
@@ -315,15 +342,16 @@ def test_without_new_records_nobody_lags() -> None:
     assert made.maybe_change_isr(1000 * LAG_MS) == []
 
 
-def test_who_lags_does_not_join_at_once_again() -> None:
+def test_who_lags_does_not_join_although_it_has_what_is_committed() -> None:
+    """It would be removed again at once, and hold back the high watermark until then."""
     made, log = leader([5, 5], isr=(1, 2))
     Follower(made, 2).fetch(2, 5)
+    third = Follower(made, 3)
+    third.fetch(0)
     log.append([5])
 
-    _, effects = Follower(made, 3).fetch(2, 5, now=2 * LAG_MS)
-
-    assert log.log_end_offset == 3
-    assert [p.isr for p in proposals(effects)] == [(1, 2, 3)]
+    assert proposals(third.fetch(2, 5, now=2 * LAG_MS)[1]) == []
+    assert the_proposal(third.fetch(3, 5, now=2 * LAG_MS)[1]).isr == (1, 2, 3)
 
 
 @given(

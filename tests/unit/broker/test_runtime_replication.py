@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from leadline_client.errors import FetchSessionUnknown, LeadershipLost, UnknownPartition
 from leadline_common import rpc
+from leadline_common.identity import InternalAddress
 from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, batch, three
 
 
@@ -78,6 +80,33 @@ async def test_defect_08_a_follower_appends_nothing_of_an_epoch_above_the_leader
 
     assert not has_log(cluster, 3)
     cluster.wires[3].damage = bytes
+    await cluster.until(lambda: cluster.stored(3) == cluster.stored(1) != b"", "it catches up")
+
+
+@pytest.mark.parametrize("change", [{"nonce": 0}, {"incarnation": 0}])
+async def test_an_answer_to_another_request_or_of_an_earlier_leader_is_not_used(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, change: dict[str, int]
+) -> None:
+    """It may be late: what it says of the leader's log may be true no more (rules R1, R3)."""
+    fetch = cluster.wires[3].fetch
+    changed: list[rpc.ReplicaFetchResponse] = []
+
+    async def late(
+        to: InternalAddress, request: rpc.ReplicaFetchRequest, timeout_ms: int
+    ) -> rpc.ReplicaFetchResponse:
+        answer = msgspec.structs.replace(await fetch(to, request, timeout_ms), **change)
+        changed.append(answer)
+        return answer
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cluster.wires[3], "fetch", late)
+        await cluster.until(lambda: bool(changed), "the last answer that was in time is used")
+        await cluster.produce(1, "a", acks="1")
+        await cluster.until(
+            lambda: sum(bool(answer.topics) for answer in changed) > 1, "records came, and again"
+        )
+        assert not has_log(cluster, 3)
+
     await cluster.until(lambda: cluster.stored(3) == cluster.stored(1) != b"", "it catches up")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from leadline_broker.runtime.serving.fetched_data import FetchedData
+from leadline_client.batches import BatchHeader, Buffer
 from leadline_client.errors import (
     BodyTooLarge,
     BrokerFenced,
@@ -27,6 +28,7 @@ from leadline_client.errors import (
     OutOfOrderSequence,
     RequestTimedOut,
     StorageFailed,
+    TopicIdMismatch,
     UnknownLeaderEpoch,
     UnknownTopic,
 )
@@ -117,6 +119,37 @@ async def test_without_a_lease_nothing_is_appended(cluster: SmallCluster) -> Non
         await cluster.produce(1, "v", acks="1")
     with pytest.raises(BrokerFenced):
         await cluster.read(1)
+
+    assert cluster.end(1) == 0
+
+
+async def test_a_lease_that_ends_during_the_checks_is_noticed_before_the_append(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large batches are checked in a thread, and another leader may have been elected since."""
+    serving = cluster.brokers[1].engine.serving
+    check = serving.checks.check
+
+    async def slow(data: Buffer, limit: int) -> list[BatchHeader]:
+        headers = await check(data, limit)
+        cluster.stores[1].lease = False
+        return headers
+
+    monkeypatch.setattr(serving.checks, "check", slow)
+
+    with pytest.raises(BrokerFenced):
+        await cluster.produce(1, "v", acks="1")
+
+    assert cluster.end(1) == 0
+
+
+async def test_a_produce_for_the_topic_that_had_the_name_before_is_refused(
+    cluster: SmallCluster,
+) -> None:
+    with pytest.raises(TopicIdMismatch):
+        await cluster.brokers[1].engine.serving.produce(
+            TOPIC, 0, batch("v"), acks="1", timeout_ms=10, topic_id="0" * 32
+        )
 
     assert cluster.end(1) == 0
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_client.cache import MetadataCache
-from leadline_client.errors import LeaderHint
+from leadline_client.errors import ClusterChanged, LeaderHint
 from leadline_client.wire import BrokerInfo, Metadata, PartitionInfo, TopicInfo
 
 BROKERS = {n: BrokerInfo(n, f"http://b{n}", None, 1) for n in (1, 2, 3)}
@@ -101,3 +102,14 @@ def test_a_removed_partition_is_forgotten_only_by_a_newer_document() -> None:
     cache.update(document(6, 1, 2))
     assert cache.partition("t", 1) is None
     assert cache.leader_url("t", 1) is None
+
+
+def test_a_document_of_another_cluster_changes_nothing() -> None:
+    """Its epochs say nothing about those of this one, however high they are."""
+    cache = MetadataCache()
+    cache.update(document(5, leader=1, epoch=2))
+
+    with pytest.raises(ClusterChanged):
+        cache.update(replace(document(9, leader=2, epoch=7), cluster_id="another"))
+
+    assert (cache.cluster_id, cache.leader_epoch("t", 0)) == ("c", 2)

@@ -17,6 +17,7 @@ from leadline_common.leader_election import (
 )
 from leadline_common.versions import SpokenVersions, own_versions
 from leadline_common.zk.client import Callback
+from leadline_common.zk.errors import ConnectionLoss
 
 
 class WatchedSession:
@@ -95,3 +96,46 @@ async def test_a_candidate_that_wakes_up_can_still_be_cancelled(steps: int) -> N
 
     assert election.cancelled()
     assert standby.session.lost.is_set(), "the session is closed"
+
+
+class SessionWithLostAnswer(WatchedSession):
+    """A session whose claim wins, but whose answer is lost with the connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = ElectionState(None, LeadershipTerm(1, 1))
+
+    async def read_election(self, watch: Callback | None = None) -> ElectionState:
+        self.watch = watch
+        return self.state
+
+    async def claim(self, term: LeadershipTerm, claim: Claim) -> LeadershipTerm | None:
+        won = LeadershipTerm(term.epoch + 1, term.epoch_version + 1)
+        self.state = ElectionState(Leader(claim.id, "", won.epoch, self.session_id), won)
+        if self.watch is not None:
+            self.watch()
+        raise ConnectionLoss
+
+
+class Winner(Standby):
+    """A candidate that notes the term in which it leads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.session = SessionWithLostAnswer()
+        self.term: asyncio.Future[LeadershipTerm] = asyncio.get_running_loop().create_future()
+
+    async def serve(self, session: WatchedSession, term: LeadershipTerm) -> None:
+        self.term.set_result(term)
+        await session.lost.wait()
+
+
+async def test_a_claim_whose_answer_was_lost_is_found_won_by_reading() -> None:
+    """Rule R7: otherwise nobody would lead until this session ends."""
+    winner = Winner()
+    election = asyncio.create_task(LeaderElection(winner).run())
+    try:
+        assert await asyncio.wait_for(winner.term, 10) == LeadershipTerm(2, 2)
+    finally:
+        election.cancel()
+        await asyncio.wait([election], timeout=5)

@@ -170,6 +170,13 @@ def test_first_leaders_only_where_there_is_no_state() -> None:
     assert [d.partition for d in on_controller_failover(image)] == [1]
 
 
+def test_first_leaders_are_no_failover_of_a_partition_whose_leader_is_down() -> None:
+    """A failover knows which brokers are new incarnations; a first election does not (rule R9)."""
+    image = cluster({2}, {0: (1, 2)}, {0: state(1, (1, 2))})
+
+    assert init_leaders(image, [NAME]) == []
+
+
 def test_a_new_controller_finds_a_leader_that_registered_after_its_state() -> None:
     """A new controller did not see the broker bounce, but the zxids show it."""
     image = cluster(AR, {0: AR}, {0: state(1, AR)})

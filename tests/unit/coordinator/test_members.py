@@ -6,24 +6,26 @@ from typing import Any
 
 import pytest
 
-from leadline_client.channel import Hello, Start, Started, Stopped
+from leadline_client.channel import Hello, Pong, Start, Started, Stopped
 from leadline_client.errors import (
     FencedInstance,
     InvalidRequest,
     InvalidSubscription,
     RebalanceInProgress,
     StaleGeneration,
+    UnknownMember,
 )
 from leadline_client.wire import TopicPartition
 from leadline_coordinator.domain.commits import committing_member, is_superseded
 from leadline_coordinator.domain.credentials import hash_of
 from leadline_coordinator.domain.effects import SendToMember
 from leadline_coordinator.domain.group import Group
-from leadline_coordinator.domain.members import GroupLimits
+from leadline_coordinator.domain.members import GroupLimits, GroupMember, MemberSession
 from leadline_coordinator.domain.membership import GroupMembership, restored
 from leadline_coordinator.domain.rebalance import (
     AwaitAnswers,
     ComputeAssignment,
+    JoinDelay,
     WriteRecord,
     handle_rebalance_request,
 )
@@ -228,6 +230,20 @@ def test_the_answer_to_an_earlier_start_is_none_to_the_one_that_is_due() -> None
     assert members.group.awaited == {"a"}
 
 
+def test_an_answer_to_an_earlier_coordinator_counts_for_nothing() -> None:
+    """Numbers of frames begin again with each channel, so that it would fit a frame of this one."""
+    members = new_group()
+    member = members.on_hello(hello(), 1, "a", 0, new_secret=OWN)
+    members.on_tick(LIMITS.ping_interval_ms)
+    assert member.session is not None
+
+    members.on_answer(Pong(id=1, coordinator_epoch=0, generation=0), 1, 1_500)
+    assert (member.session.acknowledged, member.session.acknowledged_at_ms) == (0, 0)
+
+    members.on_answer(Pong(id=1, coordinator_epoch=1, generation=0), 1, 1_600)
+    assert (member.session.acknowledged, member.session.acknowledged_at_ms) == (1, 1_600)
+
+
 def test_another_assignor_waits_for_members_that_may_come_back() -> None:
     members = new_group()
     members.on_hello(hello(), 1, "a", 0, new_secret=OWN)
@@ -268,3 +284,92 @@ def test_a_generation_before_what_was_lost_and_regained_commits_nothing() -> Non
     with pytest.raises(StaleGeneration):
         committing_member(members.group, "a", first.generation, 1, OWN)
     assert committing_member(members.group, "a", last.generation, 1, OWN) is member
+
+
+# -- what a member may still be reading ------------------------------------------------
+
+
+def with_one_member(*part: TopicPartition) -> tuple[GroupMembership, GroupMember]:
+    """A group whose member `a` joined at 0 and was started with its part."""
+    members = new_group()
+    member = members.on_hello(hello(), 1, "a", 0, new_secret=OWN)
+    start(members, "a", *part)
+    return members, member
+
+
+def test_what_a_removed_member_may_be_reading_is_held_until_it_has_certainly_stopped() -> None:
+    members, _ = with_one_member(P)
+    pending = members.group.pending_evictions
+
+    members.evict("a", UnknownMember("evicted"))
+
+    members.on_tick(LIMITS.evict_limit_ms - 1)
+    assert pending["a"].held == {P}
+    members.on_tick(LIMITS.evict_limit_ms)
+    assert not pending
+
+
+def test_nobody_is_started_with_what_a_removed_member_may_be_reading() -> None:
+    members, _ = with_one_member(P, Q)
+    members.evict("a", UnknownMember("evicted"))
+    members.on_hello(hello(), 2, "b", 10, new_secret=OWN)
+    steps = handle_rebalance_request(members.group, members)
+    assert isinstance(steps.send(None), JoinDelay)
+    assert isinstance(steps.send(None), ComputeAssignment)
+
+    assert steps.send({"b": [P, Q]}) == AwaitAnswers()
+
+    assert members.group.awaited == {"a"}
+
+
+def test_an_answer_past_an_unanswered_stop_does_not_keep_a_member_alive() -> None:
+    """It could not act on the Stop, so that its own clock has to end it."""
+    session = MemberSession(1, acknowledged_at_ms=0, pinged_at_ms=0)
+    stop = session.stop(frozenset({P}))
+    ping = session.next_id()
+
+    session.on_answer(ping, 500)
+    assert (session.acknowledged, session.acknowledged_at_ms) == (0, 0)
+
+    assert session.on_stopped(stop, 600) == {P}
+    assert (session.acknowledged, session.acknowledged_at_ms) == (ping, 600)
+
+
+def test_a_silent_member_is_evicted_only_after_its_own_limit() -> None:
+    members, _ = with_one_member(P)
+
+    members.on_tick(LIMITS.evict_limit_ms - 1)
+    assert "a" in members.group.members
+
+    members.on_tick(LIMITS.evict_limit_ms)
+    assert "a" not in members.group.members
+
+
+def test_a_new_coordinator_waits_until_the_members_of_the_last_one_have_stopped() -> None:
+    members = taken_over()
+    member = members.group.members["a"]
+
+    members.on_tick(LIMITS.evict_limit_ms - 1)
+    assert member.held == {P, Q}
+
+    members.on_tick(LIMITS.evict_limit_ms)
+    assert not member.held
+
+
+def test_a_member_that_returns_keeps_of_its_claims_only_what_it_held() -> None:
+    members, member = with_one_member(P)
+
+    members.on_hello(hello(member="a", owned=(("t", (0, 1)),)), 2, "x", 10, new_secret=OWN)
+
+    assert member.held == {P}
+
+
+def test_a_member_without_a_channel_may_read_on_during_the_grace_time() -> None:
+    members, member = with_one_member(P)
+    members.on_closed(1, 100)
+
+    members.on_tick(100 + LIMITS.reconnect_grace_ms - 1)
+    assert member.held == {P}
+
+    members.on_tick(100 + LIMITS.reconnect_grace_ms)
+    assert not member.held

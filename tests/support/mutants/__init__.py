@@ -1,0 +1,1 @@
+"""The mutation score of the protocol: planted mistakes, each of which a test must notice."""

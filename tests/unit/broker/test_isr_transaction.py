@@ -1,0 +1,120 @@
+"""The transaction of an ISR write: what must still hold for it to succeed (R1, R6, R7, R9, R13)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from leadline_broker.adapters.isr_transaction import IsrTransaction, PartitionNodes, TopicNode
+from leadline_broker.domain.effects import IsrProposal
+from leadline_broker.domain.leadership import IsrWriteResult
+from leadline_common import znodes
+from leadline_common.zk.ops import ANY_VERSION, CheckOp, Op, SetOp
+from leadline_common.znodes import PartitionState, TopicAssignment
+
+ME, JOINER = 1, 3
+MY_INCARNATION, ITS_INCARNATION = 7, 4
+TOPIC_VERSION, STATE_VERSION = 2, 9
+PARTITION = ("t", "id", 0)
+GROW = IsrProposal(
+    5,
+    leader_epoch=6,
+    isr=(ME, 2, JOINER),
+    eligible=(),
+    state_version=STATE_VERSION,
+    joiners=((JOINER, ITS_INCARNATION),),
+    directory_epochs={JOINER: 2},
+)
+NODES = PartitionNodes(
+    TopicNode(TopicAssignment("id", {0: (ME, 2, JOINER)}), TOPIC_VERSION),
+    PartitionState(ME, 6, (ME, 2), controller_epoch=3),
+    STATE_VERSION,
+)
+
+
+def transaction(proposal: IsrProposal = GROW) -> IsrTransaction:
+    return IsrTransaction(ME, MY_INCARNATION, PARTITION, proposal)
+
+
+def operations(proposal: IsrProposal = GROW) -> list[Op]:
+    return transaction(proposal).operations(NODES, now_ms=0)
+
+
+def with_topic(assignment: TopicAssignment) -> PartitionNodes:
+    return NODES._replace(topic=TopicNode(assignment, TOPIC_VERSION))
+
+
+def with_state(**changes: int) -> PartitionNodes:
+    return NODES._replace(state=msgspec.structs.replace(NODES.state, **changes))
+
+
+def test_it_checks_its_leaders_incarnation() -> None:
+    assert CheckOp(znodes.broker_epoch_path(ME), MY_INCARNATION) in operations()
+
+
+def test_it_checks_that_its_joiner_is_live_in_the_incarnation_that_was_counted() -> None:
+    """Another incarnation may have lost the records that this one had stated (rules R6, R9)."""
+    ops = operations()
+
+    assert CheckOp(znodes.broker_epoch_path(JOINER), ITS_INCARNATION) in ops
+    assert CheckOp(znodes.broker_id_path(JOINER), ANY_VERSION) in ops
+
+
+def test_it_checks_the_assignment_and_replaces_only_the_state_that_it_is_based_on() -> None:
+    ops = operations()
+
+    assert CheckOp(znodes.topic_path("t"), TOPIC_VERSION) in ops
+    (written,) = [op for op in ops if isinstance(op, SetOp)]
+    assert (written.path, written.version) == (znodes.state_path("t", 0), STATE_VERSION)
+    assert znodes.decode_state(written.data) == msgspec.structs.replace(
+        NODES.state, isr=GROW.isr, directory_epochs={JOINER: 2}
+    )
+
+
+def test_without_a_joiner_it_checks_no_other_broker() -> None:
+    shrink = replace(GROW, isr=(ME,), joiners=(), directory_epochs=None)
+
+    checked = [op.path for op in operations(shrink) if isinstance(op, CheckOp)]
+
+    assert checked == [znodes.topic_path("t"), znodes.broker_epoch_path(ME)]
+
+
+def test_it_records_who_is_eligible() -> None:
+    shrink = replace(GROW, isr=(ME,), eligible=(2,), joiners=(), directory_epochs=None)
+
+    (written,) = [op for op in operations(shrink) if isinstance(op, SetOp)]
+
+    state = znodes.decode_state(written.data)
+    assert (state.isr, state.eligible) == ((ME,), (2,))
+
+
+def test_it_fits_the_nodes_that_it_is_based_on() -> None:
+    assert transaction().fits(NODES)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        pytest.param(with_topic(TopicAssignment("new", {0: (ME, 2, JOINER)})), id="recreated"),
+        pytest.param(with_topic(TopicAssignment("id", {0: (ME, 2)})), id="joiner not assigned"),
+        pytest.param(with_state(leader=2), id="another leader"),
+        pytest.param(with_state(leader_epoch=7), id="a newer epoch"),
+        pytest.param(NODES._replace(version=STATE_VERSION + 1), id="a newer version"),
+    ],
+)
+def test_it_does_not_fit_nodes_that_have_changed(nodes: PartitionNodes) -> None:
+    assert not transaction().fits(nodes)
+
+
+def test_a_refusal_says_whether_the_joiner_is_the_reason() -> None:
+    made = transaction()
+    ops = made.operations(NODES, now_ms=0)
+    of_joiner = {znodes.broker_epoch_path(JOINER), znodes.broker_id_path(JOINER)}
+
+    refused = {
+        op.path for i, op in enumerate(ops) if made.refusal(i) is not IsrWriteResult.CONFLICT
+    }
+
+    assert refused == of_joiner
