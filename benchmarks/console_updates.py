@@ -9,6 +9,9 @@ until the page shows it.
 Then the page of the groups is opened; printed are the time until it lists them, and the longest
 task of the browser meanwhile.
 
+The time of a script is that of the clock. A user's browser does not share its processors with the
+cluster, so that the browser here comes first, where the system allows that (as root).
+
 Goals: 50 ms for an update at 10,000 partitions; 2 s from the kill to the page.
 """
 
@@ -40,6 +43,8 @@ from tests.support.services.cluster import wait_until
 from tests.support.services.up import Up, running
 
 PARTITIONS = 100
+FIRST = -15
+"""The niceness of what comes first."""
 DEADLINE_S = 60.0
 TOPIC = "topic-0000"
 PAGES = {
@@ -79,6 +84,7 @@ def main() -> None:
 async def measure(up: Up, topics: int, kills: int, groups: int) -> None:
     """Fill the cluster, and measure every page."""
     async with AsyncClient(urls(up)) as client, shared_browser():
+        print(f"{prefer_the_browser()} processes of the browser come first")
         for number in range(topics):
             await client.create_topic(NewTopic(f"topic-{number:04}", PARTITIONS, 3))
         await wait_until(partial(whole, client, topics), deadline_s=DEADLINE_S)
@@ -87,6 +93,17 @@ async def measure(up: Up, topics: int, kills: int, groups: int) -> None:
             await measure_page(up, client, name, topics, kills)
         await measure_groups(up, client, groups)
     print(f"load average {os.getloadavg()[0]:.1f}")
+
+
+def prefer_the_browser() -> int:
+    """Let the processes of the browser run before others; return how many do."""
+    preferred = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if "chromium" in str((process / "exe").readlink()):
+                os.setpriority(os.PRIO_PROCESS, int(process.name), FIRST)
+                preferred += 1
+    return preferred
 
 
 def urls(up: Up) -> list[str]:
