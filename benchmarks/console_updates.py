@@ -36,7 +36,8 @@ from leadline_client import AsyncClient, LeadlineError, NewTopic, TopicPartition
 # `leadline up` and the browser as the tests run them.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.crash_detection import summary
+from crash_detection import summary
+
 from tests.support.browser.console import arrived
 from tests.support.browser.page import open_page, shared_browser
 from tests.support.services.cluster import wait_until
