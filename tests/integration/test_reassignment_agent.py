@@ -114,6 +114,7 @@ async def test_the_new_leader_takes_over_before_anything_is_dropped(
     await create(controller, replica_assignment={"0": [1, 2]})
     await post_reassignment(controller, {ORDERS: (3, 4)})
     await until(becomes(controller, (3, 4, 1, 2), (3, 4)), "both are being added")
+    await until(partial(follow, rig, (3, 4)), "the added replicas have their roles")
     await catch_up(rig, controller, zk_session, [ORDERS], but=[4])
     await until(lambda: rig.brokers[4].roles[ORDERS].leader == 3, "3 leads")
     assert await stored(zk_session) == ((3, 4, 1, 2), (3, 4), (1, 2))
