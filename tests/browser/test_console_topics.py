@@ -12,6 +12,8 @@ from playwright.async_api import Page, expect
 
 from leadline_client.wire import NewTopic
 from tests.support.browser.console import (
+    THEMES,
+    Theme,
     arrived,
     check_looks,
     close,
@@ -117,13 +119,15 @@ async def test_partitions_are_sorted_by_the_records_of_their_leaders(cluster: Cl
         await expect(table.get_by_role("rowheader")).to_have_text(["0", "1", "2"])
 
 
-async def test_a_record_looks_right(cluster: Cluster) -> None:
+@pytest.mark.parametrize("colours", THEMES)
+async def test_a_record_looks_right(colours: Theme, cluster: Cluster) -> None:
     path = f"/topics/{TOPIC}/records?partition=0"
     async with console(cluster.url("broker-1"), path, TOPIC) as page:
+        await page.emulate_media(color_scheme=colours)
         await page.get_by_role("button", name=f"Show record {RECORDS - 1}").click()
         await expect(page.get_by_role("dialog")).to_be_visible()
         assert await serious(page) == []
-        await screenshot(page, "record")
+        await screenshot(page, f"record-{colours}")
 
 
 def heading(name: str) -> str:

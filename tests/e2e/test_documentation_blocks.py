@@ -31,7 +31,7 @@ from tests.support.services.up import Up, running, until
 
 pytestmark = pytest.mark.timeout(2400)
 
-MOST_NOT_RUN = 23
+MOST_NOT_RUN = 22
 ORDERS = "leadline topics create orders --partitions 3 --replication-factor 3"
 PLACED_ORDERS = "leadline topics create orders --assignment 1:2:3,2:3:1,3:1:2"
 PAYMENTS = ORDERS.replace("orders", "payments")

@@ -18,17 +18,14 @@ from tests.support.kafka_hashes import MURMUR2
 
 NAMES = st.text(max_size=5)
 BLOBS = st.none() | st.binary(max_size=100) | st.integers(8_000, 9_000).map(bytes)
-ROWS = st.lists(
-    st.tuples(
-        BLOBS,
-        BLOBS,
-        st.none() | st.lists(st.tuples(NAMES, st.none() | st.binary(max_size=9)), max_size=3),
-        st.none() | st.integers(0, 1 << 45),
-    ),
-    min_size=1,
-    max_size=12,
-)
 Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int | None]
+
+
+def rows_since(earliest_ms: int) -> st.SearchStrategy[list[Row]]:
+    headers = st.lists(st.tuples(NAMES, st.none() | st.binary(max_size=9)), max_size=3)
+    times = st.integers(earliest_ms, 1 << 45)
+    row = st.tuples(BLOBS, BLOBS, st.none() | headers, st.none() | times)
+    return st.lists(row, min_size=1, max_size=12)
 
 
 def columns(rows: list[Row]) -> Records:
@@ -48,7 +45,7 @@ def read(batch: bytes) -> list[Row]:
     return [(one.key, one.value, list(one.headers), one.timestamp) for one in batches.decode(batch)]
 
 
-@given(ROWS, st.sampled_from(WRITABLE), st.integers(0, 3))
+@given(rows_since(0), st.sampled_from(WRITABLE), st.integers(0, 3))
 def test_the_client_reads_what_was_encoded(rows: list[Row], codec: str, skipped: int) -> None:
     # A slice, as Spark's batches are cut: offsets within buffers are not 0.
     before: Row = (b"x", b"y", [("z", b"")], 1)
@@ -64,7 +61,7 @@ def test_the_client_reads_what_was_encoded(rows: list[Row], codec: str, skipped:
     assert header.max_timestamp == max(row[3] for row in expected)
 
 
-@given(ROWS)
+@given(rows_since(-1))
 def test_what_is_decoded_encodes_to_the_same_bytes(rows: list[Row]) -> None:
     batch = encode(columns(rows), now_ms=5)
     (decoded,) = decode(batch, 0, len(rows), tuple(TYPES), "t", 0)
@@ -83,7 +80,7 @@ def test_records_without_headers_and_times_are_those_of_other_producers() -> Non
     assert read(encode(records, now_ms=7)) == [(None, b"v", [], 7), (b"k", None, [], 7)]
 
 
-@given(ROWS, st.integers(1, 20_000))
+@given(rows_since(-1), st.integers(1, 20_000))
 def test_pieces_are_no_larger_than_asked_or_hold_one_record(rows: list[Row], most: int) -> None:
     pieces = list(columns(rows).split(most))
     for piece in pieces:
