@@ -10,7 +10,7 @@ Then the page of the groups is opened; printed are the time until it lists them,
 task of the browser meanwhile.
 
 The time of a script is that of the clock. A user's browser does not share its processors with the
-cluster, so that the browser here comes first, where the system allows that (as root).
+cluster, so that the browser here has priority, where the system allows that (as root).
 
 Goals: 50 ms for an update at 10,000 partitions; 2 s from the kill to the page.
 """
@@ -21,7 +21,6 @@ import argparse
 import asyncio
 import os
 import re
-import signal
 import sys
 import tempfile
 import time
@@ -36,7 +35,7 @@ from leadline_client import AsyncClient, LeadlineError, NewTopic, TopicPartition
 # `leadline up` and the browser as the tests run them.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from crash_detection import summary
+from crash_detection import end, summary, urls
 
 from tests.support.browser.console import arrived
 from tests.support.browser.page import open_page, shared_browser
@@ -44,8 +43,8 @@ from tests.support.services.cluster import wait_until
 from tests.support.services.up import Up, running
 
 PARTITIONS = 100
-FIRST = -15
-"""The niceness of what comes first."""
+NICENESS = -15
+"""That of the browser."""
 DEADLINE_S = 60.0
 TOPIC = "topic-0000"
 PAGES = {
@@ -85,7 +84,7 @@ def main() -> None:
 async def measure(up: Up, topics: int, kills: int, groups: int) -> None:
     """Fill the cluster, and measure every page."""
     async with AsyncClient(urls(up)) as client, shared_browser():
-        print(f"{prefer_the_browser()} processes of the browser come first")
+        print(f"{prioritize_browser()} processes of the browser have priority")
         for number in range(topics):
             await client.create_topic(NewTopic(f"topic-{number:04}", PARTITIONS, 3))
         await wait_until(partial(whole, client, topics), deadline_s=DEADLINE_S)
@@ -96,20 +95,15 @@ async def measure(up: Up, topics: int, kills: int, groups: int) -> None:
     print(f"load average {os.getloadavg()[0]:.1f}")
 
 
-def prefer_the_browser() -> int:
-    """Let the processes of the browser run before others; return how many do."""
-    preferred = 0
+def prioritize_browser() -> int:
+    """Give the processes of the browser priority; return how many they are."""
+    found = 0
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if "chromium" in str((process / "exe").readlink()):
-                os.setpriority(os.PRIO_PROCESS, int(process.name), FIRST)
-                preferred += 1
-    return preferred
-
-
-def urls(up: Up) -> list[str]:
-    """Return the addresses of all brokers."""
-    return [row["url"] for row in up.file()["brokers"]]
+                os.setpriority(os.PRIO_PROCESS, int(process.name), NICENESS)
+                found += 1
+    return found
 
 
 async def whole(client: AsyncClient, topics: int) -> bool:
@@ -137,7 +131,7 @@ async def measure_page(up: Up, client: AsyncClient, name: str, topics: int, kill
             await page.evaluate("performance.clearMeasures('leadline-update')")
             victim = 2 + number % 2
             begun = time.monotonic()
-            end(up, victim)
+            end(up, "brokers", victim)
             if await until_shown(page, victim):
                 shown.append((time.monotonic() - begun) * 1000)
             await wait_until(partial(leads_nothing, client, victim), deadline_s=DEADLINE_S)
@@ -161,12 +155,6 @@ async def leads_again(client: AsyncClient, broker: int) -> bool:
     with suppress(LeadlineError):  # An election is under way.
         await client.elect("preferred")
     return False
-
-
-def end(up: Up, broker: int) -> None:
-    """Kill a broker."""
-    pid = next(row["pid"] for row in up.file()["brokers"] if row["id"] == broker)
-    os.kill(pid, signal.SIGKILL)
 
 
 async def until_shown(page: Page, broker: int) -> bool:

@@ -24,7 +24,7 @@ CODES: dict[str, str] = {
     "LEADLINE_TABLE_INVALID": "A row of a table that this release cannot read.",
     "LEADLINE_BATCH_CORRUPT": "A record batch that fails its checksum or cannot be decoded.",
     "LEADLINE_SCHEMA_INVALID": "A column to be written is missing, or of the wrong type.",
-    "LEADLINE_ROW_INVALID": "A row without a topic, of an unknown partition, or older than 1970.",
+    "LEADLINE_ROW_INVALID": "A row without a topic, of an unknown partition, or before 1970.",
     "LEADLINE_STAGED_LOST": "The staged records of an exactly-once write are gone; run it again.",
     "LEADLINE_PUBLISH_REFUSED": "A batch out of order, or not the same as the first time.",
     "LEADLINE_ARCHIVE_GAP": "The next file of an archive would skip offsets.",

@@ -34,8 +34,8 @@ from tests.support.services.up import command_line
 
 PREVIOUS_RELEASE: Final = "fbc15d68da0f1cbdbb1abf81ea19af7ed1eaaa15"
 ROOT: Final = Path(__file__).resolve().parents[2]
-SINCE_THEN: Final = ("zookeeper.session.file=",)
-"""How words of settings begin that the previous release does not know."""
+NEW_SETTINGS: Final = ("zookeeper.session.file=",)
+"""Settings that the previous release does not know."""
 DEADLINE_S: Final = 60.0
 
 
@@ -66,7 +66,7 @@ async def roll_to(cluster: Cluster, installed: Path | None) -> None:
     async def restart(name: str) -> None:
         await cluster.terminate(name)
         old = cluster.child(name)
-        argv = known_to_both(cluster.service(name).argv)
+        argv = without_new_settings(cluster.service(name).argv)
         path = ["env", f"PYTHONPATH={installed}"] if installed else []
         cluster.supervisor.children[name] = child = Child(name, [*path, *argv], old.log_path)
         child.start()
@@ -79,11 +79,11 @@ async def roll_to(cluster: Cluster, installed: Path | None) -> None:
     await asyncio.to_thread(_roll_all, cluster.bootstrap.split(","), order, wait)
 
 
-def known_to_both(argv: Sequence[str]) -> list[str]:
+def without_new_settings(argv: Sequence[str]) -> list[str]:
     """Return the command of a service without the settings that the previous release lacks."""
     known: list[str] = []
     for word in argv:
-        if word.startswith(SINCE_THEN):
+        if word.startswith(NEW_SETTINGS):
             known.pop()  # its --set
         else:
             known.append(word)

@@ -114,17 +114,21 @@ class RowPartitioner:
             if "key" in names
             else pa.nulls(rows.num_rows, pa.binary())
         )
-        headers = times = None
+        headers = None
         if "headers" in names and rows["headers"].null_count < rows.num_rows:
             headers = rows["headers"].cast(HEADERS)
-        if self.keep_timestamps and "timestamp" in names:
-            stamps = rows["timestamp"].cast(pa.timestamp("ms", "UTC"), safe=False)
-            times = stamps.cast(pa.int64())
-            earliest = pc.min(times).as_py()
-            if earliest is not None and earliest < 0:
-                message = f"A row has the time {earliest} ms, and records have none before 1970."
-                raise LeadlineSparkError("LEADLINE_ROW_INVALID", message)
-        return Records(key, rows["value"].cast(pa.binary()), headers, times)
+        return Records(key, rows["value"].cast(pa.binary()), headers, self._times(rows))
+
+    def _times(self, rows: pa.RecordBatch) -> pa.Int64Array | None:
+        """Return the times of the rows, or None if their records get the time of writing."""
+        if not self.keep_timestamps or "timestamp" not in rows.schema.names:
+            return None
+        times = rows["timestamp"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+        earliest = pc.min(times).as_py()
+        if earliest is not None and earliest < 0:
+            message = f"A row has the time {earliest} ms, and records have none before 1970."
+            raise LeadlineSparkError("LEADLINE_ROW_INVALID", message)
+        return times
 
     def _partitions(self, topic: str, rows: pa.RecordBatch, records: Records) -> pa.Int32Array:
         count = self.partition_count(topic)

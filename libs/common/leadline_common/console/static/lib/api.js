@@ -26,16 +26,18 @@ export class ApiError extends Error {
   }
 }
 
-/** A process that is frozen keeps its connections, and answers nothing. */
-const PATIENCE_MS = 60_000;
+/** A process that is frozen keeps its connections, and answers nothing: every read has a timeout. */
+const TIMEOUT_MS = 60_000;
+/** The timeout of what needs no waiting, also at a busy process. */
+export const PROMPT_TIMEOUT_MS = 10_000;
 
 /**
  * Read a path of this process.
  * @param {string} path such as "/v1/tasks"
- * @param {{signal?: AbortSignal, patienceMs?: number}} [options] how long an answer is waited for
+ * @param {{signal?: AbortSignal, timeoutMs?: number}} [options]
  */
-export function get(path, { signal, patienceMs = PATIENCE_MS } = {}) {
-  const late = AbortSignal.timeout(patienceMs);
+export function get(path, { signal, timeoutMs = TIMEOUT_MS } = {}) {
+  const late = AbortSignal.timeout(timeoutMs);
   return send({ method: "GET", path }, { signal: signal ? AbortSignal.any([signal, late]) : late });
 }
 

@@ -4,7 +4,7 @@
 // cannot be had (no controller is active), the metadata is read by long polls. `connection` says
 // how it is going; after a failure the page tries again, at growing intervals.
 
-import { get, nameCluster } from "../lib/api.js";
+import { PROMPT_TIMEOUT_MS, get, nameCluster } from "../lib/api.js";
 import { signal } from "../lib/dom.js";
 import { at } from "../lib/site.js";
 import { apply, cluster, load, update } from "./cluster.js";
@@ -14,8 +14,6 @@ const TYPES = ["brokers", "topic", "topic_changed", "topic_deleted"];
 const FIRST_RETRY_MS = 250;
 const LAST_RETRY_MS = 5_000;
 const CONTROLLER_MS = 3_000;
-/** How long an answer that needs no waiting is waited for, also of a busy process. */
-const PATIENCE_MS = 10_000;
 const POLL_S = 30;
 
 /**
@@ -63,7 +61,7 @@ export async function follow() {
 }
 
 async function readAll() {
-  const { body } = await get("/v1/metadata", { patienceMs: PATIENCE_MS });
+  const { body } = await get("/v1/metadata", { timeoutMs: PROMPT_TIMEOUT_MS });
   nameCluster(body.cluster_id);
   if (body.version < cluster.version && body.cluster_id === cluster.clusterId) return;
   update((data) => load(data, body));
@@ -71,7 +69,7 @@ async function readAll() {
 }
 
 async function longPoll(seconds) {
-  const options = { signal: following.signal, patienceMs: 1_000 * seconds + PATIENCE_MS };
+  const options = { signal: following.signal, timeoutMs: 1_000 * seconds + PROMPT_TIMEOUT_MS };
   const { body } = await get(`/v1/metadata?after=${cluster.version}&wait=${seconds}s`, options);
   state("polling");
   if (body.version > cluster.version) update((data) => load(data, body));
@@ -114,7 +112,7 @@ async function followController() {
   for (;;) {
     await pause(CONTROLLER_MS);
     try {
-      const { body } = await get("/v1/controller", { patienceMs: PATIENCE_MS });
+      const { body } = await get("/v1/controller", { timeoutMs: PROMPT_TIMEOUT_MS });
       const known = cluster.controller;
       const found = body.controller;
       if (found && (found.epoch !== known?.epoch || found.id !== known?.id)) update((data) => { data.controller = found; });

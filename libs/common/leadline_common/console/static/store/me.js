@@ -4,7 +4,7 @@
 //
 // The service decides: this only spares the user an action that will be refused.
 
-import { get } from "../lib/api.js";
+import { PROMPT_TIMEOUT_MS, get } from "../lib/api.js";
 import { signal } from "../lib/dom.js";
 
 /**
@@ -16,7 +16,7 @@ import { signal } from "../lib/dom.js";
 export const me = signal(null);
 
 export async function loadMe() {
-  const { body } = await get("/v1/me", { patienceMs: 10_000 });
+  const { body } = await get("/v1/me", { timeoutMs: PROMPT_TIMEOUT_MS });
   if (JSON.stringify(body) !== JSON.stringify(me.value)) me.value = body;
 }
 
