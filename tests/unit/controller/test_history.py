@@ -271,6 +271,11 @@ def test_an_entry_that_somebody_else_wrote_does_not_hide_the_past(
     assert kept == past
 
 
+def test_a_controller_whose_id_is_no_number_is_unknown() -> None:
+    past = replay([record(0, entry("controller_elected", after={"id": False}))])
+    assert past.controller is None
+
+
 def test_a_past_with_an_entry_that_cannot_be_applied_is_not_complete() -> None:
     wrong = entry("topic_created", resource={"topic": "t"}, after={"assignment": {"x": 5}})
     past = replay([record(7, wrong)])
