@@ -81,10 +81,10 @@ function useRange(scroll, total) {
       setView((now) => (now.top === top && now.height === box.clientHeight && now.row === row ? now : { top, height: box.clientHeight, row }));
     };
     const soon = () => { frame ||= requestAnimationFrame(look); };
+    // Observing begins with a call, once the page is laid out: looking now would force a layout.
     const resize = new ResizeObserver(soon);
     resize.observe(box);
     box.addEventListener("scroll", soon, { passive: true });
-    look();
     return () => {
       cancelAnimationFrame(frame);
       resize.disconnect();

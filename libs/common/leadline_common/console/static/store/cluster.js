@@ -11,7 +11,7 @@ import { measured } from "../lib/measure.js";
 /**
  * A row of the metadata: [partition, leader (-1: none), leader epoch, ISR, replicas].
  * @typedef {[number, number, number, number[], number[]]} Row
- * @typedef {{topicId: string, rows: Map<number, Row>}} Topic
+ * @typedef {{topicId: string, rows: Map<number, Row>}} Topic another object after each change
  * @typedef {{id: number, url: string, rack: string | null, incarnation: number}} Broker
  */
 export const cluster = {
@@ -92,9 +92,10 @@ export function apply(data, event) {
   } else if (event.type === "topic" || !data.topics.has(event.topic)) {
     data.topics.set(event.topic, topicOf(event.topic_id, event.partitions));
   } else {
-    const { rows } = data.topics.get(event.topic);
+    const { topicId, rows } = data.topics.get(event.topic);
     for (const row of event.partitions) rows.set(row[0], row);
     for (const partition of event.removed) rows.delete(partition);
+    data.topics.set(event.topic, { topicId, rows });
   }
 }
 

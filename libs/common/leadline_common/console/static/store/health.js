@@ -14,32 +14,55 @@ export const health = derived(healthOf);
 export function healthOf(cluster) {
   const found = { partitions: 0, offline: [], under: [], brokers: new Map(), topics: new Map() };
   for (const id of cluster.brokers.keys()) found.brokers.set(id, { id, live: true, leaders: 0, replicas: 0, behind: 0 });
-  for (const [topic, { rows }] of cluster.topics) {
-    const summary = { name: topic, partitions: rows.size, replicationFactor: 0, offline: 0, under: 0 };
-    for (const row of rows.values()) count(found, summary, topic, row);
-    found.topics.set(topic, summary);
-    found.partitions += rows.size;
+  for (const [name, topic] of cluster.topics) {
+    const one = topicHealth(name, topic);
+    found.topics.set(name, one.summary);
+    found.partitions += one.summary.partitions;
+    for (const each of one.offline) found.offline.push(each);
+    for (const each of one.under) found.under.push(each);
+    for (const [id, numbers] of one.brokers) add(brokerOf(found.brokers, id), numbers);
   }
   return found;
 }
 
-function count(found, summary, topic, row) {
+/** A changed topic is another object (store/cluster.js), so that only changed ones are counted again. */
+const kept = new WeakMap();
+
+function topicHealth(name, topic) {
+  let found = kept.get(topic);
+  if (!found) {
+    found = countTopic(name, topic.rows);
+    kept.set(topic, found);
+  }
+  return found;
+}
+
+function countTopic(name, rows) {
+  const summary = { name, partitions: rows.size, replicationFactor: 0, offline: 0, under: 0 };
+  const found = { summary, offline: [], under: [], brokers: new Map() };
+  for (const row of rows.values()) countPartition(found, name, row);
+  summary.offline = found.offline.length;
+  summary.under = found.under.length;
+  return found;
+}
+
+function countPartition(found, topic, row) {
   const [, leader, , isr, replicas] = row;
-  if (leader < 0) {
-    found.offline.push({ topic, row });
-    summary.offline += 1;
-  }
-  if (isr.length < replicas.length) {
-    found.under.push({ topic, row });
-    summary.under += 1;
-  }
-  summary.replicationFactor = Math.max(summary.replicationFactor, replicas.length);
+  if (leader < 0) found.offline.push({ topic, row });
+  if (isr.length < replicas.length) found.under.push({ topic, row });
+  found.summary.replicationFactor = Math.max(found.summary.replicationFactor, replicas.length);
   for (const id of replicas) {
     const broker = brokerOf(found.brokers, id);
     broker.replicas += 1;
     if (id === leader) broker.leaders += 1;
     else if (!isr.includes(id)) broker.behind += 1;
   }
+}
+
+function add(broker, { leaders, replicas, behind }) {
+  broker.leaders += leaders;
+  broker.replicas += replicas;
+  broker.behind += behind;
 }
 
 function brokerOf(brokers, id) {
