@@ -52,7 +52,7 @@ from leadline_client import (
 )
 
 try:
-    import httpx
+    import aiohttp
 except ImportError:
     pass
 else:

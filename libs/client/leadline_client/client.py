@@ -47,10 +47,10 @@ def _core(bootstrap: str | Sequence[str], policy: RetryPolicy | None) -> ClientC
 
 
 def _async_transport(authenticator: Authenticator) -> AsyncTransport:
-    """Return a transport by httpx, or one that needs the standard library alone."""
-    if installed("httpx"):
-        library = import_module("leadline_client.httpx_transport")
-        found: AsyncTransport = library.AsyncHttpxTransport(authenticator)
+    """Return a transport by aiohttp, or one that needs the standard library alone."""
+    if installed("aiohttp"):
+        library = import_module("leadline_client.aiohttp_transport")
+        found: AsyncTransport = library.AsyncAiohttpTransport(authenticator)
         return found
     return ThreadedTransport(StdlibTransport(authenticator), owned=True)
 

@@ -16,9 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Final, NamedTuple
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlsplit
 from weakref import WeakSet
 
+from leadline_client.request_urls import target_of
 from leadline_client.security import Authenticator, Security
 from leadline_client.transport import (
     IDLE_TIMEOUT_S,
@@ -31,7 +32,6 @@ from leadline_client.transport import (
 
 _KEPT_PER_ADDRESS: Final = 4
 _READS: Final = frozenset({"GET", "HEAD"})
-_SENT_AS_IS: Final = "%/:@!$&'()*+,;="
 
 
 class _Address(NamedTuple):
@@ -166,10 +166,8 @@ class StdlibTransport:
             parts = urlsplit(request.url)
         except ValueError as failure:
             raise unreachable(request, failure) from failure
-        path = quote(parts.path or "/", safe=_SENT_AS_IS)
-        query = "&".join(filter(None, (parts.query, urlencode(request.params, quote_via=quote))))
         tls = self._authenticator.tls if parts.scheme == "https" else None
-        return _Address(parts.scheme, parts.netloc, tls), f"{path}?{query}" if query else path
+        return _Address(parts.scheme, parts.netloc, tls), target_of(request, parts)
 
     def _exchange(
         self, connection: HTTPConnection, address: _Address, target: str, request: Request

@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request as Handshake
 from websockets.http11 import Response as Refusal
 
+from leadline_client.aiohttp_transport import AsyncAiohttpTransport
 from leadline_client.channel import (
     Frame,
     FromCoordinator,
@@ -29,7 +30,6 @@ from leadline_client.channel import (
     group_partitions,
 )
 from leadline_client.errors import LeadlineError
-from leadline_client.httpx_transport import AsyncHttpxTransport
 from leadline_client.transport import Request, Response
 from leadline_client.wire import TopicPartition
 
@@ -133,7 +133,7 @@ class StandInCoordinator:
         self.handshakes: deque[tuple[int, str]] = deque()
         self.refused = asyncio.Event()
         self._channels: asyncio.Queue[Conversation] = asyncio.Queue()
-        self._http = AsyncHttpxTransport()
+        self._http = AsyncAiohttpTransport()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[StandInCoordinator]:

@@ -19,8 +19,8 @@ from typing import BinaryIO, Protocol
 
 import pytest
 
+from leadline_client.aiohttp_transport import AsyncAiohttpTransport
 from leadline_client.errors import ConnectionLost, Unreachable
-from leadline_client.httpx_transport import AsyncHttpxTransport
 from leadline_client.security import CA_FILE_VARIABLE, Authenticator, Security
 from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport
 from leadline_client.transport import Request, Response
@@ -122,7 +122,7 @@ class BlockingTransport(Protocol):
     def close(self) -> None: ...
 
 
-class BlockingHttpx:
+class BlockingAiohttp:
     """The asynchronous transport, run to the end of each request."""
 
     def __init__(self) -> None:
@@ -137,8 +137,8 @@ class BlockingHttpx:
         self._runner.close()
 
     @staticmethod
-    async def _made() -> AsyncHttpxTransport:
-        return AsyncHttpxTransport()
+    async def _made() -> AsyncAiohttpTransport:
+        return AsyncAiohttpTransport()
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def server() -> Iterator[Server]:
     running.close()
 
 
-@pytest.fixture(params=[StdlibTransport, BlockingHttpx])
+@pytest.fixture(params=[StdlibTransport, BlockingAiohttp])
 def transport(request: pytest.FixtureRequest) -> Iterator[BlockingTransport]:
     """Each of the two transports."""
     made: BlockingTransport = request.param()
@@ -262,26 +262,37 @@ def test_a_refusal_of_a_body_that_was_not_read_arrives(
 
 
 def test_only_a_read_is_sent_again_when_its_kept_connection_breaks(
-    stdlib: StdlibTransport, server: Server
+    transport: BlockingTransport, server: Server
 ) -> None:
     for method, attempts in (("GET", 2), ("HEAD", 2), ("POST", 1), ("PUT", 1), ("DELETE", 1)):
         server.script = lambda _: OK.replace(b"2\r", b"0\r").removesuffix(b"ok")
-        stdlib.send(Request("POST", server.address))
+        transport.send(Request("POST", server.address))
         server.script = lambda _: None
         server.requests.clear()
         with pytest.raises(ConnectionLost):
-            stdlib.send(Request(method, server.address))
+            transport.send(Request(method, server.address))
         assert len(server.requests) == attempts, method
+
+
+def test_a_large_body_arrives_whole_and_states_its_length(
+    transport: BlockingTransport, server: Server
+) -> None:
+    body = bytes(range(256)) * 5000
+    assert transport.send(Request("POST", server.address, body=body)).body == b"ok"
+    head, _, received = server.requests[0].partition(b"\r\n\r\n")
+    assert received == body
+    assert f"content-length: {len(body)}" in head.decode().lower()
+    assert b"chunked" not in head.lower()
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_kept_connection_that_was_closed_is_not_used(
-    stdlib: StdlibTransport, server: Server, method: str
+    transport: BlockingTransport, server: Server, method: str
 ) -> None:
-    stdlib.send(Request("POST", server.address))
+    transport.send(Request("POST", server.address))
     server.hang_up()
     time.sleep(0.05)
-    assert stdlib.send(Request(method, server.address)).body == b"ok"
+    assert transport.send(Request(method, server.address)).body == b"ok"
     assert server.connections == 2
 
 
@@ -374,7 +385,7 @@ def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLConte
     return context
 
 
-@pytest.mark.parametrize("kind", [StdlibTransport, BlockingHttpx])
+@pytest.mark.parametrize("kind", [StdlibTransport, BlockingAiohttp])
 def test_tls_is_checked_and_its_connections_are_used_again(
     certificate: ssl.SSLContext,
     monkeypatch: pytest.MonkeyPatch,
@@ -407,4 +418,4 @@ def test_a_file_of_authorities_that_cannot_be_used_is_named(
     with pytest.raises(Unreachable, match=named):
         StdlibTransport().send(Request("GET", "https://127.0.0.1:1/"))
     with pytest.raises(Unreachable, match=named):
-        AsyncHttpxTransport()
+        AsyncAiohttpTransport()

@@ -14,7 +14,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import aiohttp
 from starlette.exceptions import HTTPException
@@ -24,12 +24,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from yarl import URL
 
 from leadline_client.errors import ConnectionLost, LeadlineError, NoController, error_from_body
+from leadline_client.kept_connections import KeptConnections, SentOnce
 from leadline_client.transport import CLUSTER_ID_HEADER
 from leadline_common import cause
 from leadline_common.access.caller import current_caller
 from leadline_common.http.access import PRINCIPAL_HEADER
 from leadline_common.http.errors import error_of_status, error_response
-from leadline_common.http.kept_connections import KeptConnections
 from leadline_common.http.middleware import WITHOUT_BODY
 from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.route_index import ROUTE_KEY, IndexedRoute
@@ -46,6 +46,9 @@ FORWARDED = "X-Leadline-Forwarded"
 
 EVENT_STREAM = "text/event-stream"
 """The media type of responses that are forwarded as a stream."""
+
+_IDLE_S: Final = 0.5
+"""How long a connection is kept: half of the least that `connections.max.idle.ms` allows."""
 
 _API = "/v1/"
 _RETRY_AFTER = "Retry-After"
@@ -189,7 +192,7 @@ class Forwarder:
                 allow_redirects=False,
                 ssl=connection.ssl,
                 server_hostname=connection.server_hostname,
-                middlewares=(_NoRetry(),),
+                middlewares=(SentOnce(),),
                 timeout=aiohttp.ClientTimeout(sock_read=timeout_s, sock_connect=_CONNECT_TIMEOUT_S),
             )
             span.set({STATUS: answer.status})
@@ -204,7 +207,7 @@ class Forwarder:
     def _started(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=KeptConnections(),
+                connector=KeptConnections(_IDLE_S),
                 auto_decompress=False,
                 skip_auto_headers=_NO_AUTO_HEADERS,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -216,21 +219,6 @@ class Forwarder:
         if self._session is not None:
             await self._session.close()
             self._session = None
-
-
-class _NoRetry:
-    """Stops aiohttp from repeating a PUT or DELETE with an unknown outcome."""
-
-    def __init__(self) -> None:
-        self._sent = False
-
-    async def __call__(
-        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
-        if self._sent:
-            raise aiohttp.ClientConnectionError("the connection broke")
-        self._sent = True
-        return await handler(request)
 
 
 async def _stream(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -5,7 +5,6 @@ Connections are kept alive; each long poll uses a separate one.
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ import aiohttp
 import msgspec
 
 from leadline_client.errors import ConnectionLost, error_from_body
+from leadline_client.kept_connections import open_socket
 from leadline_common import cause
 from leadline_common.access.caller import current_caller
 from leadline_common.http.access import PRINCIPAL_HEADER
@@ -23,25 +23,6 @@ from leadline_common.tracing.calls import STATUS, call_span
 
 _CONNECT_TIMEOUT_S: Final = 2.0
 _READ_BUFFER: Final = 1 << 20
-_CONGESTION: Final = b"cubic"
-
-
-def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Create a socket for a long-lived connection between services.
-
-    Some hosts default to a congestion control that paces short transfers; on a fast network
-    cubic is up to twice as fast. The socket works without it.
-    """
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    option = getattr(socket, "TCP_CONGESTION", None)
-    if option is not None:
-        try:
-            made.setsockopt(socket.IPPROTO_TCP, option, _CONGESTION)
-        except OSError:
-            return made
-    return made
 
 
 class NotSent(ConnectionLost):
@@ -150,7 +131,7 @@ class ServiceCalls:
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, socket_factory=_socket),
+                connector=aiohttp.TCPConnector(limit=0, socket_factory=open_socket),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=_READ_BUFFER,
                 auto_decompress=False,
