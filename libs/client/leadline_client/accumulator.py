@@ -28,6 +28,8 @@ _RECORD_OVERHEAD = 21
 def estimated_size(record: OutgoingRecord) -> int:
     """Return the approximate size of a record in a batch, in bytes before compression."""
     size = _RECORD_OVERHEAD + len(record.value or b"") + len(record.key or b"")
+    if not record.headers:
+        return size
     return size + sum(len(name) + len(value or b"") + 4 for name, value in record.headers)
 
 
@@ -85,9 +87,11 @@ class RecordAccumulator(Generic[Token]):
     def __bool__(self) -> bool:
         return bool(self._batches)
 
-    def add(self, record: OutgoingRecord, token: Token, now_s: float) -> bool:
-        """Add a record; return whether it opened a new batch because the last one was full."""
-        size = estimated_size(record)
+    def add(self, record: OutgoingRecord, size: int, token: Token, now_s: float) -> bool:
+        """Add a record of an `estimated_size`; return whether the last batch was too full for it.
+
+        It then is the first one of a new batch.
+        """
         last = self._batches[-1] if self._batches else None
         overflow = last is not None and last.size + size > self._batch_bytes
         if last is None or overflow:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from leadline_client.codec import CODEC, SupportsStored
@@ -197,8 +198,7 @@ def _rows_of(batch: bytes, limit: int) -> Iterator[RecordRow]:
             record.headers,
         )
 
-    for chunk in CODEC.record_chunks(batch, limit, row):
-        yield from chunk
+    return chain.from_iterable(CODEC.record_chunks(batch, limit, row))
 
 
 def _decode(

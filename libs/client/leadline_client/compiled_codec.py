@@ -87,15 +87,14 @@ def record_chunks(
 
 
 def decode_batch(batch: bytes, limit: int) -> Iterator[Record]:
-    """Yield the records of one whole batch; for errors see `record_chunks`."""
+    """Return the records of one whole batch; for errors see `record_chunks`."""
     (base_offset,) = struct.unpack_from(">q", batch)
 
     def stored(record: DefaultRecord) -> Record:
         offset, headers = base_offset + record.offset, tuple(record.headers)
         return Record(offset, record.timestamp, record.key, record.value, headers)
 
-    for chunk in record_chunks(batch, limit, stored):
-        yield from chunk
+    return chain.from_iterable(record_chunks(batch, limit, stored))
 
 
 def _padded(fields: tuple[Any, ...], section: memoryview) -> bytes:

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeAlias
+from typing import Final, Generic, NamedTuple, TypeAlias
 
 from leadline_client.client import AsyncClient
 from leadline_client.errors import DeserializationFailed, LeadlineError, PartitionNotOwned
@@ -25,8 +25,7 @@ Recover: TypeAlias = Callable[[TopicPartition, LeadlineError], bool]
 """Handles a failed read, for instance by a seek; False: raise it to the application."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumedRecord(Generic[K, V]):
+class ConsumedRecord(NamedTuple, Generic[K, V]):
     """A record with its topic and partition."""
 
     topic: str
@@ -244,10 +243,12 @@ class Fetcher(Generic[K, V]):
         buffer = self._buffers[topic_partition]
         if buffer.paused:
             return
-        while buffer.records and len(taken) < limit:
-            record = self._deserializer.record(topic_partition, buffer.records[0])
-            buffer.records.popleft()
-            taken.append(ConsumedRecord(*topic_partition, record))
+        topic, partition = topic_partition
+        waiting, deserialized = buffer.records, self._deserializer.record
+        for _ in range(min(len(waiting), limit - len(taken))):
+            record = deserialized(topic_partition, waiting[0])
+            waiting.popleft()
+            taken.append(ConsumedRecord(topic, partition, record))
 
     def skip(self, topic_partition: TopicPartition, offset: int) -> bool:
         """Leave out the next record, if it still is the one at `offset`; return whether it was."""

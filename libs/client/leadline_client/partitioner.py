@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from leadline_client.client import AsyncClient
-from leadline_client.errors import LeadlineError
+from leadline_client.errors import LeadlineError, UnknownPartition
 from leadline_client.murmur2 import partition_for_key
 
 
@@ -51,20 +51,28 @@ class PartitionCountCache:
         self._refreshed_s: dict[str, float] = {}
         self._refreshes: dict[str, asyncio.Task[None]] = {}
 
-    async def of(self, topic: str, partition: int | None = None) -> int:
-        """Return the count; waits only if the topic or `partition` is not known yet.
-
-        Raises:
-            UnknownTopic: the topic does not exist.
-
-        """
+    def known(self, topic: str, partition: int | None, now_s: float) -> int | None:
+        """Return the count, or None if the topic or `partition` is not known: ask then."""
         known = self._client.core.cache.topic(topic)
-        if known is None or (partition or 0) >= len(known.partitions):
-            known = await self._client.describe(topic)
-            self._refreshed_s[topic] = time.monotonic()
-        elif self._is_old(topic):
+        if known is None or not 0 <= (partition or 0) < len(known.partitions):
+            return None
+        if now_s - self._refreshed_s.setdefault(topic, now_s) > self._max_age_s:
             self._start_refresh(topic)
         return len(known.partitions)
+
+    async def ask(self, topic: str, partition: int | None) -> int:
+        """Return the count by the newest metadata.
+
+        Raises:
+            UnknownTopic, UnknownPartition: the topic or `partition` does not exist.
+
+        """
+        described = await self._client.describe(topic)
+        self._refreshed_s[topic] = time.monotonic()
+        count = len(described.partitions)
+        if not 0 <= (partition or 0) < count:
+            raise UnknownPartition(f"{topic!r} has {count} partitions, there is no {partition}")
+        return count
 
     async def aclose(self) -> None:
         """Cancel the refreshes."""
@@ -72,10 +80,6 @@ class PartitionCountCache:
         for refresh in refreshes:
             refresh.cancel()
         await asyncio.gather(*refreshes, return_exceptions=True)
-
-    def _is_old(self, topic: str) -> bool:
-        refreshed_s = self._refreshed_s.setdefault(topic, time.monotonic())
-        return time.monotonic() - refreshed_s > self._max_age_s
 
     def _start_refresh(self, topic: str) -> None:
         """Refresh the metadata in the background."""

@@ -6,15 +6,14 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from leadline_client.errors import LeadlineError, error_from_body
 from leadline_client.transport import Response
 from leadline_client.wire import FetchResult, NewTopic, ProduceResult, Record
 
 
-@dataclass(frozen=True, slots=True)
-class OutgoingRecord:
+class OutgoingRecord(NamedTuple):
     """A record to produce; without a timestamp (Unix ms) it gets the current time."""
 
     value: bytes | None

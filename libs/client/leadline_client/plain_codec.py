@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from itertools import chain
 from typing import Final, TypeVar
 
 from leadline_client.extras import MissingExtra
@@ -127,14 +127,13 @@ def record_chunks(
 
 
 def decode_batch(batch: bytes, limit: int) -> Iterator[Record]:
-    """Yield the records of one whole batch; for errors see `record_chunks`."""
+    """Return the records of one whole batch; for errors see `record_chunks`."""
     (base_offset,) = struct.unpack_from(">q", batch)
 
     def stored(record: Record) -> Record:
-        return replace(record, offset=base_offset + record.offset)
+        return record._replace(offset=base_offset + record.offset)
 
-    for chunk in record_chunks(batch, limit, stored):
-        yield from chunk
+    return chain.from_iterable(record_chunks(batch, limit, stored))
 
 
 def require_room(count: int, size: int) -> None:

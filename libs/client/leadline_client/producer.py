@@ -13,8 +13,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
-from dataclasses import dataclass
-from typing import Generic, Self, TypeAlias
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, Self, TypeAlias
 
 from leadline_client import batches
 from leadline_client.accumulator import (
@@ -30,7 +30,6 @@ from leadline_client.errors import (
     ClusterChanged,
     InvalidRequest,
     LeadlineError,
-    UnknownPartition,
     Unreachable,
 )
 from leadline_client.partitioner import PartitionCountCache, StickyPartitioner
@@ -44,8 +43,7 @@ from leadline_client.wire import Acks, ProduceResult, TopicPartition
 Headers = Sequence[tuple[str, bytes | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordMetadata:
+class RecordMetadata(NamedTuple):
     """The partition and offset of an acknowledged record; the offset is -1 with acks=0."""
 
     topic: str
@@ -90,6 +88,21 @@ _Accumulator = RecordAccumulator[Acknowledgement]
 _Batch = ProducerBatch[Acknowledgement]
 
 
+@dataclass(slots=True, eq=False)
+class _PartitionQueue:
+    """The batches of one partition, and the task that sends them, if there is one."""
+
+    topic_partition: TopicPartition
+    accumulator: _Accumulator
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    sender: asyncio.Task[None] | None = None
+
+    def sender_ended(self, ended: asyncio.Task[None]) -> None:
+        """Forget a task that ended, unless another one has taken its place."""
+        if self.sender is ended:
+            self.sender = None
+
+
 class AsyncProducer(Generic[K, V]):
     """A producer on the running event loop, with one batch per partition in flight.
 
@@ -114,9 +127,8 @@ class AsyncProducer(Generic[K, V]):
         self._settings = settings
         self._serializer = RecordSerializer(key_serializer, value_serializer)
         self._producer_id: asyncio.Future[ProducerIdentity] | None = None
-        self._accumulators: dict[TopicPartition, _Accumulator] = {}
-        self._wake: dict[TopicPartition, asyncio.Event] = {}
-        self._senders: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._queues: dict[TopicPartition, _PartitionQueue] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._partitioners: defaultdict[str, StickyPartitioner] = defaultdict(
             lambda: StickyPartitioner(random)
         )
@@ -145,19 +157,37 @@ class AsyncProducer(Generic[K, V]):
 
         """
         record = self._serializer.record(topic, value, key, headers, timestamp)
-        count = await self.partition_count(topic, partition)
-        await self._reserve(estimated_size(record))
-        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        self._add(topic, partition, count, record, future)
+        loop = self._loop
+        if loop is None:  # Asking for it costs a system call for each record.
+            loop = self._loop = asyncio.get_running_loop()
+        future: asyncio.Future[RecordMetadata] = loop.create_future()
+        await self.add(topic, partition, record, estimated_size(record), future)
         return future
 
     async def add(
-        self, topic: str, partition: int | None, record: OutgoingRecord, future: Acknowledgement
+        self,
+        topic: str,
+        partition: int | None,
+        record: OutgoingRecord,
+        size: int,
+        future: Acknowledgement,
     ) -> None:
-        """Add a record as `send` does, and complete the caller's own future."""
-        count = await self.partition_count(topic, partition)
-        await self._reserve(estimated_size(record))
-        self._add(topic, partition, count, record, future)
+        """Add a record of an `estimated_size` as `send` does; complete the caller's own future."""
+        now_s = time.monotonic()
+        count = self._counts.known(topic, partition, now_s)
+        if count is None:
+            count = await self._counts.ask(topic, partition)
+        if self._unacknowledged + size > self._settings.buffer_bytes:
+            await self._wait_for_room(size)
+            now_s = time.monotonic()
+        self._unacknowledged += size
+        partitioner = self._partitioners[topic]
+        number = partitioner.choose(record.key, count) if partition is None else partition
+        queue = self._queue_of(TopicPartition(topic, number))
+        opened = queue.accumulator.add(record, size, future, now_s)
+        if opened and partition is None and record.key is None:
+            partitioner.batch_closed(number, count)
+        self._start_sender(queue, now_s)
 
     async def partition_count(self, topic: str, partition: int | None = None) -> int:
         """Return how many partitions a topic has.
@@ -166,34 +196,17 @@ class AsyncProducer(Generic[K, V]):
             UnknownTopic, UnknownPartition: the topic or `partition` does not exist.
 
         """
-        count = await self._counts.of(topic, partition)
-        if not 0 <= (partition or 0) < count:
-            raise UnknownPartition(f"{topic!r} has {count} partitions, there is no {partition}")
-        return count
-
-    def _add(
-        self,
-        topic: str,
-        partition: int | None,
-        count: int,
-        record: OutgoingRecord,
-        future: Acknowledgement,
-    ) -> None:
-        partitioner = self._partitioners[topic]
-        number = partitioner.choose(record.key, count) if partition is None else partition
-        topic_partition = TopicPartition(topic, number)
-        opened = self._accumulator(topic_partition).add(record, future, time.monotonic())
-        if opened and partition is None and record.key is None:
-            partitioner.batch_closed(number, count)
-        self._start_sender(topic_partition)
+        count = self._counts.known(topic, partition, time.monotonic())
+        return await self._counts.ask(topic, partition) if count is None else count
 
     async def flush(self) -> None:
         """Wait until all records sent so far are acknowledged or have failed."""
-        for topic_partition, accumulator in self._accumulators.items():
-            if accumulator:
-                accumulator.flush()
-                self._wake[topic_partition].set()
-        goals = [(accumulator, accumulator.added) for accumulator in self._accumulators.values()]
+        for queue in self._queues.values():
+            if queue.accumulator:
+                queue.accumulator.flush()
+                queue.wake.set()
+        accumulators = [queue.accumulator for queue in self._queues.values()]
+        goals = [(accumulator, accumulator.added) for accumulator in accumulators]
         async with self._room:
             await self._room.wait_for(
                 lambda: all(accumulator.completed >= goal for accumulator, goal in goals)
@@ -210,11 +223,12 @@ class AsyncProducer(Generic[K, V]):
     async def abort(self) -> None:
         """Close at once and cancel unacknowledged records, whose outcome is then unknown."""
         await self._counts.aclose()
-        senders = list(self._senders.values())
+        queues = list(self._queues.values())
+        senders = [queue.sender for queue in queues if queue.sender is not None]
         for sender in senders:
             sender.cancel()
         await asyncio.gather(*senders, return_exceptions=True)
-        for accumulator in self._accumulators.values():
+        for accumulator in [queue.accumulator for queue in queues]:
             while accumulator:
                 batch = accumulator.take()
                 _cancel(batch)
@@ -234,14 +248,12 @@ class AsyncProducer(Generic[K, V]):
         else:
             await self.abort()
 
-    async def _reserve(self, size: int) -> None:
+    async def _wait_for_room(self, size: int) -> None:
         limit = self._settings.buffer_bytes
-        if self._unacknowledged and self._unacknowledged + size > limit:
-            async with self._room:
-                await self._room.wait_for(
-                    lambda: not self._unacknowledged or self._unacknowledged + size <= limit
-                )
-        self._unacknowledged += size
+        async with self._room:
+            await self._room.wait_for(
+                lambda: not self._unacknowledged or self._unacknowledged + size <= limit
+            )
 
     async def _complete(self, accumulator: _Accumulator, batch: _Batch) -> None:
         """Count a batch whose futures are done; wake callers that wait for it or for room."""
@@ -250,46 +262,40 @@ class AsyncProducer(Generic[K, V]):
             accumulator.completed += len(batch.records)
             self._room.notify_all()
 
-    def _accumulator(self, topic_partition: TopicPartition) -> _Accumulator:
-        accumulator = self._accumulators.get(topic_partition)
-        if accumulator is None:
+    def _queue_of(self, topic_partition: TopicPartition) -> _PartitionQueue:
+        queue = self._queues.get(topic_partition)
+        if queue is None:
             settings = self._settings
-            accumulator = RecordAccumulator(
+            accumulator: _Accumulator = RecordAccumulator(
                 batch_bytes=settings.batch_bytes, linger_s=settings.linger_ms / 1000
             )
-            self._accumulators[topic_partition] = accumulator
-            self._wake[topic_partition] = asyncio.Event()
-        return accumulator
+            queue = _PartitionQueue(topic_partition, accumulator)
+            self._queues[topic_partition] = queue
+        return queue
 
-    def _start_sender(self, topic_partition: TopicPartition) -> None:
+    def _start_sender(self, queue: _PartitionQueue, now_s: float) -> None:
         """Start a task that sends the accumulated batches, or wake it if a batch is ready."""
-        if topic_partition in self._senders:
-            if self._accumulators[topic_partition].due_in(time.monotonic()) <= 0:
-                self._wake[topic_partition].set()
+        if queue.sender is not None:
+            if queue.accumulator.due_in(now_s) <= 0:
+                queue.wake.set()
             return
-        sender = asyncio.create_task(self._send_all(topic_partition))
-        self._senders[topic_partition] = sender
-        sender.add_done_callback(lambda ended: self._remove_sender(topic_partition, ended))
+        sender = asyncio.create_task(self._send_all(queue))
+        queue.sender = sender
+        sender.add_done_callback(queue.sender_ended)
 
-    def _remove_sender(
-        self, topic_partition: TopicPartition, ended: asyncio.Task[None] | None
-    ) -> None:
-        if self._senders.get(topic_partition) is ended:
-            del self._senders[topic_partition]
-
-    async def _send_all(self, topic_partition: TopicPartition) -> None:
+    async def _send_all(self, queue: _PartitionQueue) -> None:
         """Send batches until the accumulator is empty."""
-        accumulator, wake = self._accumulators[topic_partition], self._wake[topic_partition]
+        accumulator = queue.accumulator
         while accumulator:
-            await self._linger(accumulator, wake)
+            await self._linger(accumulator, queue.wake)
             batch = accumulator.take()
             try:
-                await self._deliver(topic_partition, accumulator, batch)
+                await self._deliver(queue.topic_partition, accumulator, batch)
             finally:
                 await self._complete(accumulator, batch)
         # No await comes between the last check of the accumulator and this, so a record that is
         # added later starts a new sender.
-        self._remove_sender(topic_partition, asyncio.current_task())
+        queue.sender = None
 
     @staticmethod
     async def _linger(accumulator: _Accumulator, wake: asyncio.Event) -> None:
@@ -321,10 +327,11 @@ class AsyncProducer(Generic[K, V]):
             raise
         if accumulator.sequence is not None:
             accumulator.sequence.advance(len(batch.records))
+        topic, partition = topic_partition
         for index, future in enumerate(batch.tokens):
             if not future.done():
                 offset = result.base_offset + index if result.base_offset >= 0 else -1
-                future.set_result(RecordMetadata(*topic_partition, offset))
+                future.set_result(RecordMetadata(topic, partition, offset))
 
     async def _append(
         self, topic_partition: TopicPartition, accumulator: _Accumulator, batch: _Batch

@@ -234,7 +234,8 @@ class Producer(Generic[K, V]):
                 if not sent.future.set_running_or_notify_cancel():
                     continue
                 try:
-                    await self._producer.add(sent.topic, sent.partition, sent.record, sent.future)
+                    topic, partition, record, size, future = sent
+                    await self._producer.add(topic, partition, record, size, future)
                 except asyncio.CancelledError as cancelled:
                     sent.future.set_exception(cancelled)
                     _cancel(taken)

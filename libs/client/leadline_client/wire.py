@@ -46,8 +46,7 @@ class LogPosition(NamedTuple):
     leader_epoch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Record(Generic[K, V]):
+class Record(NamedTuple, Generic[K, V]):
     """One record of a partition, as a consumer sees it; `timestamp` in Unix ms.
 
     Key and value are bytes, or what the consumer's deserializers make of them. A record without a

@@ -30,7 +30,8 @@ def test_batches_hold_every_record_once_in_order_and_within_their_size(
 ) -> None:
     accumulator: RecordAccumulator[int] = RecordAccumulator(batch_bytes=limit, linger_s=1)
     for token, size in enumerate(sizes):
-        accumulator.add(OutgoingRecord(b"x" * size), token, now_s=0)
+        record = OutgoingRecord(b"x" * size)
+        accumulator.add(record, estimated_size(record), token, now_s=0)
     tokens = []
     while accumulator:
         batch = accumulator.take()
@@ -42,15 +43,15 @@ def test_batches_hold_every_record_once_in_order_and_within_their_size(
 
 def test_a_batch_waits_until_it_has_lingered_or_is_full_or_flushed() -> None:
     accumulator: RecordAccumulator[int] = RecordAccumulator(batch_bytes=100, linger_s=2)
-    accumulator.add(OutgoingRecord(b"a"), 0, now_s=10)
+    accumulator.add(OutgoingRecord(b"a"), 22, 0, now_s=10)
     assert accumulator.due_in(10.5) == 1.5
     assert accumulator.due_in(12.5) == 0
     accumulator.flush()
     assert accumulator.due_in(10.5) == 0
     accumulator.take()
-    accumulator.add(OutgoingRecord(b"b"), 1, now_s=20)
+    accumulator.add(OutgoingRecord(b"b"), 22, 1, now_s=20)
     assert accumulator.due_in(20) == 2
-    assert accumulator.add(OutgoingRecord(b"c" * 90), 2, now_s=20)
+    assert accumulator.add(OutgoingRecord(b"c" * 90), 111, 2, now_s=20)
     assert accumulator.due_in(20) == 0
 
 

@@ -45,11 +45,16 @@ class HeldProducer(AsyncProducer):
     let_go = asyncio.Event()
 
     async def add(
-        self, topic: str, partition: int | None, record: OutgoingRecord, future: Acknowledgement
+        self,
+        topic: str,
+        partition: int | None,
+        record: OutgoingRecord,
+        size: int,
+        future: Acknowledgement,
     ) -> None:
         self.holds.set()
         await self.let_go.wait()
-        await super().add(topic, partition, record, future)
+        await super().add(topic, partition, record, size, future)
 
 
 @pytest.fixture
