@@ -11,7 +11,8 @@ import pytest
 from leadline_broker.adapters.disk import DiskLogs
 from leadline_broker.domain.replica import Role
 from leadline_broker.domain.state import NO_LEADER_EPOCH
-from leadline_broker.runtime.replication.fetchers import FetchContext, ReplicaFetcherManager
+from leadline_broker.runtime.replication.fetcher_manager import ReplicaFetcherManager
+from leadline_broker.runtime.replication.fetchers import FetchContext
 from leadline_broker.runtime.replication.partition import NOT_APPLIED, Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.replication.topic_settings import TopicSettings

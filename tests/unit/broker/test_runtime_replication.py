@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from leadline_client.errors import FetchSessionUnknown, LeadershipLost, UnknownPartition
+from leadline_client.errors import (
+    ConnectionLost,
+    FetchSessionUnknown,
+    LeadershipLost,
+    UnknownPartition,
+)
 from leadline_common import rpc
 from leadline_common.identity import InternalAddress
 from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, batch, three
@@ -202,6 +207,98 @@ async def test_partitions_added_to_a_parked_fetcher_do_not_wait_for_it(tmp_path:
         )
 
         assert result.base_offset == 0
+
+
+class WatchedFetches:
+    """What broker 2 asks its leader; `breaks` makes of the next request that waits for nothing."""
+
+    def __init__(self, cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.named: list[int] = []
+        self.breaks: Callable[[rpc.ReplicaFetchRequest], rpc.ReplicaFetchResponse] | None = None
+        self._cluster = cluster
+        self._waiting = 0
+        self._fetch = cluster.wires[2].fetch
+        monkeypatch.setattr(cluster.wires[2], "fetch", self._watched)
+
+    async def parked(self) -> None:
+        """Wait until a request of a follower that has everything waits at the leader."""
+        await self._cluster.until(lambda: self._waiting == 1 and not self._behind(), "it waits")
+
+    def _behind(self) -> bool:
+        ends = [
+            {one.partition: one.log_end_offset for one in broker.engine.replicas.describe()}
+            for number, broker in self._cluster.brokers.items()
+            if number != 3
+        ]
+        return ends[0] != ends[1]
+
+    async def _watched(
+        self, to: InternalAddress, request: rpc.ReplicaFetchRequest, timeout_ms: int
+    ) -> rpc.ReplicaFetchResponse:
+        self.named.extend(row.partition for topic in request.topics for row in topic.partitions)
+        if not request.wait_ms and self.breaks is not None:
+            breaks, self.breaks = self.breaks, None
+            return breaks(request)
+        self._waiting += request.wait_ms > 0
+        try:
+            return await self._fetch(to, request, timeout_ms)
+        finally:
+            self._waiting -= request.wait_ms > 0
+
+
+def add_partition(cluster: SmallCluster, number: int) -> None:
+    cluster.publish(1, 0, (1, 2, 3), partition=number)
+    cluster.grant(1, 2, 3, partitions=(number,))
+
+
+async def produce_to(cluster: SmallCluster, partition: int) -> None:
+    await cluster.brokers[1].engine.serving.produce(
+        TOPIC, partition, batch("b"), acks="all", timeout_ms=10_000
+    )
+
+
+async def test_partitions_added_to_a_parked_fetcher_are_named_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that names every partition costs much where there are ten thousand."""
+    async with await three(tmp_path, replica_fetch_wait_max_ms=60_000) as cluster:
+        watched = WatchedFetches(cluster, monkeypatch)
+        await cluster.produce(1, "a")
+        for partition in (1, 2, 3):
+            await watched.parked()
+            watched.named.clear()
+            add_partition(cluster, partition)
+            await produce_to(cluster, partition)
+            assert set(watched.named) == {partition}
+
+
+def lose(request: rpc.ReplicaFetchRequest) -> rpc.ReplicaFetchResponse:
+    raise ConnectionLost(f"request {request.nonce} was lost")
+
+
+def forget_session(request: rpc.ReplicaFetchRequest) -> rpc.ReplicaFetchResponse:
+    return rpc.ReplicaFetchResponse(request.nonce, 1, FetchSessionUnknown.code, [])
+
+
+@pytest.mark.parametrize("fault", [lose, forget_session])
+async def test_a_fetcher_that_cannot_end_a_wait_names_every_partition(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[rpc.ReplicaFetchRequest], rpc.ReplicaFetchResponse],
+) -> None:
+    async with await three(tmp_path, replica_fetch_wait_max_ms=60_000) as cluster:
+        watched = WatchedFetches(cluster, monkeypatch)
+        await cluster.produce(1, "a")
+        await watched.parked()
+        watched.named.clear()
+        watched.breaks = fault
+
+        add_partition(cluster, 1)
+        await produce_to(cluster, 1)
+
+        assert watched.breaks is None
+        assert set(watched.named) == {0, 1}
+        await produce_to(cluster, 0)
 
 
 async def test_an_idle_partition_is_not_in_the_answer(cluster: SmallCluster) -> None:

@@ -23,7 +23,8 @@ from leadline_broker.runtime.replication.commands import ControllerCommands
 from leadline_broker.runtime.replication.controlled_shutdown import ControlledShutdown
 from leadline_broker.runtime.replication.effect_executor import EffectExecutor, PendingAcks
 from leadline_broker.runtime.replication.fetch_sessions import FetchSessions
-from leadline_broker.runtime.replication.fetchers import FetchContext, ReplicaFetcherManager
+from leadline_broker.runtime.replication.fetcher_manager import ReplicaFetcherManager
+from leadline_broker.runtime.replication.fetchers import FetchContext
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.isr_writer import IsrWriter
 from leadline_broker.runtime.replication.maintenance import Maintenance

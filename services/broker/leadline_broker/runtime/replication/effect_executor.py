@@ -24,7 +24,7 @@ from leadline_broker.domain.effects import (
     Truncate,
     WriteIsr,
 )
-from leadline_broker.runtime.replication.fetchers import ReplicaFetcherManager
+from leadline_broker.runtime.replication.fetcher_manager import ReplicaFetcherManager
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.isr_writer import IsrWriter
 from leadline_broker.runtime.replication.partition import Partition

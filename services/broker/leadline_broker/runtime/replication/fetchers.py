@@ -3,8 +3,9 @@
 Replication V3, section G, follower side, with incremental sessions as in KIP-227: the first
 request of a session names every partition, later ones only those whose position changed. A
 fetcher has one request in flight. It fsyncs what it appended before the next request, because
-a position states a durable end (rule R4). Any failure of a request ends the session, so that
-the next request names every partition.
+a position states a durable end (rule R4). A second request, without positions, has the leader
+answer one that waits, so that the next one can name partitions that were added meanwhile. Any
+failure of a request ends the session, so that the next request names every partition.
 
 Replicas that a reassignment adds have separate fetchers and a flusher until they have caught
 up, so that their throttle and their volume delay no other replica (KIP-73). There is one such
@@ -17,7 +18,6 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from random import Random
 from typing import Final
 
@@ -48,7 +48,6 @@ from leadline_common.rpc import (
     ReplicaFetchResponse,
 )
 from leadline_common.settings import BrokerSettings
-from leadline_common.tracing.spans import background_context
 
 logger = structlog.get_logger(__name__)
 
@@ -85,60 +84,6 @@ class FetchContext:
         return Backoff(self.random.random, first_ms=_FIRST_PAUSE_MS, longest_ms=_LONGEST_PAUSE_MS)
 
 
-class ReplicaFetcherManager:
-    """All fetchers of this broker. Owned by the event loop."""
-
-    def __init__(self, context: FetchContext) -> None:
-        self._context = context
-        self._fetchers: dict[tuple[int, int | str], ReplicaFetcher] = {}
-        self._tasks: dict[tuple[int, int | str], asyncio.Task[None]] = {}
-        self._fetcher_of: dict[Partition, ReplicaFetcher] = {}
-
-    def start(self, partition: Partition, leader: int) -> None:
-        """Fetch the partition from `leader`, starting at its log end."""
-        self.stop(partition)
-        group = None
-        lane: int | str = partition.partition % self._context.settings.num_replica_fetchers
-        if partition.replica.catching_up:
-            lane = group = self._context.throttle.group_of(partition.key)
-        fetcher = self._fetchers.get((leader, lane))
-        if fetcher is None:
-            on_caught_up = None if group is None else partial(self.start, leader=leader)
-            fetcher = ReplicaFetcher(leader, self._context, group, on_caught_up)
-            self._fetchers[leader, lane] = fetcher
-            self._tasks[leader, lane] = asyncio.create_task(
-                fetcher.run(), name=f"fetcher-{leader}-{lane}", context=background_context()
-            )
-        self._fetcher_of[partition] = fetcher
-        fetcher.add(partition)
-
-    def regroup(self) -> None:
-        """Fetch moving replicas by the fetchers of their groups, and end those without any."""
-        for partition, fetcher in list(self._fetcher_of.items()):
-            group = self._context.throttle.group_of(partition.key)
-            if fetcher.group is not None and fetcher.group != group:
-                self.start(partition, fetcher.leader)
-        for lane, fetcher in list(self._fetchers.items()):
-            if fetcher.group is not None and not len(fetcher):
-                del self._fetchers[lane]
-                self._tasks.pop(lane).cancel()
-
-    def stop(self, partition: Partition) -> None:
-        """Stop fetching the partition, if it is being fetched."""
-        fetcher = self._fetcher_of.pop(partition, None)
-        if fetcher is not None:
-            fetcher.remove(partition)
-
-    async def close(self) -> None:
-        """Stop all fetchers."""
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        self._tasks.clear()
-        self._fetchers.clear()
-        self._fetcher_of.clear()
-
-
 @dataclass(eq=False)
 class ReplicaFetcher:
     """Fetches some partitions from one leader.
@@ -156,7 +101,7 @@ class ReplicaFetcher:
     _forgotten: dict[ReplicaKey, None] = field(default_factory=dict, init=False)
     _session: int = field(default=NO_SESSION, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    _in_flight: asyncio.Task[ReplicaFetchResponse] | None = field(default=None, init=False)
+    _added: asyncio.Future[None] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._flusher = self.context.moving_flusher if self.on_caught_up else self.context.flusher
@@ -167,13 +112,13 @@ class ReplicaFetcher:
         return len(self._partitions)
 
     def add(self, partition: Partition) -> None:
-        """Add a partition; this cancels a request that waits at the leader."""
+        """Add a partition; this ends the wait of a request at the leader."""
         self._partitions[partition.key] = self._changed[partition.key] = partition
         self._forgotten.pop(partition.key, None)
         self._penalties.lift(partition.key)
         self._wake.set()
-        if self._in_flight is not None:
-            self._in_flight.cancel()
+        if self._added is not None and not self._added.done():
+            self._added.set_result(None)
 
     def remove(self, partition: Partition) -> None:
         """Remove a partition."""
@@ -208,13 +153,13 @@ class ReplicaFetcher:
         if request is None:
             await self._idle()
             return
-        response = await self._send(request)
-        if response is None:
-            self._session = NO_SESSION
+        responses = await self._send(request)
+        self._session = NO_SESSION if responses is None else request.session
+        if responses is None:
             return
-        self._session = request.session
         self._backoff.reset()
-        self._apply(response)
+        for response in responses:
+            self._apply(response)
         await self._flusher.settled()
 
     async def _until_durable(self) -> None:
@@ -254,18 +199,35 @@ class ReplicaFetcher:
         if not rows and self._session == NO_SESSION:
             return None
         forgotten, self._forgotten = self._forgotten, {}
-        settings, broker_state = self.context.settings, self.context.broker_state
-        wait_ms = settings.replica_fetch_wait_max_ms
+        wait_ms = self.context.settings.replica_fetch_wait_max_ms
+        return self._request(
+            nonce,
+            session=self._session or nonce,
+            wait_ms=int(min(wait_ms, self._penalties.next_due_ms() or wait_ms)),
+            rows=rows,
+            forgotten=_forgotten_topics(forgotten),
+        )
+
+    def _request(
+        self,
+        nonce: int,
+        *,
+        session: int,
+        wait_ms: int,
+        rows: list[FetchTopic],
+        forgotten: list[ForgottenTopic],
+    ) -> ReplicaFetchRequest:
+        broker_state = self.context.broker_state
         return ReplicaFetchRequest(
             broker_id=broker_state.broker_id,
             incarnation=broker_state.incarnation,
-            session=self._session or nonce,
+            session=session,
             nonce=nonce,
-            wait_ms=int(min(wait_ms, self._penalties.next_due_ms() or wait_ms)),
-            min_bytes=settings.replica_fetch_min_bytes,
+            wait_ms=wait_ms,
+            min_bytes=self.context.settings.replica_fetch_min_bytes,
             max_bytes=self._max_bytes(),
             topics=rows,
-            forgotten=_forgotten_topics(forgotten),
+            forgotten=forgotten,
             leaving=broker_state.leaving,
         )
 
@@ -292,8 +254,32 @@ class ReplicaFetcher:
         self._changed = postponed
         return [FetchTopic(topic_id, topic_rows) for topic_id, topic_rows in rows.items()]
 
-    async def _send(self, request: ReplicaFetchRequest) -> ReplicaFetchResponse | None:
-        """Return the response to this request, or None if the session has ended.
+    async def _send(self, request: ReplicaFetchRequest) -> list[ReplicaFetchResponse] | None:
+        """Return the responses to this request, or None if the session has ended.
+
+        There are two if partitions were added while the request waited at the leader.
+
+        Raises:
+            LeadlineError: there is no valid response.
+
+        """
+        added = self._added = asyncio.get_running_loop().create_future()
+        waiting = asyncio.create_task(self._ask(request))
+        try:
+            await asyncio.wait((waiting, added), return_when=asyncio.FIRST_COMPLETED)
+            if waiting.done():
+                return _both(waiting.result(), [])
+            second = self._request(
+                next(self.context.nonces), session=request.session, wait_ms=0, rows=[], forgotten=[]
+            )
+            found = await self._ask(second)
+            # The leader has answered the first one by now, or it has not received it yet.
+            return None if found is None else _both(await waiting, [found])
+        finally:
+            waiting.cancel()
+
+    async def _ask(self, request: ReplicaFetchRequest) -> ReplicaFetchResponse | None:
+        """Return the response to one request, or None if the leader does not know its session.
 
         Raises:
             LeadlineError: there is no valid response.
@@ -303,18 +289,10 @@ class ReplicaFetcher:
         if address is None:
             raise ConnectionLost("the leader's address is unknown")
         leader, incarnation = address
-        call = self._in_flight = asyncio.create_task(
-            self.context.peers.fetch(leader, request, request.wait_ms + _ANSWER_MARGIN_MS)
+        response = await self.context.peers.fetch(
+            leader, request, request.wait_ms + _ANSWER_MARGIN_MS
         )
-        try:
-            await asyncio.wait([call])
-        finally:
-            call.cancel()
-            self._in_flight = None
-        if call.cancelled():
-            return None
-        response = call.result()
-        if response.error_code == FetchSessionUnknown.code and self._session != NO_SESSION:
+        if response.error_code == FetchSessionUnknown.code and request.session != request.nonce:
             return None
         if response.error_code != NO_ERROR:
             raise ConnectionLost(f"the leader returned error {response.error_code}")
@@ -367,6 +345,12 @@ class ReplicaFetcher:
             self.on_caught_up(partition)
         elif row.records or row.diverging_end >= 0 or row.error_code != NO_ERROR:
             self._changed[partition.key] = partition
+
+
+def _both(
+    first: ReplicaFetchResponse | None, others: list[ReplicaFetchResponse]
+) -> list[ReplicaFetchResponse] | None:
+    return None if first is None else [first, *others]
 
 
 def _forgotten_topics(keys: dict[ReplicaKey, None]) -> list[ForgottenTopic]:

@@ -1,5 +1,6 @@
-"""Group commit: one thread fsyncs all dirty logs, group after group (rule R4).
+"""Group commit: some threads fsync all dirty logs, group after group (rule R4).
 
+The file system joins fsyncs that wait at the same time, so several logs cost little more than one.
 While one group is written to the disk the next one forms, so a slower disk gets larger
 groups. A failed fsync is never retried: the kernel may have dropped the pages and would
 report success.
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -24,6 +25,7 @@ logger = structlog.get_logger(__name__)
 
 _RETRY_S: Final = 0.2
 """How long to wait for space on a full disk."""
+_THREADS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class GroupFlusher:
     _flushing: asyncio.Future[None] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="fsync")
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="fsync")
 
     def mark(self, partition: Partition) -> None:
         """Fsync the log with the next group."""
@@ -82,20 +84,26 @@ class GroupFlusher:
                 group, self._dirty = list(self._dirty), {}
                 done = self._flushing = self._next_group or loop.create_future()
                 self._next_group = None
-                flushes = [partition.log.flush for partition in group]
                 appended = [partition.take_unflushed() for partition in group]
-                failures, seconds = await loop.run_in_executor(self._thread, _flush_all, flushes)
+                flushed = await self._flush(group)
                 self._flushing = None
                 records = sum(traffic.records_in for traffic in appended)
                 size = sum(traffic.bytes_in for traffic in appended)
-                self.on_group(FlushedGroup(seconds, records, size))
-                self._report(group, failures)
+                self.on_group(FlushedGroup([one.seconds for one in flushed], records, size))
+                self._report(flushed)
                 done.set_result(None)
         finally:
-            self._thread.shutdown(wait=True)
+            self._threads.shutdown(wait=True)
 
-    def _report(self, group: list[Partition], failures: list[StorageFailed | None]) -> None:
-        for partition, failure in zip(group, failures, strict=True):
+    async def _flush(self, group: Sequence[Partition]) -> list[_Flushed]:
+        """Fsync the logs of a group side by side."""
+        loop = asyncio.get_running_loop()
+        parts = [group[start::_THREADS] for start in range(min(_THREADS, len(group)))]
+        done = [loop.run_in_executor(self._threads, _flush_all, part) for part in parts]
+        return [one for part in await asyncio.gather(*done) for one in part]
+
+    def _report(self, flushed: Sequence[_Flushed]) -> None:
+        for partition, failure, _ in flushed:
             if failure is None:
                 self.on_durable(partition)
             elif partition.log.failed:
@@ -110,19 +118,23 @@ class GroupFlusher:
             self.mark(partition)
 
 
-def _flush_all(
-    flushes: Sequence[Callable[[], int]],
-) -> tuple[list[StorageFailed | None], list[float]]:
-    """Flush each log, in a thread; return the error of each, or None, and the seconds of each."""
-    results: list[StorageFailed | None] = []
-    seconds: list[float] = []
-    for flush in flushes:
+class _Flushed(NamedTuple):
+    """One fsync: its error, if there was one, and its seconds."""
+
+    partition: Partition
+    failure: StorageFailed | None
+    seconds: float
+
+
+def _flush_all(group: Sequence[Partition]) -> list[_Flushed]:
+    """Flush each log, in a thread."""
+    results: list[_Flushed] = []
+    for partition in group:
+        failure = None
         started = time.perf_counter()
         try:
-            flush()
-        except StorageFailed as failure:
-            results.append(failure)
-        else:
-            results.append(None)
-        seconds.append(time.perf_counter() - started)
-    return results, seconds
+            partition.log.flush()
+        except StorageFailed as problem:
+            failure = problem
+        results.append(_Flushed(partition, failure, time.perf_counter() - started))
+    return results

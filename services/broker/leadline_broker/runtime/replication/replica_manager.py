@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from leadline_broker.domain.replica import Replica, Role
 from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.ports import Log, LogStore, StoredReplica
-from leadline_broker.runtime.replication.fetchers import ReplicaFetcherManager
+from leadline_broker.runtime.replication.fetcher_manager import ReplicaFetcherManager
 from leadline_broker.runtime.replication.partition import (
     NOT_APPLIED,
     Execute,
