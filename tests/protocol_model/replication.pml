@@ -173,13 +173,16 @@ inline clear() {
 }
 
 inline check() {
-  assert(IN(zk_leader, zk_isr)); /* I11 */
+  /* I11: the leader is in the ISR. */
+  assert(IN(zk_leader, zk_isr));
   for (i : 0 .. N - 1) {
     /* I1, I8: every member of the published ISR has each committed record, at its offset. */
     for (j : 1 .. RECORDS) {
       assert(committed[j] == 0 || !IN(i, zk_isr) ||
              (b[i].end >= committed[j] && b[i].record[committed[j] - 1] == j))
     }
+    /* I8: no high watermark is above the end of the log. */
+    assert(b[i].hw <= b[i].end);
     k = (i + 1) % N;
     for (j : 0 .. RECORDS - 1) {
       /* I3: a leader epoch and an offset name one record, in all logs. */
@@ -190,8 +193,8 @@ inline check() {
       /* I6: epochs rise along a log. */
       assert(j == 0 || j >= b[i].end || b[i].epoch_at[j - 1] <= b[i].epoch_at[j])
     }
-    assert(b[i].hw <= b[i].end); /* I8 */
-    assert(b[i].role != LEADER || b[k].role != LEADER || b[i].epoch != b[k].epoch) /* I6 */
+    /* I6: an epoch has one leader. */
+    assert(b[i].role != LEADER || b[k].role != LEADER || b[i].epoch != b[k].epoch)
   }
   clear()
 }

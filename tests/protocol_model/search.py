@@ -16,7 +16,7 @@ SEARCH = ("-DSAFETY", "-DBFS", "-DNOREDUCE", "-DNOFAIR", "-DVECTORSZ=1024")
 """Breadth first, so that the steps to a violation are the fewest; cycles are not looked for."""
 
 _SET = re.compile(r"\{(\d)\}")
-_INVARIANT = re.compile(r"/\* (I\d+[^:*]*)(?::|\*/)")
+_INVARIANT = re.compile(r"/\* (I\d+[^:]*):")
 
 
 class SearchFailedError(Exception):
@@ -36,21 +36,30 @@ class Outcome:
     steps: tuple[str, ...] = ()
 
 
-def search(bounds: Bounds, off: str = "", *, long: bool = False, memory_mb: int = 2048) -> Outcome:
+def search(
+    bounds: Bounds,
+    off: str = "",
+    *,
+    long: bool = False,
+    memory_mb: int = 2048,
+    model: str = "",
+) -> Outcome:
     """Visit every state within the bounds, or those up to the first violation.
 
     `off` names the rule that the model is without. A `long` search is worth a longer compilation.
-    States are compared as they are, not by hashes, so that none is missed.
+    States are compared as they are, not by hashes, so that none is missed. `model` is searched
+    instead of the model in this folder.
 
     Raises:
         SearchFailedError: the search did not end, or could not begin.
 
     """
+    model = model or MODEL.read_text(encoding="utf-8")
     macros = [*bounds.macros(), *([f"-DWITHOUT_{off}"] if off else [])]
     flags = [*SEARCH, f"-DMEMLIM={memory_mb}", "-O2" if long else "-Og"]
     with tempfile.TemporaryDirectory(prefix="leadline-model-") as name:
         folder = Path(name)
-        (folder / MODEL.name).write_bytes(MODEL.read_bytes())
+        (folder / MODEL.name).write_text(model, encoding="utf-8")
         _run(folder, "spin", *macros, "-a", MODEL.name)
         _run(folder, "gcc", *flags, "-w", "-o", "pan", "pan.c")
         started = time.perf_counter()
@@ -59,11 +68,11 @@ def search(bounds: Bounds, off: str = "", *, long: bool = False, memory_mb: int 
         trail = ""
         if (folder / f"{MODEL.name}.trail").exists():
             trail = _run(folder, "spin", *macros, "-t", MODEL.name)
-    return outcome_of(report, trail, seconds)
+    return outcome_of(report, trail, model, seconds)
 
 
-def outcome_of(report: str, trail: str, seconds: float) -> Outcome:
-    """Return what the search's report says, and the replay of its trail.
+def outcome_of(report: str, trail: str, model: str, seconds: float) -> Outcome:
+    """Return what the report of a model's search says, and the replay of its trail.
 
     Raises:
         SearchFailedError: the search ended early without a violation.
@@ -80,7 +89,7 @@ def outcome_of(report: str, trail: str, seconds: float) -> Outcome:
         depth=int(_number(r"depth reached (\d+)", report)),
         memory_mb=_number(r"(\S+)\ttotal actual memory", report),
         seconds=seconds,
-        invariant=_invariant(trail) if violated else "",
+        invariant=_invariant(trail, model) if violated else "",
         steps=tuple(_steps(trail)),
     )
 
@@ -118,9 +127,9 @@ def _members(mask: re.Match[str]) -> str:
     return "{" + ", ".join(brokers) + "}"
 
 
-def _invariant(trail: str) -> str:
+def _invariant(trail: str, model: str) -> str:
     """Return the id in the last comment before the violated assertion."""
     line = int(_number(rf"{re.escape(MODEL.name)}:(\d+), Error: assertion", trail))
-    before = MODEL.read_text(encoding="utf-8").splitlines()[:line]
+    before = model.splitlines()[:line]
     ids: list[str] = _INVARIANT.findall("\n".join(before))
-    return ids[-1].strip()
+    return ids[-1]
