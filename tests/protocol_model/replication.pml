@@ -105,7 +105,8 @@ byte i, j, k, epoch, end, members;
 #define KEPT_END(r) b[r].end
 #endif
 
-/* R3: a response counts only for the state in which its request was sent. */
+/* R3: a response counts only for the state in which its request was sent. Without it, one that says
+   where to truncate always counts in its epoch. */
 #ifdef WITHOUT_R3
 #define FITS(f) (late_response.epoch == b[f].epoch && late_response.diverges)
 #else
@@ -299,7 +300,7 @@ inline drop_late_response() {
 inline take_role(r, g) {
   d_step {
     b[r].live && g <= zk_epoch && g > b[r].epoch && IN(r, grant[g].to) ->
-    for (i : 1 .. g) { grant[i].to = grant[i].to & ~BIT(r) }
+    for (i : 1 .. g) { grant[i].to = grant[i].to & ~BIT(r) } /* they have no effect from now on */
     stop_leading(r);
     b[r].epoch = g;
     if
