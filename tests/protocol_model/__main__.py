@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--crashes", type=_natural, help="power cuts in all")
     parser.add_argument("--changes", type=_natural, help="ISR changes that leaders propose in all")
     parser.add_argument(
-        "--memory-mb", type=_positive, default=4096, help="give up beyond this, 4096 by default"
+        "--memory-mb", type=_positive, default=6000, help="give up beyond this, 6000 by default"
     )
     return parser
 
