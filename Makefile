@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup demo up test unit integration check lint types imports drift \
-	format openapi lock sbom wheels soak test-upgrade mutants bench clean checkwheels \
+	format openapi lock sbom wheels soak test-upgrade mutants model bench clean checkwheels \
 	docs docs-serve docs-linkcheck screenshots
 
 help: ## List the targets
@@ -109,6 +109,9 @@ test-upgrade: setup ## Exchange this release and the previous one under load, by
 
 mutants: setup ## Plant mistakes in the protocol, and show that tests notice each one
 	$(BIN)/python -m scripts.mutants $(ARGS)
+
+model: setup ## Search the model of the replication protocol for a violation (ARGS="--off R5")
+	$(BIN)/python -m tests.protocol_model $(ARGS)
 
 bench: setup ## Run the benchmarks one after another
 	@for benchmark in benchmarks/[!_]*.py; do \

@@ -136,6 +136,7 @@ SPECS = {
         python=lambda: generator_programs() / "python",
         linked=["openapi", "tests"],
     ),
+    "protocol": Spec(linked=["tests", "pyproject.toml"]),
     "reassignment": Spec(
         before={START: write_moves, PLAN: settle, STOP: settle},
         after={PLACED_ORDERS: load, MOVE: name_task},
