@@ -3,7 +3,7 @@
     async with scenario(session_ms=1500) as s:
         await crash(s, await s.leader(0))
         ...
-    # on leaving: all processes run again, the cluster settles, I1-I7 and I11 are checked
+    # on leaving: all processes run again, the cluster settles, the invariants are checked
 
 A scenario is void, and fails, when fewer than 1,000 records were acknowledged.
 What a failed scenario leaves on disk is kept, and its place is printed. Its ZooKeeper is that of
@@ -25,9 +25,11 @@ import httpx
 import pytest
 
 from leadline_client.wire import NewTopic
-from tests.support.checks.invariants import examine, unsettled
+from tests.support.checks.invariants import Findings, examine, unsettled
+from tests.support.checks.sends import Outcome
 from tests.support.checks.zk_history import ZkView, read_cluster
 from tests.support.faults.load import IMPATIENT, Load
+from tests.support.faults.observer import Observer
 from tests.support.services.cluster import Cluster, wait_until
 
 SESSION_MS = 1500
@@ -71,6 +73,9 @@ class Scenario:
 
     cluster: Cluster
     load: Load
+    observer: Observer | None = None
+    findings: Findings | None = None
+    """What the last examination found."""
 
     @property
     def topic(self) -> str:
@@ -125,14 +130,24 @@ class Scenario:
         """Stop the load, let the cluster heal, and check every invariant."""
         await self.load.stop()
         await self.settle()
-        found = (await examine(self.cluster, self.load)).lines()
+        found = (await self.examine()).lines()
         print(self.load.summary())  # noqa: T201 - pytest shows it for failures and under -rP
         assert not found, f"{len(found)} violations:\n" + "\n".join(found)
         self.assert_loaded()
 
+    def disk_was_replaced(self, broker: str) -> None:
+        """Note that a broker loses logs now on purpose: that it lacks them is no finding."""
+        if self.observer is not None:
+            self.observer.replaced.add(int(broker.rpartition("-")[2]))
+
+    async def examine(self) -> Findings:
+        """Check every invariant of the settled cluster."""
+        self.findings = await examine(self.cluster, self.load, self.observer)
+        return self.findings
+
     def assert_loaded(self) -> None:
         """Fail a run that proves nothing, because hardly anything was acknowledged."""
-        acknowledged = len(self.load.history.acked)
+        acknowledged = self.load.history.count(Outcome.ACKED)
         assert acknowledged >= LEAST_ACKS, f"void: {self.load.summary()}"
 
 
@@ -177,9 +192,12 @@ async def loaded(cluster: Cluster, topic: NewTopic, label: str = "") -> AsyncIte
     """Create a topic and write to it until the block is left."""
     await cluster.client.create_topic(topic)
     count = topic.partitions or len(topic.replica_assignment or ())
-    async with Load(cluster.bootstrap, topic.name, count, label=label) as load:
+    async with (
+        Load(cluster.bootstrap, topic.name, count, label=label) as load,
+        Observer(cluster) as observer,
+    ):
         await load.progress()
-        yield Scenario(cluster, load)
+        yield Scenario(cluster, load, observer)
 
 
 @asynccontextmanager

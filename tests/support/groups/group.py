@@ -28,6 +28,7 @@ import httpx
 
 from leadline_cli.processes import Child
 from leadline_client.wire import NewTopic
+from tests.support.checks.anomalies import Anomalies
 from tests.support.faults.load import Load
 from tests.support.groups import member as group_member
 from tests.support.groups.log import (
@@ -36,8 +37,8 @@ from tests.support.groups.log import (
     Freeze,
     Hold,
     Partition,
-    committed_beyond,
     consumed_without_holding,
+    group_history,
     holds_of,
     two_owners,
     unconsumed,
@@ -250,10 +251,12 @@ class Group:
     def judge(self, acked: Mapping[Partition, Sequence[int]]) -> list[str]:
         """Say everything that is wrong with what the members did."""
         events, holds = self.events(), self.holds()
+        anomalies = Anomalies()
+        group_history(self.name, events).check(anomalies)
         return [
             *two_owners(holds),
             *consumed_without_holding(events, holds),
-            *committed_beyond(events),
+            *map(str, anomalies.all()),
             *unconsumed(acked, events),
         ]
 
