@@ -6,15 +6,20 @@
     # on leaving: all processes run again, the cluster settles, the invariants are checked
 
 A scenario is void, and fails, when fewer than 1,000 records were acknowledged.
-What a failed scenario leaves on disk is kept, and its place is printed. Its ZooKeeper is that of
+What a failed scenario leaves on disk is kept, and its place is printed, with that of a page that
+shows what happened (tests/support/timeline). Its ZooKeeper is that of
 the test run, with a chroot of its own, unless it has several members or a directory to start from.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
+import re
 import shutil
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -24,18 +29,25 @@ from pathlib import Path
 import httpx
 import pytest
 
+from leadline_client.errors import LeadlineError
 from leadline_client.wire import NewTopic
+from leadline_common.zk.errors import ZkError
+from leadline_common.znodes import AuditEntry
 from tests.support.checks.invariants import Findings, examine, unsettled
 from tests.support.checks.sends import Outcome
 from tests.support.checks.zk_history import ZkView, read_cluster
 from tests.support.faults.load import IMPATIENT, Load
 from tests.support.faults.observer import Observer
 from tests.support.services.cluster import Cluster, wait_until
+from tests.support.timeline.collect import Run, timeline_of, wall_minus_monotonic_s
+from tests.support.timeline.page import write_page
 
 SESSION_MS = 1500
 TOPIC = "orders"
 LEAST_ACKS = 1000
 SETTLE_S = 45.0
+TIMELINES = Path(__file__).resolve().parents[3] / ".artifacts" / "timelines"
+_VIEW_WITHIN_S = 10.0
 
 _SETTINGS = {
     "zookeeper.session.timeout.ms": str(SESSION_MS),
@@ -187,6 +199,40 @@ async def running_cluster(
         shutil.rmtree(directory)
 
 
+async def leave_timeline(running: Scenario, error: BaseException) -> None:
+    """Write what is known of a scenario that failed as one page, and print where it is."""
+    notes: list[str] = []
+    audit: Sequence[AuditEntry] = ()
+    try:
+        audit = (await asyncio.wait_for(running.view(), _VIEW_WITHIN_S)).audit
+    except (LeadlineError, ZkError, OSError, TimeoutError) as problem:
+        notes.append(f"leaders, epochs and ISRs: ZooKeeper could not be read ({problem!r})")
+    findings = running.findings
+    if findings is None:
+        notes.append("the cluster was not examined: anomalies are those of the readers alone")
+        findings = Findings((), running.load.history.check())
+    test = os.environ.get("PYTEST_CURRENT_TEST", "scenario").rpartition("::")[2].partition(" ")[0]
+    verdict = f"{type(error).__name__}: {error}"
+    if findings.lines():
+        verdict = verdict.partition("\n")[0]  # the page lists the rest
+    run = Run(
+        title=f"{test}, topic {running.topic}",
+        verdict=verdict,
+        topic=running.topic,
+        history=running.load.history,
+        faults=running.observer.faults if running.observer is not None else (),
+        audit=audit,
+        anomalies=findings.anomalies,
+        problems=findings.problems,
+        notes=notes,
+        ended_s=time.monotonic(),
+        wall_minus_monotonic_s=wall_minus_monotonic_s(),
+    )
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{test}-{running.topic}").strip("-")
+    path = write_page(timeline_of(run), TIMELINES, name)
+    sys.stderr.write(f"timeline of the failed scenario: {path}\n")
+
+
 @asynccontextmanager
 async def loaded(cluster: Cluster, topic: NewTopic, label: str = "") -> AsyncIterator[Scenario]:
     """Create a topic and write to it until the block is left."""
@@ -197,7 +243,12 @@ async def loaded(cluster: Cluster, topic: NewTopic, label: str = "") -> AsyncIte
         Observer(cluster) as observer,
     ):
         await load.progress()
-        yield Scenario(cluster, load, observer)
+        running = Scenario(cluster, load, observer)
+        try:
+            yield running
+        except (Exception, pytest.fail.Exception) as error:
+            await leave_timeline(running, error)
+            raise
 
 
 @asynccontextmanager
