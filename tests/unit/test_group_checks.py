@@ -95,7 +95,11 @@ def test_two_owners_in_one_generation_are_seen() -> None:
     first = Event("a", 1, "assigned", (("t", 0, 0, 0),), detail="4")
 
     assert wrong_with(first, replace(first, member="b", detail="5")) == []
-    assert wrong_with(first, replace(first, member="b")) == [AnomalyKind.TWO_OWNERS]
+    again = replace(first, member="b")
+    assert wrong_with(first, again) == [AnomalyKind.TWO_OWNERS]
+    anomalies = Anomalies()
+    group_history("g", [first, again], {"a": "static", "b": "static"}).check(anomalies)
+    assert anomalies.all() == []
 
 
 def test_offsets_that_nobody_consumed_are_seen() -> None:

@@ -7,6 +7,7 @@ outcome. The others never do. So neither kind may ever leave a value twice.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ IMPATIENT = RetryPolicy(
 )
 """For a load under faults: an attempt at a frozen broker is given up soon."""
 
+_END_PERIOD_S = 0.5
 _FETCH_BYTES = 4 << 20
 _FILLER = b"." * 80
 _ANONYMOUS = ProducerIdentity(batches.NO_PRODUCER_ID, -1)
@@ -140,6 +142,7 @@ class Load:
             self._tasks.append(asyncio.create_task(self._write(number)))
         for tail in self.tails:
             self._tasks.append(asyncio.create_task(tail.follow(self._client, self._stopping)))
+            self._tasks.append(asyncio.create_task(tail.watch_end(self._client, self._stopping)))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -270,7 +273,6 @@ class Tail:
 
     async def read_on(self, client: AsyncClient, wait_ms: int = 0) -> int:
         """Read once and return the high watermark that came with the answer."""
-        began_s = time.monotonic()
         answer = await client.fetch_batches(
             self.topic, self.partition, self._offset, max_bytes=_FETCH_BYTES, wait_ms=wait_ms
         )
@@ -280,17 +282,33 @@ class Tail:
             for record in batches.decode(answer.batches)
             if record.offset >= self._offset
         ]
-        self._note(records, answer.high_watermark, began_s)
+        if self.consumer is None:
+            self.records += records
+        else:
+            self.consumer.poll((self.topic, self.partition), records, time.monotonic())
         self._offset = answer.next_offset
         return answer.high_watermark
 
-    def _note(self, records: list[tuple[int, str]], end: int, began_s: float) -> None:
-        if self.consumer is None:
-            self.records += records
-            return
-        place, now_s = (self.topic, self.partition), time.monotonic()
-        self.consumer.poll(place, records, now_s)
-        self.consumer.history.ends.add(place, end, began_s, now_s, self.consumer.name)
+    async def watch_end(self, client: AsyncClient, stopping: asyncio.Event) -> None:
+        """Note the latest offset that clients are told, until `stopping` (I8).
+
+        The high watermark of a fetch is no promise: a new leader may not know yet what its
+        predecessor has committed, and then refuses to say the latest offset (KIP-207).
+        """
+        assert self.consumer is not None
+        while not stopping.is_set():
+            began_s = time.monotonic()
+            with contextlib.suppress(LeadlineError):
+                end = (await client.offsets(self.topic, self.partition)).high_watermark
+                self.consumer.history.ends.add(
+                    (self.topic, self.partition),
+                    end,
+                    began_s,
+                    time.monotonic(),
+                    self.consumer.name,
+                )
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), _END_PERIOD_S)
 
     async def read_to_end(self, client: AsyncClient) -> None:
         """Read all that is left: from now on nothing may be unseen."""

@@ -214,7 +214,7 @@ async def leave_timeline(running: Scenario, error: BaseException) -> None:
     test = os.environ.get("PYTEST_CURRENT_TEST", "scenario").rpartition("::")[2].partition(" ")[0]
     verdict = f"{type(error).__name__}: {error}"
     if findings.lines():
-        verdict = verdict.partition("\n")[0]  # the page lists the rest
+        verdict = verdict.partition(":\n")[0]  # the page lists the rest
     run = Run(
         title=f"{test}, topic {running.topic}",
         verdict=verdict,

@@ -58,6 +58,7 @@ class GroupMember:
     child: Child
     log: EventReader
     killed: bool = False
+    instance: str | None = None
 
     def events(self) -> list[Event]:
         """Return what it has written down so far."""
@@ -92,7 +93,8 @@ class Group:
                 argv += [f"--{option.replace('_', '-')}", value]
             child = Child(name, argv, self.directory / f"{self.name}-{name}.log")
             child.start()
-            self.members[name] = GroupMember(name, child, EventReader(name, log))
+            instance = {**self.options, **options}.get("instance_id")
+            self.members[name] = GroupMember(name, child, EventReader(name, log), instance=instance)
 
     async def leave(self, name: str) -> None:
         """End a member cleanly (SIGTERM)."""
@@ -252,7 +254,8 @@ class Group:
         """Say everything that is wrong with what the members did."""
         events, holds = self.events(), self.holds()
         anomalies = Anomalies()
-        group_history(self.name, events).check(anomalies)
+        instances = {m.name: m.instance for m in self.members.values() if m.instance is not None}
+        group_history(self.name, events, instances).check(anomalies)
         return [
             *two_owners(holds),
             *consumed_without_holding(events, holds),

@@ -156,16 +156,20 @@ def consumed_without_holding(events: Iterable[Event], holds: Iterable[Hold]) -> 
     ]
 
 
-def group_history(name: str, events: Iterable[Event]) -> GroupHistory:
+def group_history(
+    name: str, events: Iterable[Event], instances: Mapping[str, str] | None = None
+) -> GroupHistory:
     """Return what members wrote down as the history of their group, for I10.
 
+    A process with the same entry in `instances` as another one before is the same (static) member.
     Without a generation an assignment says nothing; a commit that does not say when it was
     sent was sent when it was answered.
     """
     history = GroupHistory(name)
     for event in events:
         if event.kind == "assigned" and event.detail:
-            history.assigned(event.member, int(event.detail), event.partitions, event.at_s)
+            owner = (instances or {}).get(event.member, event.member)
+            history.assigned(owner, int(event.detail), event.partitions, event.at_s)
         for topic, number, _, after in event.rows:
             if event.kind == "consumed":
                 history.delivered((topic, number), after, event.at_s)

@@ -251,9 +251,10 @@ def _marks(chart: Chart, lanes: dict[str, float]) -> Iterator[str]:
         before = taken[place] = taken.get(place, -1) + 1
         side = -_MARK_PX if x > LEFT + WIDTH / 2 else _MARK_PX
         middle = x + side * min(before, _MOST_BESIDE)
+        line = f'<line x1="{x}" x2="{x}" y1="{y + 1:.1f}" y2="{y + _PARTITION_PX - 2:.1f}"/>'
         yield (
             f'<a href="#anomaly-{number}" class="mark" id="mark-{number}">'
-            f'<line x1="{x}" x2="{x}" y1="{y + 1:.1f}" y2="{y + _PARTITION_PX - 2:.1f}"/>'
+            f"{'' if before else line}"
             f'<circle cx="{middle:.1f}" cy="{y + 10:.1f}" r="9"/>'
             f'<text x="{middle:.1f}" y="{y + 13.5:.1f}">{number}</text>'
             f"<title>{escape(str(anomaly))}</title></a>"
