@@ -110,7 +110,7 @@ async def test_a_healthy_broker_has_no_problem(one: OneBroker) -> None:
 
 async def test_a_broker_that_never_answered_is_no_pass(one: OneBroker) -> None:
     one.replicas = lambda _: _never()  # type: ignore[method-assign] # the planted fault
-    assert "void: broker 1" in (await observer_of(one).problems(view()))[0]
+    assert "void: broker-1" in (await observer_of(one).problems(view()))[0]
 
 
 async def _never() -> list[Mapping[str, Any]]:

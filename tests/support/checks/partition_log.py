@@ -13,6 +13,11 @@ _MOST_CONFLICTS = 10_000
 """How many are kept of one partition: more tell nothing new."""
 
 
+_BACK = (AnomalyKind.INTERNAL_NONMONOTONIC_POLL, AnomalyKind.NONMONOTONIC_POLL)
+_SKIP = (AnomalyKind.INTERNAL_POLL_SKIP, AnomalyKind.POLL_SKIP)
+"""Within one poll, and across two."""
+
+
 class Conflict(NamedTuple):
     """A reader got another value at an offset than a reader before it."""
 
@@ -110,27 +115,17 @@ class PartitionLog:
             external = poll > 0 and read.poll_starts[poll] == place
             if external and poll in read.fresh:
                 continue
-            when = read.poll_s[poll] if poll >= 0 else None
             if offset <= before:
-                kind = (
-                    AnomalyKind.NONMONOTONIC_POLL
-                    if external
-                    else AnomalyKind.INTERNAL_NONMONOTONIC_POLL
-                )
+                kind = _BACK[external]
                 value, detail = read.ids[place], f"{read.source} got offset {offset} after {before}"
+            elif skipped := list(self.between(before, offset)):
+                kind, value = _SKIP[external], self.at[skipped[0]]
+                detail = f"offset {skipped[0]} was skipped by {read.source}, "
+                detail += f"which got {offset} after {before}; {len(skipped)} in all"
             else:
-                kind = AnomalyKind.POLL_SKIP if external else AnomalyKind.INTERNAL_POLL_SKIP
-                skipped = list(self.between(before, offset))
-                if not skipped:
-                    continue
-                value = self.at[skipped[0]]
-                detail = (
-                    f"offset {skipped[0]} was skipped by {read.source}, "
-                    f"which got {offset} after {before}; {len(skipped)} in all"
-                )
-            found.add(
-                kind, self.partition, sends.value_of(value), detail, at_s=when, who=read.source
-            )
+                continue
+            when, shown = read.poll_s[poll] if poll >= 0 else None, sends.value_of(value)
+            found.add(kind, self.partition, shown, detail, at_s=when, who=read.source)
 
     def _conflicts(self, sends: Sends, found: Anomalies) -> None:
         for one in self.conflicts:

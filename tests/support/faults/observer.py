@@ -69,6 +69,8 @@ class Observer:
     starts: list[Start] = field(default_factory=list)
     replaced: set[int] = field(default_factory=set)
     """Brokers whose disk the test replaced, or took something from: their logs may be short."""
+    answered: set[str] = field(default_factory=set)
+    """Brokers that said at least once which replicas they have."""
     _known: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[None] | None = None
@@ -87,11 +89,10 @@ class Observer:
     async def problems(self, view: ZkView) -> list[str]:
         """Say what is wrong with what was seen, given ZooKeeper's history: I8, I13, I16, I17."""
         await self.sample()
-        silent = {broker.id for broker in self.cluster.supervisor.layout.brokers} - {
-            row.broker for row in self.replicas
-        }
+        names = [broker.name for broker in self.cluster.supervisor.layout.brokers]
+        silent = [name for name in names if name not in self.answered]
         return [
-            *(f"void: broker {broker} never said what replicas it has" for broker in silent),
+            *(f"void: {name} never said what replicas it has" for name in silent),
             *watermark_problems(self.replicas, view.audit, self.replaced),
             *directory_problems(self.directories, view.topics, view.audit, self.replaced),
             *await asyncio.to_thread(self._recovery_problems),
@@ -140,6 +141,7 @@ class Observer:
             rows = await asyncio.wait_for(self.cluster.replicas(broker), 1.0)
         except (httpx.HTTPError, TimeoutError):
             return
+        self.answered.add(broker)
         ended_ms, number = _now_ms(), int(broker.rpartition("-")[2])
         self.replicas += [_sample(number, row, began_ms, ended_ms) for row in rows]
 

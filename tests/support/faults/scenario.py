@@ -23,7 +23,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -207,30 +207,33 @@ async def leave_timeline(running: Scenario, error: BaseException) -> None:
         audit = (await asyncio.wait_for(running.view(), _VIEW_WITHIN_S)).audit
     except (LeadlineError, ZkError, OSError, TimeoutError) as problem:
         notes.append(f"leaders, epochs and ISRs: ZooKeeper could not be read ({problem!r})")
+    verdict = f"{type(error).__name__}: {error}"
     findings = running.findings
     if findings is None:
         notes.append("the cluster was not examined: anomalies are those of the readers alone")
         findings = Findings((), running.load.history.check())
-    test = os.environ.get("PYTEST_CURRENT_TEST", "scenario").rpartition("::")[2].partition(" ")[0]
-    verdict = f"{type(error).__name__}: {error}"
-    if findings.lines():
+    elif findings.lines():
         verdict = verdict.partition(":\n")[0]  # the page lists the rest
-    run = Run(
-        title=f"{test}, topic {running.topic}",
+    test = os.environ.get("PYTEST_CURRENT_TEST", "scenario").rpartition("::")[2].partition(" ")[0]
+    run = _run(running, findings, f"{test}, topic {running.topic}", verdict)
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{test}-{running.topic}").strip("-")
+    page = timeline_of(replace(run, audit=audit, notes=notes))
+    path = write_page(page, TIMELINES, name)
+    sys.stderr.write(f"timeline of the failed scenario: {path}\n")
+
+
+def _run(running: Scenario, findings: Findings, title: str, verdict: str) -> Run:
+    return Run(
+        title=title,
         verdict=verdict,
         topic=running.topic,
         history=running.load.history,
         faults=running.observer.faults if running.observer is not None else (),
-        audit=audit,
         anomalies=findings.anomalies,
         problems=findings.problems,
-        notes=notes,
         ended_s=time.monotonic(),
         wall_minus_monotonic_s=wall_minus_monotonic_s(),
     )
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{test}-{running.topic}").strip("-")
-    path = write_page(timeline_of(run), TIMELINES, name)
-    sys.stderr.write(f"timeline of the failed scenario: {path}\n")
 
 
 @asynccontextmanager
