@@ -8,12 +8,14 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_client import batches
+from leadline_client.client import AsyncClient
 from leadline_client.errors import CorruptBatch
 from leadline_client.payloads import OutgoingRecord
 from leadline_common.znodes import AuditEntry, StateChange, TopicAssignment
@@ -24,7 +26,9 @@ from leadline_controller.domain.history import (
     REASSIGNMENT_STEP,
     TOPIC_DELETED,
 )
+from tests.support.checks.anomalies import AnomalyKind
 from tests.support.checks.controller_terms import term_problems
+from tests.support.checks.history import History
 from tests.support.checks.process_growth import (
     LEAST_S,
     WARM_UP_S,
@@ -284,18 +288,35 @@ def test_a_batch_with_a_wrong_crc_that_was_served_is_found() -> None:
     assert "no whole batches" in crc_problems(GOOD[:-1], "t-0")[0]
 
 
+class Serving:
+    """A client that answers every fetch with the same batches."""
+
+    high_watermark = next_offset = 7
+
+    def __init__(self, data: bytes) -> None:
+        self.batches = data
+
+    async def fetch_batches(self, *_: object, **__: object) -> Serving:
+        return self
+
+
 def test_a_reader_of_the_load_checks_what_it_is_served() -> None:
-    class Spoiled:
-        high_watermark = next_offset = 7
-        batches = GOOD[:-1] + b"\xff"
-
-        async def fetch_batches(self, *_: object, **__: object) -> Spoiled:
-            return self
-
     reader = Reader("t", 0)
     with pytest.raises(CorruptBatch):
-        asyncio.run(reader.read_on(Spoiled()))  # type: ignore[arg-type] # it needs this call only
+        asyncio.run(reader.read_on(cast("AsyncClient", Serving(GOOD[:-1] + b"\xff"))))
     assert [problem[:3] for problem in reader.problems] == ["I16"]
+
+
+def test_a_reader_of_the_load_notes_its_polls_and_that_it_read_to_the_end() -> None:
+    history = History()
+    history.ack_batch(history.send_batch(["a", "b", "c"], ("t", 0)), 4)
+    history.ack_batch(history.send_batch(["d"], ("t", 0)), 7)
+    reader = Reader("t", 0, consumer=history.consumer("reader"))
+    client = cast("AsyncClient", Serving(GOOD))
+    asyncio.run(reader.read_on(client))
+    assert history.check() == []
+    asyncio.run(reader.read_to_end(client))
+    assert [(one.kind, one.value) for one in history.check()] == [(AnomalyKind.UNSEEN, "d")]
 
 
 # -- I17: growth -------------------------------------------------------------------

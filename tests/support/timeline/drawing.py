@@ -13,7 +13,7 @@ from tests.support.timeline.model import (
     Timeline,
 )
 
-LEFT, WIDTH, RIGHT = 150, 1050, 20
+LEFT, WIDTH, RIGHT = 150, 1020, 25
 MOST_BUCKETS = 210
 _BUCKET_S = 0.25
 """Shorter parts than this would separate the operations of a steady load."""
