@@ -250,6 +250,7 @@ def test_an_invalid_batch_ends_the_valid_part(
     first, second = stored(4, 1, "a", "b"), stored(6, 2, "c")
     assert at_rest(tmp_path, first + spoil(second)) == Tail(6, len(second))
     assert tails_at_rest(tmp_path) == {"t-0": Tail(6, len(second))}
+    assert tails_at_rest(tmp_path / "not there") == {}
 
 
 def report(cut_offset: int, reason: str = "CRC mismatch") -> CutReport:

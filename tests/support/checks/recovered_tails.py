@@ -58,6 +58,8 @@ def tail_at_rest(directory: Path) -> Tail:
 
 def tails_at_rest(log_dir: Path) -> dict[str, Tail]:
     """Return the tails of all replicas of a broker that does not run, by directory name."""
+    if not log_dir.is_dir():
+        return {}
     directories = [one for one in log_dir.iterdir() if one.is_dir() and any(one.glob("*.log"))]
     return {one.name: tail_at_rest(one) for one in directories}
 
