@@ -32,6 +32,7 @@ def empty_directory(running: Scenario, broker: str) -> None:
     """Replace the log directory of a stopped broker by a new disk."""
     directory = log_directory(running, broker)
     assert any(directory.glob(f"{running.topic}-*")), f"{directory} has no logs to lose"
+    running.disk_was_replaced(broker)
     shutil.rmtree(directory)
     directory.mkdir()
 
@@ -158,6 +159,7 @@ async def test_defect_01_one_lost_log_keeps_its_broker_from_leading_that_partiti
         async with while_nobody_decides(running):
             for name in ("broker-1", "broker-2", "broker-3"):
                 await kill(running, name)
+            running.disk_was_replaced("broker-3")
             shutil.rmtree(log_directory(running, "broker-3") / f"{running.topic}-0")
             running.cluster.restart("broker-3")
             # For a moment, the registration of the killed process may be the only one.

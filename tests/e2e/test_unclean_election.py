@@ -22,7 +22,6 @@ from leadline_spark.read.offsets import OffsetAndEpoch, SourceOffset
 from leadline_spark.read.planning import Range
 from leadline_spark.read.subscription import SourceSubscription
 from tests.support.checks.history import AnomalyKind
-from tests.support.checks.invariants import examine
 from tests.support.faults.faults import expired, kill
 from tests.support.faults.scenario import Scenario, loaded, running_cluster
 from tests.support.services.cluster import wait_until
@@ -87,7 +86,7 @@ async def wait_until_reported(running: Scenario, leaders: list[int]) -> None:
 async def heal_with_losses(running: Scenario, may_be_lost: set[str]) -> None:
     """Bring all brokers back; nothing but `may_be_lost` may be missing, and all must agree."""
     await running.settle()
-    findings = await examine(running.cluster, running.load)
+    findings = await running.examine()
     lost = {str(one.value) for one in findings.anomalies if one.kind is AnomalyKind.LOST}
     others = [str(one) for one in findings.anomalies if one.kind is not AnomalyKind.LOST]
     assert not [*findings.problems, *others]

@@ -18,7 +18,7 @@ from leadline_common.znodes import (
     StateChange,
     TopicAssignment,
 )
-from leadline_controller.domain.history import AuditRecord
+from leadline_controller.domain.history import CONTROLLER_ELECTED, AuditRecord
 from tests.support.checks.invariants import stamped_wrongly
 from tests.support.checks.replica_files import Replica, differences, read_replica
 from tests.support.checks.zk_history import ZkView
@@ -91,6 +91,9 @@ def entry(*changes: StateChange) -> AuditEntry:
     return AuditEntry(time=0, cause="c", actor="controller-1", kind="k", changes=changes)
 
 
+ELECTION = AuditEntry(time=0, cause="c", actor="controller-1", kind=CONTROLLER_ELECTED)
+
+
 def a_view() -> ZkView:
     """A history in which nothing is wrong: created, then moved from broker 1 to 2."""
     return ZkView(
@@ -102,8 +105,8 @@ def a_view() -> ZkView:
         states={KEY: (PartitionState(2, 1, (2, 3), 1), 1)},
         written_in={KEY: 11},
         deletions=[],
-        audit=[entry(BIRTH), entry(MOVE)],
-        audited_in=[10, 11],
+        audit=[ELECTION, entry(BIRTH), entry(MOVE)],
+        audited_in=[9, 10, 11],
     )
 
 
@@ -114,14 +117,14 @@ def changed(**members: object) -> Callable[[], ZkView]:
 
 
 def with_move(**members: object) -> Callable[[], ZkView]:
-    return changed(audit=[entry(BIRTH), entry(msgspec.structs.replace(MOVE, **members))])
+    return changed(audit=[ELECTION, entry(BIRTH), entry(msgspec.structs.replace(MOVE, **members))])
 
 
 def with_state(leader: int, epoch: int, isr: tuple[int, ...]) -> Callable[[], ZkView]:
     """Return a view whose state is odd, but is what was audited last."""
     change = msgspec.structs.replace(MOVE, after=(leader, epoch, isr))
     state = PartitionState(leader, epoch, isr, 1)
-    return changed(audit=[entry(BIRTH), entry(change)], states={KEY: (state, 1)})
+    return changed(audit=[ELECTION, entry(BIRTH), entry(change)], states={KEY: (state, 1)})
 
 
 def test_whole_history_has_no_problems() -> None:
@@ -136,11 +139,13 @@ def test_whole_history_has_no_problems() -> None:
         (with_state(2, 1, (2, 9)), "not within the assignment"),
         (changed(deletions=["t"]), "left over"),
         (changed(incarnations={2: 8}), "old incarnation"),
-        (changed(audit=[entry(BIRTH)]), "the node has 1"),
-        (changed(audited_in=[10, 12]), "its own multi"),
+        (changed(audit=[ELECTION, entry(BIRTH)]), "the node has 1"),
+        (changed(audited_in=[9, 10, 12]), "its own multi"),
         (with_move(before=(1, 0, (1, 2))), "it follows"),
         (with_move(after=(3, 1, (2, 3))), "the last audited change"),
         (with_state(2, 0, (2, 3)), "epoch 0 has the leaders 1 and 2"),
+        (changed(controller_epoch=2), "I12: 1 elections were audited, the epoch is 2"),
+        (changed(controller_epoch=0, audit=[]), "I12: controller epoch 1 wrote t-0"),
         (with_move(before=(1, 4, (1, 2, 3))), "I6: leader epoch 1 after 4"),
     ],
 )
@@ -149,9 +154,12 @@ def test_planted_problem_is_found(plant: Callable[[], ZkView], found: str) -> No
 
 
 def test_what_was_trimmed_is_taken_from_a_controller() -> None:
-    trimmed = changed(audit=[entry(MOVE)], audited_in=[11], audit_begins=1)()
+    trimmed = changed(audit=[entry(MOVE)], audited_in=[11], audit_begins=2)()
     assert trimmed.problems() != []
-    stored = [AuditRecord(0, 10, entry(BIRTH)), AuditRecord(1, 11, entry(MOVE))]
+    stored = [
+        AuditRecord(number, zxid, one)
+        for number, (zxid, one) in enumerate([(9, ELECTION), (10, entry(BIRTH)), (11, entry(MOVE))])
+    ]
     assert trimmed.completed(stored) == a_view()
     with pytest.raises(AssertionError):
         trimmed.completed([])

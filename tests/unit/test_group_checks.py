@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
+from tests.support.checks.anomalies import Anomalies, AnomalyKind
 from tests.support.groups.log import (
     Event,
     EventReader,
     Freeze,
     Hold,
-    committed_beyond,
     consumed_without_holding,
     given_up,
+    group_history,
     holds_of,
     two_owners,
     unconsumed,
@@ -64,12 +66,40 @@ def test_consuming_what_is_not_held_is_seen() -> None:
     assert consumed_without_holding([event("b", 1.5, "consumed")], holds)
 
 
-def test_commits_beyond_the_consumed_are_seen() -> None:
-    consumed = event("a", 1, "consumed", 0, 10)
+def wrong_with(*events: Event) -> list[AnomalyKind]:
+    """Return the anomalies (I10) in what members wrote down."""
+    anomalies = Anomalies()
+    group_history("g", events).check(anomalies)
+    return [one.kind for one in anomalies.all()]
 
-    assert not committed_beyond([event("b", 2, "committed", 0, 10), consumed])
-    assert committed_beyond([consumed, event("b", 2, "committed", 0, 11)])
-    assert committed_beyond([consumed, event("a", 0.5, "committed", 0, 10)])
+
+def test_commits_beyond_the_consumed_are_seen() -> None:
+    consumed, beyond = event("a", 1, "consumed", 0, 10), AnomalyKind.COMMIT_BEYOND_DELIVERED
+
+    assert wrong_with(event("b", 2, "committed", 0, 10), consumed) == []
+    assert wrong_with(consumed, event("b", 2, "committed", 0, 11)) == [beyond]
+    assert wrong_with(consumed, event("a", 0.5, "committed", 0, 10)) == [beyond]
+
+
+def test_a_commit_that_moved_back_is_seen_unless_it_was_sent_before() -> None:
+    consumed, first = event("a", 1, "consumed", 0, 10), event("a", 3, "committed", 0, 10)
+    late = Event("b", 5, "committed", (("t", 0, 0, 4),), detail="2.5")
+
+    assert wrong_with(consumed, first, late) == []
+    assert wrong_with(consumed, first, replace(late, detail="3.5")) == [
+        AnomalyKind.COMMIT_MOVED_BACK
+    ]
+
+
+def test_two_owners_in_one_generation_are_seen() -> None:
+    first = Event("a", 1, "assigned", (("t", 0, 0, 0),), detail="4")
+
+    assert wrong_with(first, replace(first, member="b", detail="5")) == []
+    again = replace(first, member="b")
+    assert wrong_with(first, again) == [AnomalyKind.TWO_OWNERS]
+    anomalies = Anomalies()
+    group_history("g", [first, again], {"a": "static", "b": "static"}).check(anomalies)
+    assert anomalies.all() == []
 
 
 def test_offsets_that_nobody_consumed_are_seen() -> None:

@@ -15,12 +15,15 @@ from typing import Any
 import httpx
 
 from leadline_client.client import AsyncClient
+from leadline_client.errors import OffsetOutOfRange
 from leadline_common.audit_export import EXPORT_PATH, decode_line, imported
 from leadline_controller.domain.history import AuditRecord
 from tests.support.checks.history import Anomaly, Read
 from tests.support.checks.replica_files import Replica, differences, read_replica
+from tests.support.checks.replica_samples import IsrHistory
 from tests.support.checks.zk_history import ZkView, read_cluster
 from tests.support.faults.load import Ack, Load, read_partition
+from tests.support.faults.observer import Observer
 from tests.support.services.cluster import Cluster
 
 _SHOWN = 40
@@ -59,17 +62,22 @@ class Findings:
         return [*self.problems, *shown]
 
 
-async def examine(cluster: Cluster, load: Load) -> Findings:
-    """Check a settled cluster after a stopped load: I1-I7, I11 and I14."""
+async def examine(cluster: Cluster, load: Load, observer: Observer | None = None) -> Findings:
+    """Check a settled cluster after a stopped load: I1-I9, I11, I12 and I14.
+
+    With an `observer` that has watched the run, also I13, I16, I17 and the rest of I8.
+    """
     view = await read_cluster(cluster)
     if view.audit_begins:
         view = view.completed(await stored_history(cluster, await cluster.active_controller()))
     records = await _records(cluster, load, view)
-    return await asyncio.to_thread(judge, load, view, *records)
+    found = await asyncio.to_thread(judge, load, view, *records)
+    watched = await observer.problems(view) if observer is not None else []
+    return Findings([*found.problems, *watched], found.anomalies)
 
 
 async def examine_records(cluster: Cluster, load: Load) -> Findings:
-    """Check what readers got and replicas hold, but not who was elected when: I1-I5."""
+    """Check what readers got and replicas hold, but not who was elected when: I1-I5, I9."""
     records = await _records(cluster, load, await read_cluster(cluster))
     return await asyncio.to_thread(judge_records, load, *records)
 
@@ -81,6 +89,15 @@ async def _records(
     topic, numbers = load.topic, range(load.partitions)
     async with AsyncClient(cluster.bootstrap) as client:
         reads = [await read_partition(client, topic, number) for number in numbers]
+        uncertain = IsrHistory(view.audit).uncertain
+        for tail in load.tails:
+            # After an unclean election a reader may stand beyond the log, or miss what was cut.
+            if (topic, tail.partition) not in uncertain:
+                try:
+                    await tail.read_to_end(client)
+                except OffsetOutOfRange as error:
+                    where = f"{topic}-{tail.partition}"
+                    tail.problems.append(f"I9: a reader of {where} stands beyond it: {error}")
         marks = [(await client.offsets(topic, number)).high_watermark for number in numbers]
     assignment = view.topics[topic].partitions
     replicas = {
@@ -134,9 +151,8 @@ def judge_records(
         ]
     for tail in load.tails:
         found += tail.problems
-    watched = [tail.as_read(complete=False) for tail in load.tails]
     stored = [copy.as_read() for copies in replicas.values() for copy in copies]
-    return Findings(found, load.history.check([*reads, *watched, *stored]))
+    return Findings(found, load.history.check([*reads, *stored]))
 
 
 def stamped_wrongly(acks: Sequence[Ack], replica: Replica, leaders: Mapping[int, int]) -> list[str]:

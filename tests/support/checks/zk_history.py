@@ -22,7 +22,8 @@ from leadline_common.znodes import (
     TopicAssignment,
 )
 from leadline_controller.domain.history import AuditRecord
-from tests.support.checks.history import TopicPartition
+from tests.support.checks.anomalies import TopicPartition
+from tests.support.checks.controller_terms import term_problems
 from tests.support.services.cluster import Cluster
 
 
@@ -76,14 +77,16 @@ class ZkView:
         return {row.after[1]: row.after[0] for row in self.changes(topic, partition)}
 
     def problems(self) -> list[str]:
-        """Say where the history breaks: I6, I11, I14."""
-        found = []
+        """Say where the history breaks: I6, I11, I12, I14."""
+        found = term_problems(self.audit, self.controller_epoch)
         for (topic, partition), (state, version) in self.states.items():
             where = f"{topic}-{partition}"
             assigned = self.topics[topic].partitions[partition]
             found += [f"{problem} ({where})" for problem in _state_problems(state, assigned)]
             chain = self.changes(topic, partition)
             found += [f"{problem} ({where})" for problem in _chain_problems(chain, state, version)]
+            if state.controller_epoch > self.controller_epoch:
+                found.append(f"I12: controller epoch {state.controller_epoch} wrote {where}")
             if self.written_in[topic, partition] not in self.audited_in:
                 found.append(f"I14: the last change was not audited in its own multi ({where})")
         found += [f"I11: the deletion of {topic} is left over" for topic in self.deletions]

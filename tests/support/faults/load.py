@@ -7,6 +7,7 @@ outcome. The others never do. So neither kind may ever leave a value twice.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,9 @@ from leadline_client.payloads import OutgoingRecord, ProducerIdentity
 from leadline_client.retry import RetryPolicy
 from leadline_client.security import Security
 from leadline_client.wire import ProduceResult
-from tests.support.checks.history import History, Read
+from tests.support.checks.history import Consumer, History, Read
+from tests.support.checks.recovered_tails import crc_problems
+from tests.support.checks.sends import Outcome
 from tests.support.services.cluster import wait_until
 
 IMPATIENT = RetryPolicy(
@@ -34,6 +37,7 @@ IMPATIENT = RetryPolicy(
 )
 """For a load under faults: an attempt at a frozen broker is given up soon."""
 
+_END_PERIOD_S = 0.5
 _FETCH_BYTES = 4 << 20
 _FILLER = b"." * 80
 _ANONYMOUS = ProducerIdentity(batches.NO_PRODUCER_ID, -1)
@@ -78,7 +82,10 @@ class Load:
 
     def __post_init__(self) -> None:
         self._client = AsyncClient(self.bootstrap, policy=IMPATIENT, security=self.security)
-        self.tails = [Tail(self.topic, number) for number in range(min(2, self.partitions))]
+        self.tails = [
+            Tail(self.topic, number, consumer=self.history.consumer(f"reader of {number}"))
+            for number in range(min(2, self.partitions))
+        ]
 
     @property
     def acknowledged(self) -> int:
@@ -123,8 +130,9 @@ class Load:
         past = self.history
         errors = ", ".join(f"{count} {name}" for name, count in sorted(self.errors.items()))
         return (
-            f"{len(past.sent)} records sent, {len(past.acked)} acknowledged, "
-            f"{len(past.refused)} refused, {len(past.unknown)} unknown ({errors or 'no error'}, "
+            f"{past.count()} records sent, {past.count(Outcome.ACKED)} acknowledged, "
+            f"{past.count(Outcome.REFUSED)} refused, {past.count(Outcome.UNKNOWN)} unknown "
+            f"({errors or 'no error'}, "
             f"{self.left_behind} left behind); "
             f"longest silence {max(map(self.longest_silence_s, range(self.partitions))):.1f} s"
         )
@@ -134,6 +142,7 @@ class Load:
             self._tasks.append(asyncio.create_task(self._write(number)))
         for tail in self.tails:
             self._tasks.append(asyncio.create_task(tail.follow(self._client, self._stopping)))
+            self._tasks.append(asyncio.create_task(tail.watch_end(self._client, self._stopping)))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -182,6 +191,7 @@ class _Writer:
         self._load = load
         self._partition = partition
         self._idempotent = idempotent
+        self._producer = f"{load.label}{partition}"
         self._numbering: ProducerSequence | None = None
         self._sent = 0
 
@@ -196,8 +206,8 @@ class _Writer:
         numbers = range(self._sent, self._sent + self._load.batch_size)
         self._sent = numbers.stop
         values = [f"{self._load.label}{self._partition}/{number}" for number in numbers]
-        for value in values:
-            history.send(value, self._load.topic, self._partition, self._partition)
+        place = (self._load.topic, self._partition)
+        send = history.send_batch(values, place, self._producer, time.monotonic())
         try:
             result = await self._load.append(self._partition, values, self._numbering)
         except LeadlineError as error:
@@ -205,19 +215,18 @@ class _Writer:
                 self._load.left_behind += 1
             else:
                 self._count(error)
-            note = history.give_up if isinstance(error, OutcomeUnknown) else history.refuse
-            for value in values:
-                note(value)
+            is_unknown = isinstance(error, OutcomeUnknown)
+            note = history.give_up_batch if is_unknown else history.refuse_batch
+            note(send, time.monotonic())
             if needs_new_producer_id(error):
                 self._numbering = None
             return
-        self._acknowledged(values, result)
+        self._acknowledged(send, len(values), result)
 
-    def _acknowledged(self, values: Sequence[str], result: ProduceResult) -> None:
-        for place, value in enumerate(values):
-            self._load.history.ack(value, result.base_offset + place)
+    def _acknowledged(self, send: int, count: int, result: ProduceResult) -> None:
+        self._load.history.ack_batch(send, result.base_offset, time.monotonic())
         if self._numbering is not None:
-            self._numbering.advance(len(values))
+            self._numbering.advance(count)
         self._load.acks.append(
             Ack(
                 self._partition,
@@ -236,12 +245,16 @@ class _Writer:
 
 @dataclass(slots=True)
 class Tail:
-    """A reader at the end of one partition: what it has seen must stay true for ever."""
+    """A reader at the end of one partition: what it has seen must stay true for ever.
+
+    A `consumer` notes its polls in a history; `records` are kept without one.
+    """
 
     topic: str
     partition: int
     records: list[tuple[int, str]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    consumer: Consumer | None = None
     _offset: int = 0
 
     async def follow(self, client: AsyncClient, stopping: asyncio.Event) -> None:
@@ -263,17 +276,50 @@ class Tail:
         answer = await client.fetch_batches(
             self.topic, self.partition, self._offset, max_bytes=_FETCH_BYTES, wait_ms=wait_ms
         )
-        self.records += [
+        self.problems += crc_problems(answer.batches, f"{self.topic}-{self.partition}")
+        records = [
             (record.offset, value_of(record.value))
             for record in batches.decode(answer.batches)
             if record.offset >= self._offset
         ]
+        if self.consumer is None:
+            self.records += records
+        else:
+            self.consumer.poll((self.topic, self.partition), records, time.monotonic())
         self._offset = answer.next_offset
         return answer.high_watermark
 
-    def as_read(self, *, complete: bool, source: str = "tailing reader") -> Read:
+    async def watch_end(self, client: AsyncClient, stopping: asyncio.Event) -> None:
+        """Note the latest offset that clients are told, until `stopping` (I8).
+
+        The high watermark of a fetch is no promise: a new leader may not know yet what its
+        predecessor has committed, and then refuses to say the latest offset (KIP-207).
+        """
+        assert self.consumer is not None
+        while not stopping.is_set():
+            began_s = time.monotonic()
+            with contextlib.suppress(LeadlineError):
+                end = (await client.offsets(self.topic, self.partition)).high_watermark
+                self.consumer.history.ends.add(
+                    (self.topic, self.partition),
+                    end,
+                    began_s,
+                    time.monotonic(),
+                    self.consumer.name,
+                )
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), _END_PERIOD_S)
+
+    async def read_to_end(self, client: AsyncClient) -> None:
+        """Read all that is left: from now on nothing may be unseen."""
+        while await self.read_on(client) > self.next_offset:
+            pass
+        if self.consumer is not None:
+            self.consumer.finished([(self.topic, self.partition)])
+
+    def as_read(self, source: str) -> Read:
         """Return what was read, for `History.check`."""
-        return Read((self.topic, self.partition), self.records, source, complete)
+        return Read((self.topic, self.partition), self.records, source)
 
     @property
     def next_offset(self) -> int:
@@ -289,6 +335,6 @@ def value_of(stored: bytes | None) -> str:
 async def read_partition(client: AsyncClient, topic: str, partition: int) -> Read:
     """Read a partition from its start to its high watermark, from its leader."""
     tail = Tail(topic, partition)
-    while await tail.read_on(client) > tail.next_offset:
-        pass
-    return tail.as_read(complete=True, source="final reader")
+    await tail.read_to_end(client)
+    assert not tail.problems, tail.problems
+    return tail.as_read("final reader")

@@ -3,37 +3,51 @@
     async with scenario(session_ms=1500) as s:
         await crash(s, await s.leader(0))
         ...
-    # on leaving: all processes run again, the cluster settles, I1-I7 and I11 are checked
+    # on leaving: all processes run again, the cluster settles, the invariants are checked
 
 A scenario is void, and fails, when fewer than 1,000 records were acknowledged.
-What a failed scenario leaves on disk is kept, and its place is printed. Its ZooKeeper is that of
+What a failed scenario leaves on disk is kept, and its place is printed, with that of a page that
+shows what happened (tests/support/timeline). Its ZooKeeper is that of
 the test run, with a chroot of its own, unless it has several members or a directory to start from.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
+import re
 import shutil
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
 import pytest
 
+from leadline_client.errors import LeadlineError
 from leadline_client.wire import NewTopic
-from tests.support.checks.invariants import examine, unsettled
+from leadline_common.zk.errors import ZkError
+from leadline_common.znodes import AuditEntry
+from tests.support.checks.invariants import Findings, examine, unsettled
+from tests.support.checks.sends import Outcome
 from tests.support.checks.zk_history import ZkView, read_cluster
 from tests.support.faults.load import IMPATIENT, Load
+from tests.support.faults.observer import Observer
 from tests.support.services.cluster import Cluster, wait_until
+from tests.support.timeline.collect import Run, timeline_of, wall_minus_monotonic_s
+from tests.support.timeline.page import write_page
 
 SESSION_MS = 1500
 TOPIC = "orders"
 LEAST_ACKS = 1000
 SETTLE_S = 45.0
+TIMELINES = Path(__file__).resolve().parents[3] / ".artifacts" / "timelines"
+_VIEW_WITHIN_S = 10.0
 
 _SETTINGS = {
     "zookeeper.session.timeout.ms": str(SESSION_MS),
@@ -71,6 +85,9 @@ class Scenario:
 
     cluster: Cluster
     load: Load
+    observer: Observer | None = None
+    findings: Findings | None = None
+    """What the last examination found."""
 
     @property
     def topic(self) -> str:
@@ -125,14 +142,24 @@ class Scenario:
         """Stop the load, let the cluster heal, and check every invariant."""
         await self.load.stop()
         await self.settle()
-        found = (await examine(self.cluster, self.load)).lines()
+        found = (await self.examine()).lines()
         print(self.load.summary())  # noqa: T201 - pytest shows it for failures and under -rP
         assert not found, f"{len(found)} violations:\n" + "\n".join(found)
         self.assert_loaded()
 
+    def disk_was_replaced(self, broker: str) -> None:
+        """Note that a broker loses logs now on purpose: that it lacks them is no finding."""
+        if self.observer is not None:
+            self.observer.replaced.add(int(broker.rpartition("-")[2]))
+
+    async def examine(self) -> Findings:
+        """Check every invariant of the settled cluster."""
+        self.findings = await examine(self.cluster, self.load, self.observer)
+        return self.findings
+
     def assert_loaded(self) -> None:
         """Fail a run that proves nothing, because hardly anything was acknowledged."""
-        acknowledged = len(self.load.history.acked)
+        acknowledged = self.load.history.count(Outcome.ACKED)
         assert acknowledged >= LEAST_ACKS, f"void: {self.load.summary()}"
 
 
@@ -172,14 +199,59 @@ async def running_cluster(
         shutil.rmtree(directory)
 
 
+async def leave_timeline(running: Scenario, error: BaseException) -> None:
+    """Write what is known of a scenario that failed as one page, and print where it is."""
+    notes: list[str] = []
+    audit: Sequence[AuditEntry] = ()
+    try:
+        audit = (await asyncio.wait_for(running.view(), _VIEW_WITHIN_S)).audit
+    except (LeadlineError, ZkError, OSError, TimeoutError) as problem:
+        notes.append(f"leaders, epochs and ISRs: ZooKeeper could not be read ({problem!r})")
+    verdict = f"{type(error).__name__}: {error}"
+    findings = running.findings
+    if findings is None:
+        notes.append("the cluster was not examined: anomalies are those of the readers alone")
+        findings = Findings((), running.load.history.check())
+    elif findings.lines():
+        verdict = verdict.partition(":\n")[0]  # the page lists the rest
+    test = os.environ.get("PYTEST_CURRENT_TEST", "scenario").rpartition("::")[2].partition(" ")[0]
+    run = _run(running, findings, f"{test}, topic {running.topic}", verdict)
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{test}-{running.topic}").strip("-")
+    page = timeline_of(replace(run, audit=audit, notes=notes))
+    path = write_page(page, TIMELINES, name)
+    sys.stderr.write(f"timeline of the failed scenario: {path}\n")
+
+
+def _run(running: Scenario, findings: Findings, title: str, verdict: str) -> Run:
+    return Run(
+        title=title,
+        verdict=verdict,
+        topic=running.topic,
+        history=running.load.history,
+        faults=running.observer.faults if running.observer is not None else (),
+        anomalies=findings.anomalies,
+        problems=findings.problems,
+        ended_s=time.monotonic(),
+        wall_minus_monotonic_s=wall_minus_monotonic_s(),
+    )
+
+
 @asynccontextmanager
 async def loaded(cluster: Cluster, topic: NewTopic, label: str = "") -> AsyncIterator[Scenario]:
     """Create a topic and write to it until the block is left."""
     await cluster.client.create_topic(topic)
     count = topic.partitions or len(topic.replica_assignment or ())
-    async with Load(cluster.bootstrap, topic.name, count, label=label) as load:
+    async with (
+        Load(cluster.bootstrap, topic.name, count, label=label) as load,
+        Observer(cluster) as observer,
+    ):
         await load.progress()
-        yield Scenario(cluster, load)
+        running = Scenario(cluster, load, observer)
+        try:
+            yield running
+        except (Exception, pytest.fail.Exception) as error:
+            await leave_timeline(running, error)
+            raise
 
 
 @asynccontextmanager

@@ -28,6 +28,7 @@ import httpx
 
 from leadline_cli.processes import Child
 from leadline_client.wire import NewTopic
+from tests.support.checks.anomalies import Anomalies
 from tests.support.faults.load import Load
 from tests.support.groups import member as group_member
 from tests.support.groups.log import (
@@ -36,8 +37,8 @@ from tests.support.groups.log import (
     Freeze,
     Hold,
     Partition,
-    committed_beyond,
     consumed_without_holding,
+    group_history,
     holds_of,
     two_owners,
     unconsumed,
@@ -57,6 +58,7 @@ class GroupMember:
     child: Child
     log: EventReader
     killed: bool = False
+    instance: str | None = None
 
     def events(self) -> list[Event]:
         """Return what it has written down so far."""
@@ -91,7 +93,8 @@ class Group:
                 argv += [f"--{option.replace('_', '-')}", value]
             child = Child(name, argv, self.directory / f"{self.name}-{name}.log")
             child.start()
-            self.members[name] = GroupMember(name, child, EventReader(name, log))
+            instance = {**self.options, **options}.get("instance_id")
+            self.members[name] = GroupMember(name, child, EventReader(name, log), instance=instance)
 
     async def leave(self, name: str) -> None:
         """End a member cleanly (SIGTERM)."""
@@ -250,10 +253,13 @@ class Group:
     def judge(self, acked: Mapping[Partition, Sequence[int]]) -> list[str]:
         """Say everything that is wrong with what the members did."""
         events, holds = self.events(), self.holds()
+        anomalies = Anomalies()
+        instances = {m.name: m.instance for m in self.members.values() if m.instance is not None}
+        group_history(self.name, events, instances).check(anomalies)
         return [
             *two_owners(holds),
             *consumed_without_holding(events, holds),
-            *committed_beyond(events),
+            *map(str, anomalies.all()),
             *unconsumed(acked, events),
         ]
 

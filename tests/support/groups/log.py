@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from tests.support.checks.group_history import Commit, GroupHistory
+
 Partition = tuple[str, int]
 Row = tuple[str, int, int, int]
 """Topic, partition, first offset, offset after the last; 0 where offsets do not matter."""
@@ -154,20 +156,28 @@ def consumed_without_holding(events: Iterable[Event], holds: Iterable[Hold]) -> 
     ]
 
 
-def committed_beyond(events: Iterable[Event]) -> list[str]:
-    """Say where a commit was beyond everything that anybody had consumed by then."""
-    reached: dict[Partition, int] = {}
-    found = []
-    for event in sorted(events, key=lambda one: one.at_s):
+def group_history(
+    name: str, events: Iterable[Event], instances: Mapping[str, str] | None = None
+) -> GroupHistory:
+    """Return what members wrote down as the history of their group, for I10.
+
+    A process with the same entry in `instances` as another one before is the same (static) member.
+    Without a generation an assignment says nothing; a commit that does not say when it was
+    sent was sent when it was answered.
+    """
+    history = GroupHistory(name)
+    for event in events:
+        if event.kind == "assigned" and event.detail:
+            owner = (instances or {}).get(event.member, event.member)
+            history.assigned(owner, int(event.detail), event.partitions, event.at_s)
         for topic, number, _, after in event.rows:
             if event.kind == "consumed":
-                reached[topic, number] = max(after, reached.get((topic, number), 0))
-            elif event.kind == "committed" and after > reached.get((topic, number), 0):
-                found.append(
-                    f"{event.member} committed {after} of {topic}-{number}, "
-                    f"of which {reached.get((topic, number), 0)} was consumed"
-                )
-    return found
+                history.delivered((topic, number), after, event.at_s)
+            elif event.kind == "committed":
+                began_s = float(event.detail or event.at_s)
+                commit = Commit(after, began_s, event.at_s, event.member)
+                history.committed((topic, number), commit)
+    return history
 
 
 def unconsumed(acked: Mapping[Partition, Iterable[int]], events: Iterable[Event]) -> list[str]:

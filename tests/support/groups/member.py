@@ -106,12 +106,13 @@ class Member:
         if not offsets:
             return
         rows = [(topic, number, 0, after) for (topic, number), after in offsets.items()]
+        began_s = time.monotonic()
         try:
             await self._consumer.commit(offsets, timeout_s=_COMMIT_WITHIN_S)
         except LeadlineError as error:
             self._log.write("refused", rows, f"{type(error).__name__}: {error}")
         else:
-            self._log.write("committed", rows)
+            self._log.write("committed", rows, str(began_s))
             for one in offsets:
                 del self._due[one]
 
@@ -119,7 +120,8 @@ class Member:
         known = self._consumer.group_metadata
         if known is not None:
             self._log.write("member", detail=f"{known.member} {known.secret}")
-        self._log.write("assigned", _rows(partitions))
+        generation = "" if known is None else str(known.generation)
+        self._log.write("assigned", _rows(partitions), generation)
 
     async def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
         await self._commit(partitions)

@@ -91,6 +91,8 @@ class Cluster:
                 secure=secure,
             )
         )
+        self.watchers: list[Callable[[str, str], None]] = []
+        """Told of each thing that is done to a process, before it is done: action and name."""
         self._policy = policy
         self._client: AsyncClient | None = None
         self._made_http: httpx.AsyncClient | None = None
@@ -150,32 +152,42 @@ class Cluster:
 
     async def kill(self, name: str) -> None:
         """Kill -9, and wait for the process to be gone."""
+        self._tell("kill", name)
         await self.child(name).kill()
 
     async def terminate(self, name: str) -> int:
         """End a process cleanly and return its exit code."""
+        self._tell("terminate", name)
         child = self.child(name)
         await child.stop()
         return child.exit_code if child.exit_code is not None else 0
 
     def pause(self, name: str) -> None:
         """Freeze a process (SIGSTOP)."""
+        self._tell("freeze", name)
         self.child(name).signal(signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
         """Let a frozen process go on (SIGCONT)."""
+        self._tell("resume", name)
         self.child(name).signal(signal.SIGCONT)
 
     def send_signal(self, name: str, number: signal.Signals) -> None:
         """Send any other signal."""
+        self._tell(number.name, name)
         self.child(name).signal(number)
 
     def restart(self, name: str) -> None:
         """Run a process's argv again. It is not waited for: see `until_ready`."""
         child = self.child(name)
         assert not child.running, f"{name} still runs"
+        self._tell("restart", name)
         child.start()
         self.supervisor.document().write(self.data_dir)
+
+    def _tell(self, action: str, name: str) -> None:
+        for watcher in self.watchers:
+            watcher(action, name)
 
     async def until_ready(self, name: str, deadline_s: float = DEADLINE_S) -> None:
         """Wait until a service says that it is ready."""

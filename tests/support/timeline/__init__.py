@@ -1,0 +1,1 @@
+"""One page that shows a person what happened in a fault scenario."""
