@@ -10,16 +10,20 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from leadline_common.settings import BrokerSettings, ControllerSettings, CoordinatorSettings
 
-# PyYAML has no types.
+# These have no types.
 yaml: Any = import_module("yaml")
+check_jsonschema: Any = import_module("check_jsonschema").main
+kubernetes_validate: Any = import_module("kubernetes_validate")
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -48,12 +52,28 @@ def ran(*command: str | Path) -> list[str]:
 
 
 def schemas(deploy: Path) -> list[str]:
+    """The validators run in this process: starting one takes seconds, as it compiles grammars."""
     compose = [deploy / "containers/compose.yaml", deploy / "containers/tracing.yaml"]
-    found = ran(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", *compose)
+    command = ("--builtin-schema", "vendor.compose-spec", *map(str, compose))
+    result = CliRunner().invoke(check_jsonschema, command)
+    found = [result.output] if result.exit_code else []
     for path in sorted((deploy / "kubernetes").glob("*.yaml")):
         if path.name != "kustomization.yaml":
-            found += ran(BIN / "kubernetes-validate", "--strict", path)
+            found += invalid_resources(path.read_text())
     return found
+
+
+@cache
+def invalid_resources(manifest: str) -> tuple[str, ...]:
+    """What `kubernetes-validate --strict` says of the resources of a manifest."""
+    newest = kubernetes_validate.latest_version()
+    found = []
+    for resource in filter(None, yaml.safe_load_all(manifest)):
+        try:
+            kubernetes_validate.validate(resource, newest, strict=True)
+        except kubernetes_validate.ValidationError as error:
+            found.append(str(error))
+    return tuple(found)
 
 
 def containerfile(deploy: Path) -> list[str]:
