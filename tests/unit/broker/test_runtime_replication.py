@@ -210,11 +210,18 @@ async def test_partitions_added_to_a_parked_fetcher_do_not_wait_for_it(tmp_path:
 
 
 class WatchedFetches:
-    """What broker 2 asks its leader; `breaks` makes of the next request that waits for nothing."""
+    """What broker 2 asks its leader.
+
+    `breaks` answers the next request that waits for nothing. With `holds` the next response with
+    records stays on its way until there was such a request; `held` is set meanwhile.
+    """
 
     def __init__(self, cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> None:
         self.named: list[int] = []
         self.breaks: Callable[[rpc.ReplicaFetchRequest], rpc.ReplicaFetchResponse] | None = None
+        self.holds = False
+        self.held = asyncio.Event()
+        self._second = asyncio.Event()
         self._cluster = cluster
         self._waiting = 0
         self._fetch = cluster.wires[2].fetch
@@ -236,14 +243,21 @@ class WatchedFetches:
         self, to: InternalAddress, request: rpc.ReplicaFetchRequest, timeout_ms: int
     ) -> rpc.ReplicaFetchResponse:
         self.named.extend(row.partition for topic in request.topics for row in topic.partitions)
-        if not request.wait_ms and self.breaks is not None:
-            breaks, self.breaks = self.breaks, None
-            return breaks(request)
+        if not request.wait_ms:
+            self._second.set()
+            if self.breaks is not None:
+                breaks, self.breaks = self.breaks, None
+                return breaks(request)
         self._waiting += request.wait_ms > 0
         try:
-            return await self._fetch(to, request, timeout_ms)
+            answer = await self._fetch(to, request, timeout_ms)
         finally:
             self._waiting -= request.wait_ms > 0
+        if self.holds and any(row.records for topic in answer.topics for row in topic.partitions):
+            self.holds = False
+            self.held.set()
+            await self._second.wait()
+        return answer
 
 
 def add_partition(cluster: SmallCluster, number: int) -> None:
@@ -270,6 +284,24 @@ async def test_partitions_added_to_a_parked_fetcher_are_named_and_no_others(
             add_partition(cluster, partition)
             await produce_to(cluster, partition)
             assert set(watched.named) == {partition}
+
+
+async def test_records_that_came_while_a_wait_was_ended_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader has sent them, and would not send them again in this session."""
+    async with await three(tmp_path, replica_fetch_wait_max_ms=60_000) as cluster:
+        watched = WatchedFetches(cluster, monkeypatch)
+        await cluster.produce(1, "a")
+        await watched.parked()
+        watched.holds = True
+        produced = asyncio.create_task(produce_to(cluster, 0))
+        await watched.held.wait()
+
+        add_partition(cluster, 1)
+
+        await produced
+        await produce_to(cluster, 1)
 
 
 def lose(request: rpc.ReplicaFetchRequest) -> rpc.ReplicaFetchResponse:
