@@ -302,6 +302,7 @@ async def test_records_that_came_while_a_wait_was_ended_are_kept(
 
         await produced
         await produce_to(cluster, 1)
+        assert isr(cluster) == (1, 2, 3)
 
 
 def lose(request: rpc.ReplicaFetchRequest) -> rpc.ReplicaFetchResponse:

@@ -1,0 +1,86 @@
+"""Group commit by real logs: every log of a group is fsynced, and a failure stays with its log."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from leadline_broker.adapters.log.errors import LogFailed
+from leadline_broker.adapters.log.partition_log import PartitionLog
+from leadline_broker.runtime.replication.flusher import GroupFlusher
+from leadline_broker.runtime.replication.partition import Partition
+from leadline_client.errors import StorageFailed
+from tests.unit.broker import log_support
+from tests.unit.broker.test_runtime_fetch_sessions import led
+
+LOGS = 10
+"""More than there are threads."""
+
+
+class Outcomes:
+    """What a flusher told of the logs that it was given."""
+
+    def __init__(self, partitions: list[Partition]) -> None:
+        self.durable: list[Partition] = []
+        self.failures: list[StorageFailed] = []
+        self._partitions = partitions
+
+    async def flush(self) -> None:
+        """Fsync all in one group."""
+        flusher = GroupFlusher(
+            on_durable=self.durable.append,
+            on_failed=self.failures.append,
+            on_group=lambda _: None,
+        )
+        running = asyncio.create_task(flusher.run())
+        for partition in self._partitions:
+            flusher.mark(partition)
+        await flusher.settled()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def dirty(root: Path) -> list[Partition]:
+    """Return partitions whose logs have a record that is not fsynced."""
+    partitions = [led(root, number) for number in range(LOGS)]
+    for partition in partitions:
+        partition.log.append(log_support.batch(0))
+        assert partition.log.durable_end_offset == 0
+    return partitions
+
+
+async def test_every_log_of_a_group_is_fsynced(tmp_path: Path) -> None:
+    partitions = dirty(tmp_path)
+    outcomes = Outcomes(partitions)
+
+    await outcomes.flush()
+
+    assert {one.partition for one in outcomes.durable} == set(range(LOGS))
+    assert [one.log.durable_end_offset for one in partitions] == [1] * LOGS
+    assert outcomes.failures == []
+
+
+async def test_a_failed_fsync_is_reported_and_makes_no_other_log_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = dirty(tmp_path)
+    broken = partitions[3].log
+
+    flush = PartitionLog.flush
+
+    def failing(log: PartitionLog) -> int:
+        if log is broken:
+            raise LogFailed("the disk is gone")
+        return flush(log)
+
+    monkeypatch.setattr(PartitionLog, "flush", failing)
+    monkeypatch.setattr(PartitionLog, "failed", property(lambda log: log is broken))
+    outcomes = Outcomes(partitions)
+
+    await outcomes.flush()
+
+    assert {one.partition for one in outcomes.durable} == set(range(LOGS)) - {3}
+    assert [str(failure) for failure in outcomes.failures] == ["the disk is gone"]
+    assert broken.durable_end_offset == 0
