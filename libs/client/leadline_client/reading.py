@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import dropwhile
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from leadline_client import batches
@@ -217,7 +216,7 @@ class FetchPosition:
         records: list[R] = []
         try:
             # What came before an error stays in the list.
-            records.extend(dropwhile(lambda record: record.offset < offset, decoded))
+            records.extend(record for record in decoded if record.offset >= offset)
         except UnreadableBatch as error:
             if not records:
                 raise error.within(self.topic, self.partition) from error

@@ -153,10 +153,12 @@ class ReplicaFetcher:
         if request is None:
             await self._idle()
             return
-        responses = await self._send(request)
-        self._session = NO_SESSION if responses is None else request.session
-        if responses is None:
+        try:
+            responses = await self._send(request)
+        except FetchSessionUnknown:
+            self._session = NO_SESSION
             return
+        self._session = request.session
         self._backoff.reset()
         for response in responses:
             self._apply(response)
@@ -254,12 +256,13 @@ class ReplicaFetcher:
         self._changed = postponed
         return [FetchTopic(topic_id, topic_rows) for topic_id, topic_rows in rows.items()]
 
-    async def _send(self, request: ReplicaFetchRequest) -> list[ReplicaFetchResponse] | None:
-        """Return the responses to this request, or None if the session has ended.
+    async def _send(self, request: ReplicaFetchRequest) -> list[ReplicaFetchResponse]:
+        """Return the responses to this request.
 
         There are two if partitions were added while the request waited at the leader.
 
         Raises:
+            FetchSessionUnknown: the session has ended.
             LeadlineError: there is no valid response.
 
         """
@@ -268,20 +271,21 @@ class ReplicaFetcher:
         try:
             await asyncio.wait((waiting, added), return_when=asyncio.FIRST_COMPLETED)
             if waiting.done():
-                return _both(waiting.result(), [])
+                return [waiting.result()]
             second = self._request(
                 next(self.context.nonces), session=request.session, wait_ms=0, rows=[], forgotten=[]
             )
             found = await self._ask(second)
             # The leader has answered the first one by now, or it has not received it yet.
-            return None if found is None else _both(await waiting, [found])
+            return [await waiting, found]
         finally:
             waiting.cancel()
 
-    async def _ask(self, request: ReplicaFetchRequest) -> ReplicaFetchResponse | None:
-        """Return the response to one request, or None if the leader does not know its session.
+    async def _ask(self, request: ReplicaFetchRequest) -> ReplicaFetchResponse:
+        """Return the response to one request.
 
         Raises:
+            FetchSessionUnknown: the leader does not know the session.
             LeadlineError: there is no valid response.
 
         """
@@ -293,7 +297,7 @@ class ReplicaFetcher:
             leader, request, request.wait_ms + _ANSWER_MARGIN_MS
         )
         if response.error_code == FetchSessionUnknown.code and request.session != request.nonce:
-            return None
+            raise FetchSessionUnknown(f"the leader does not know session {request.session}")
         if response.error_code != NO_ERROR:
             raise ConnectionLost(f"the leader returned error {response.error_code}")
         if response.nonce != request.nonce or response.incarnation < incarnation:
@@ -345,12 +349,6 @@ class ReplicaFetcher:
             self.on_caught_up(partition)
         elif row.records or row.diverging_end >= 0 or row.error_code != NO_ERROR:
             self._changed[partition.key] = partition
-
-
-def _both(
-    first: ReplicaFetchResponse | None, others: list[ReplicaFetchResponse]
-) -> list[ReplicaFetchResponse] | None:
-    return None if first is None else [first, *others]
 
 
 def _forgotten_topics(keys: dict[ReplicaKey, None]) -> list[ForgottenTopic]:

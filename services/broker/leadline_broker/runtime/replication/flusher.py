@@ -1,4 +1,4 @@
-"""Group commit: some threads fsync all dirty logs, group after group (rule R4).
+"""Group commit: four threads fsync all dirty logs, group after group (rule R4).
 
 The file system joins fsyncs that wait at the same time, so several logs cost little more than one.
 While one group is written to the disk the next one forms, so a slower disk gets larger
