@@ -6,11 +6,12 @@ from typing import Annotated, Protocol
 
 import httpx
 import pytest
-from fastapi import APIRouter, FastAPI, Query
+from fastapi import FastAPI, Query
 from pydantic import BaseModel, ConfigDict
 
 from leadline_client.errors import UnknownTopic
 from leadline_common.api.routes import TopicName, add_declared_routes, dry_run, route
+from leadline_common.http.router import ServiceRouter
 
 
 class Creation(BaseModel):
@@ -62,7 +63,7 @@ class EchoAdministration:
 @pytest.fixture
 def app() -> FastAPI:
     """An application with the declared routes."""
-    application, router = FastAPI(), APIRouter()
+    application, router = FastAPI(), ServiceRouter()
     add_declared_routes(router, TopicAdministration, "topics")
     application.include_router(router)
     application.state.administration = EchoAdministration()

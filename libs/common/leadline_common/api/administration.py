@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Protocol
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 from fastapi.routing import APIRoute
 
 from leadline_client.errors import (
@@ -50,6 +50,7 @@ from leadline_common.api.routes import (
     route,
 )
 from leadline_common.http.errors import Responses
+from leadline_common.http.router import ServiceRouter
 from leadline_common.settings.fields import INT64_MAX
 
 CLUSTER_TAG = "cluster"
@@ -215,13 +216,13 @@ class Administration(
     """What a controller implements: one method for each route, which raises its errors."""
 
 
-def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
+def administration_routes(kind: type[APIRoute] = APIRoute) -> ServiceRouter:
     """Return the routes; `app.state.administration` handles the requests.
 
     A `kind` of route may handle requests itself, as a broker does to forward them. The
     documentation stays the same.
     """
-    router = APIRouter(prefix="/v1", route_class=kind)
+    router = ServiceRouter(prefix="/v1", route_class=kind)
     add_declared_routes(router, ClusterAdministration, CLUSTER_TAG)
     _add_cluster(router)
     add_declared_routes(router, TopicAdministration, TOPICS_TAG)
@@ -242,7 +243,7 @@ def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     return router
 
 
-def _add_cluster(router: APIRouter) -> None:
+def _add_cluster(router: ServiceRouter) -> None:
     @router.get(
         "/cluster",
         tags=[CLUSTER_TAG],

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import Depends, Path, Query
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -25,6 +25,7 @@ from leadline_common.api.routes import (
 from leadline_common.api.tasks import PastTasks
 from leadline_common.audit_export import HEAD_HEADER, OLDEST_HEADER
 from leadline_common.http.ndjson import ndjson_documentation, ndjson_response
+from leadline_common.http.router import ServiceRouter
 from leadline_common.settings.fields import INT32_MAX, INT64_MAX
 
 TAG = "audit"
@@ -312,14 +313,14 @@ def export_answer(request: Request, export: Export) -> Response:
     return ndjson_response(request, export.lines, headers)
 
 
-def add_routes(router: APIRouter) -> None:
+def add_routes(router: ServiceRouter) -> None:
     """Add the routes of the audit."""
     _add_entries(router)
     add_declared_routes(router, AuditAdministration, TAG)
     _add_past(router)
 
 
-def _add_entries(router: APIRouter) -> None:
+def _add_entries(router: ServiceRouter) -> None:
     @router.get("/audit", tags=[TAG], summary="List audit entries", responses=_ERRORS)
     async def read_audit(
         controller: Controller,
@@ -355,7 +356,7 @@ def _add_entries(router: APIRouter) -> None:
         return export_answer(request, await controller.export_audit(after))
 
 
-def _add_past(router: APIRouter) -> None:
+def _add_past(router: ServiceRouter) -> None:
     @router.get(
         "/topics/{topic}/partitions/{partition}/history",
         tags=[TAG],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Protocol, TypeVar
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -23,6 +23,7 @@ from leadline_common.api.routes import (
     read_errors,
     write_errors,
 )
+from leadline_common.http.router import ServiceRouter
 from leadline_common.settings import Level
 
 TAG = "configs"
@@ -153,7 +154,7 @@ class ConfigAdministration(Protocol):
 Controller = Annotated[ConfigAdministration, Depends(get_administration)]
 
 
-def add_routes(router: APIRouter) -> None:
+def add_routes(router: ServiceRouter) -> None:
     """Add the routes of dynamic configuration."""
     _add_cluster_and_brokers(router)
     _add_topics(router)
@@ -174,7 +175,7 @@ def _with_etag(response: Response, answer: tuple[_Body, str]) -> _Body:
     return body
 
 
-def _add_cluster_and_brokers(router: APIRouter) -> None:
+def _add_cluster_and_brokers(router: ServiceRouter) -> None:
     @router.get(
         "/configs", tags=[TAG], summary="Get the cluster's settings", responses=read_errors()
     )
@@ -226,7 +227,7 @@ def _add_cluster_and_brokers(router: APIRouter) -> None:
         return _with_etag(response, await controller.alter_configs("broker", str(broker_id), body))
 
 
-def _add_topics(router: APIRouter) -> None:
+def _add_topics(router: ServiceRouter) -> None:
     @router.get(
         "/topics/{topic}/configs",
         tags=[TAG],

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Literal, Protocol
 
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import Depends, Header, Query
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from pydantic import BaseModel, Field
 from starlette.requests import Request
@@ -20,6 +20,7 @@ from leadline_common.api.routes import get_administration, read_errors
 from leadline_common.http.access import Authentication
 from leadline_common.http.errors import Responses
 from leadline_common.http.forward import EVENT_STREAM
+from leadline_common.http.router import ServiceRouter
 
 TAG = "events"
 PING_MS = 15_000
@@ -90,7 +91,7 @@ _BOTH_FORMATS: Responses = {
 }
 
 
-def add_routes(router: APIRouter) -> None:
+def add_routes(router: ServiceRouter) -> None:
     """Add the route of the event stream."""
 
     @router.get(

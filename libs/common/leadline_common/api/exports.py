@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
 
@@ -16,6 +16,7 @@ from leadline_common.api.models import example
 from leadline_common.api.routes import add_declared_routes, get_administration, read_errors, route
 from leadline_common.export_tables import MAX_ENTRIES, VERSION_HEADER, StateTable
 from leadline_common.http.ndjson import ndjson_documentation, ndjson_response
+from leadline_common.http.router import ServiceRouter
 from leadline_common.settings.fields import INT64_MAX
 
 TAG = "export"
@@ -77,14 +78,14 @@ _TABLE = ndjson_documentation(
 )
 
 
-def add_routes(router: APIRouter) -> None:
+def add_routes(router: ServiceRouter) -> None:
     """Add the routes of the exports."""
     add_declared_routes(router, ExportAdministration, TAG)
     _add_audit(router)
     _add_state(router)
 
 
-def _add_audit(router: APIRouter) -> None:
+def _add_audit(router: ServiceRouter) -> None:
     @router.get(
         "/export/audit",
         tags=[TAG],
@@ -111,7 +112,7 @@ def _add_audit(router: APIRouter) -> None:
         return export_answer(request, await controller.export_audit(after, before, limit))
 
 
-def _add_state(router: APIRouter) -> None:
+def _add_state(router: ServiceRouter) -> None:
     @router.get(
         "/export/{table}",
         tags=[TAG],

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Final, Protocol
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from fastapi.routing import APIRoute
 
 from leadline_client.errors import (
@@ -57,6 +57,7 @@ from leadline_common.group_polls import (
     SyncRequest,
 )
 from leadline_common.http.operation import Body, Operation, Parameter
+from leadline_common.http.router import ServiceRouter
 from leadline_common.rpc import JSON
 
 GROUPS_TAG: Final = "groups"
@@ -202,12 +203,12 @@ class GroupAdministration(GroupRoutes, OffsetRoutes, Protocol):
     """What a coordinator implements: one method for each route, which raises its errors."""
 
 
-def group_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
+def group_routes(kind: type[APIRoute] = APIRoute) -> ServiceRouter:
     """Return the routes but that of commits; `app.state.administration` handles the requests.
 
     A `kind` of route may handle requests itself, as a broker does to forward them.
     """
-    router = APIRouter(prefix="/v1", route_class=kind)
+    router = ServiceRouter(prefix="/v1", route_class=kind)
     add_declared_routes(router, GroupRoutes, GROUPS_TAG)
     add_declared_routes(router, OffsetRoutes, OFFSETS_TAG)
     return router

@@ -10,7 +10,6 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any, Final, Literal, NamedTuple
 
-from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
 from leadline_client.errors import (
@@ -27,6 +26,7 @@ from leadline_common.http.errors import (
     merge_error_responses,
 )
 from leadline_common.http.operation import Parameter, document_parameter
+from leadline_common.http.router import ServiceRouter
 
 IF_MATCH: Final = "If-Match"
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
@@ -91,7 +91,7 @@ def resource_of(path: str, method: str) -> GuardedResource | None:
     return (_READS if method == "GET" else _RESOURCES).get(path)
 
 
-def document_guards(router: APIRouter) -> None:
+def document_guards(router: ServiceRouter) -> None:
     """Document the ETags and headers of the routes in OpenAPI, with their errors."""
     for route in router.routes:
         if not isinstance(route, APIRoute):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Annotated, NamedTuple
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
@@ -13,6 +13,7 @@ from leadline_client.errors import LeadlineError
 from leadline_common.api.models import ControllerBody
 from leadline_common.http.caching import Document
 from leadline_common.http.errors import Responses, error_responses
+from leadline_common.http.router import ServiceRouter
 
 Read = Callable[[int | None, int, list[str] | None], Awaitable[Document]]
 """Returns the document: (newer than this version, after at most so many ms, topics or all)."""
@@ -82,9 +83,9 @@ class MetadataBody(BaseModel):
     topics: dict[str, MetadataTopic]
 
 
-def metadata_routes(tag: str, read: Read, *errors: type[LeadlineError]) -> APIRouter:
+def metadata_routes(tag: str, read: Read, *errors: type[LeadlineError]) -> ServiceRouter:
     """Return the route that serves the document of `read`, which may raise `errors`."""
-    router = APIRouter(prefix="/v1", tags=[tag])
+    router = ServiceRouter(prefix="/v1", tags=[tag])
     unchanged: Responses = {
         304: {"description": "Not modified: the caller has this version (`If-None-Match`)"}
     }

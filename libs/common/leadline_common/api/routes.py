@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import update_wrapper
 from typing import Annotated, Any, NamedTuple, TypeVar
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel
 from starlette.responses import Response
 
@@ -24,6 +24,7 @@ from leadline_client.errors import (
 )
 from leadline_common.api.models import changed_example
 from leadline_common.http.errors import Responses, error_responses, is_read_only
+from leadline_common.http.router import ServiceRouter
 
 TopicName = Annotated[str, Path(description="The topic's name", examples=["orders"])]
 BrokerId = Annotated[int, Path(ge=0, description="The broker's id", examples=[1])]
@@ -108,7 +109,7 @@ def route(
     return declare
 
 
-def add_declared_routes(router: APIRouter, protocol: type, tag: str) -> None:
+def add_declared_routes(router: ServiceRouter, protocol: type, tag: str) -> None:
     """Add the routes that the methods of a Protocol declare, in the order of the methods."""
     for method in vars(protocol).values():
         if declared := getattr(method, _ROUTE, None):

@@ -43,6 +43,7 @@ from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.quotas import QuotaLayer
 from leadline_common.http.route_gate import RouteGate
 from leadline_common.http.route_index import RouteIndex, index_of
+from leadline_common.http.router import ServiceRouter
 from leadline_common.metrics import Metrics
 from leadline_common.quotas.gate import QuotaGate
 
@@ -98,6 +99,14 @@ class ServiceApp(FastAPI):
         route = Route(operation.path, endpoint, methods=[operation.method], name=operation.name)
         self.router.routes.insert(0, route)
         self.document(operation)
+
+    def add_routes_of(self, router: ServiceRouter) -> None:
+        """Serve the routes of `router` as they are.
+
+        `include_router` would build each of them again, with what the application adds: nothing
+        here, and half of the time that a service takes to be built.
+        """
+        self.router.routes.extend(router.routes)
 
     def document(self, operation: Operation) -> None:
         """Document a route that was added elsewhere."""
@@ -249,8 +258,8 @@ def create_app(
         names=names,
     )
     app.checks = list(checks)
-    app.include_router(health_routes(app.checks, app.metrics))
-    app.include_router(caller_routes())
+    app.add_routes_of(health_routes(app.checks, app.metrics))
+    app.add_routes_of(caller_routes())
     add_docs(app, app.page_links, lambda: app.home)
     return app
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from leadline_common.access.caller import EVERYBODY, current_caller
 from leadline_common.access.operations import operations_of
 from leadline_common.access.rights import Role
 from leadline_common.http.health import OPERATIONS
+from leadline_common.http.router import ServiceRouter
 
 ME_PATH: Final = "/v1/me"
 _EXAMPLE: Final[dict[str, Any]] = {
@@ -46,9 +46,9 @@ class CallerBody(BaseModel):
     )
 
 
-def caller_routes() -> APIRouter:
+def caller_routes() -> ServiceRouter:
     """Return the route that tells a caller who it is."""
-    router = APIRouter(tags=[OPERATIONS])
+    router = ServiceRouter(tags=[OPERATIONS])
 
     @router.get(ME_PATH, summary="Get the caller and its rights")
     async def read_me() -> CallerBody:

@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
-from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from leadline_common.access.caller import current_caller
 from leadline_common.access.rights import Action
+from leadline_common.http.router import ServiceRouter
 from leadline_common.metrics import CONTENT_TYPE, Metrics
 from leadline_common.problems import Problem
 
@@ -69,9 +69,9 @@ class Scraper:
         return await asyncio.to_thread(self._metrics.format)
 
 
-def health_routes(checks: Sequence[Check], metrics: Metrics) -> APIRouter:
+def health_routes(checks: Sequence[Check], metrics: Metrics) -> ServiceRouter:
     """Return the routes `/healthz`, `/readyz` and `/metrics`."""
-    router = APIRouter(tags=[OPERATIONS])
+    router = ServiceRouter(tags=[OPERATIONS])
     scraper = Scraper(metrics)
 
     @router.get("/healthz", summary="Check liveness", responses={200: _example({"alive": True})})

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
@@ -21,6 +21,7 @@ from leadline_common.api.administration import CLUSTER_TAG
 from leadline_common.api.models import example
 from leadline_common.http.errors import error_responses
 from leadline_common.http.forward import Forwarder
+from leadline_common.http.router import ServiceRouter
 
 _TIMEOUT_S: Final = 5.0
 _MOST_PARTITIONS: Final = 999_999
@@ -61,9 +62,9 @@ class BrokerLoadBody(BaseModel):
     fetched_bytes: int = Field(description="What consumers read here")
 
 
-def report_routes(broker: Broker, to_brokers: Forwarder) -> APIRouter:
+def report_routes(broker: Broker, to_brokers: Forwarder) -> ServiceRouter:
     """Return the routes; `to_brokers` asks other brokers in the name of this one."""
-    router = APIRouter()
+    router = ServiceRouter()
 
     async def answer(
         broker_id: int, request: Request, here: Callable[[], Awaitable[Response]]
@@ -83,7 +84,7 @@ def report_routes(broker: Broker, to_brokers: Forwarder) -> APIRouter:
 _Answer = Callable[[int, Request, Callable[[], Awaitable[Response]]], Awaitable[Response]]
 
 
-def _add_load(router: APIRouter, broker: Broker, answer: _Answer) -> None:
+def _add_load(router: ServiceRouter, broker: Broker, answer: _Answer) -> None:
     @router.get(
         "/v1/brokers/{broker_id}/load",
         tags=[CLUSTER_TAG],
@@ -104,7 +105,7 @@ def _add_load(router: APIRouter, broker: Broker, answer: _Answer) -> None:
         return await answer(broker_id, request, here)
 
 
-def _add_replicas(router: APIRouter, broker: Broker, answer: _Answer) -> None:
+def _add_replicas(router: ServiceRouter, broker: Broker, answer: _Answer) -> None:
     @router.get(
         "/v1/brokers/{broker_id}/replicas",
         tags=[CLUSTER_TAG],

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Annotated, Final
 
 import msgspec
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import BaseModel, Field
 from starlette.types import Receive, Scope, Send
 
@@ -26,6 +26,7 @@ from leadline_common.http.bulk import send_body
 from leadline_common.http.caching import Document
 from leadline_common.http.errors import error_responses, read_only
 from leadline_common.http.operation import Body, Operation
+from leadline_common.http.router import ServiceRouter
 from leadline_common.rpc import JSON, ControllerRow
 
 _CONTROLLER = {"id": 1, "url": "http://127.0.0.1:8081", "epoch": 3}
@@ -171,7 +172,7 @@ class ProducerIdBody(BaseModel):
     producer_epoch: int
 
 
-def cluster_routes(broker: Broker) -> APIRouter:
+def cluster_routes(broker: Broker) -> ServiceRouter:
     """Return the routes about the broker and the cluster."""
     metadata = broker.metadata
 
@@ -191,7 +192,7 @@ def cluster_routes(broker: Broker) -> APIRouter:
     return router
 
 
-def _add_routes(router: APIRouter, broker: Broker) -> None:
+def _add_routes(router: ServiceRouter, broker: Broker) -> None:
     @router.post("/consult", summary="Find the coordinator")
     @read_only
     async def find_coordinator() -> FindCoordinatorBody:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -21,6 +21,7 @@ from leadline_common.http.app import ServiceApp
 from leadline_common.http.bulk import DEFAULT_MAX_BULK_BYTES
 from leadline_common.http.forward import Forward, Forwarder
 from leadline_common.http.middleware import limit_body
+from leadline_common.http.router import ServiceRouter
 from leadline_common.identity import Kind, ServiceAddress, ServiceIdentity
 from leadline_common.rpc import ControllerRow
 
@@ -68,7 +69,7 @@ def add_administration(
         return await forwarder.forward(request, to, timeout_s=CONTROLLER_TIMEOUT_S)
 
     router = administration.administration_routes(_forwarded_by(forward))
-    app.include_router(router)
+    app.add_routes_of(router)
     return _operations_of(router, forward)
 
 
@@ -85,7 +86,7 @@ def add_groups(
         return await forwarder.forward(request, to, timeout_s=COORDINATOR_TIMEOUT_S)
 
     router = groups.group_routes(_forwarded_by(forward))
-    app.include_router(router)
+    app.add_routes_of(router)
     app.add_asgi_route(groups.COMMIT, _ForwardedCommit(forward))
     return _operations_of(router, forward)
 
@@ -94,7 +95,7 @@ def _address(kind: Kind, found: ControllerRow) -> ServiceAddress:
     return ServiceAddress(ServiceIdentity(kind, found.id), found.url, found.internal_url)
 
 
-def _operations_of(router: APIRouter, forward: Forward) -> dict[str, Forward]:
+def _operations_of(router: ServiceRouter, forward: Forward) -> dict[str, Forward]:
     return {route.name: forward for route in iter_route_contexts(router.routes) if route.name}
 
 

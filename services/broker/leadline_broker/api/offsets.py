@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from pydantic import BaseModel
 
 from leadline_broker.api.parameters import INT64_MAX, ROUTE_DESCRIPTION
@@ -38,6 +38,7 @@ from leadline_common.bulk_offsets import (
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.bulk import bulk_route
 from leadline_common.http.errors import error_responses
+from leadline_common.http.router import ServiceRouter
 
 TAG = "records"
 _TOPIC = Path(description="The topic's name", examples=["orders"])
@@ -88,16 +89,16 @@ class EpochEndAnswer(BaseModel):
 
 def offsets_routes(
     serving: Callable[[], Serving], routed: Callable[[], RoutedRecords]
-) -> APIRouter:
+) -> ServiceRouter:
     """Return the routes for the offsets of one partition."""
-    router = APIRouter(prefix="/v1", tags=[TAG])
+    router = ServiceRouter(prefix="/v1", tags=[TAG])
     _add_partition_offsets(router, serving, routed)
     _add_epoch_end(router, serving)
     return router
 
 
 def _add_partition_offsets(
-    router: APIRouter, serving: Callable[[], Serving], routed: Callable[[], RoutedRecords]
+    router: ServiceRouter, serving: Callable[[], Serving], routed: Callable[[], RoutedRecords]
 ) -> None:
     @router.get(
         "/topics/{topic}/partitions/{partition}/offsets",
@@ -138,7 +139,7 @@ def _add_partition_offsets(
         return OffsetsAnswer.model_validate(ends, from_attributes=True)
 
 
-def _add_epoch_end(router: APIRouter, serving: Callable[[], Serving]) -> None:
+def _add_epoch_end(router: ServiceRouter, serving: Callable[[], Serving]) -> None:
     @router.get(
         "/topics/{topic}/partitions/{partition}/epochs/{epoch}",
         summary="Get the end offset of a leader epoch",

@@ -103,8 +103,8 @@ def build_app(
     provide_computer(app, computer)
     administration: Administration = ControllerAdministration(controller, computer)
     app.state.administration = administration
-    app.include_router(administration_routes(guarded_route(controller)))
-    app.include_router(metadata_routes(CLUSTER_TAG, read_metadata, NoController))
+    app.add_routes_of(administration_routes(guarded_route(controller)))
+    app.add_routes_of(metadata_routes(CLUSTER_TAG, read_metadata, NoController))
     _add_internal_routes(app, controller)
     add_console(app, "controller")
     link_services(app, app.page_links, partial(_find_service, controller))

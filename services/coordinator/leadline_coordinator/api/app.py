@@ -75,16 +75,16 @@ def build_app(
     app.forwarder = Forwarder(
         "the active coordinator", CoordinatorNotAvailable, connections or PeerConnections()
     )
-    app.include_router(about.coordinator_routes(coordinator))
+    app.add_routes_of(about.coordinator_routes(coordinator))
     administration: groups.GroupAdministration = GroupEndpoints(coordinator)
     app.state.administration = administration
-    app.include_router(groups.group_routes())
-    app.include_router(export_routes(coordinator))
+    app.add_routes_of(groups.group_routes())
+    app.add_routes_of(export_routes(coordinator))
     add_commit_route(app, coordinator)
     add_sync_route(app, coordinator)
     computer = Computer()
     provide_computer(app, computer)
-    app.include_router(what_if_routes(computer))
+    app.add_routes_of(what_if_routes(computer))
     app.router.routes.append(channel_route(coordinator))
     _add_documents(app, coordinator)
     # Innermost: within the layer that assigns cause ids and counts requests.

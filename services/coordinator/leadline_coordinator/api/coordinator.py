@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from leadline_common.api.models import example
+from leadline_common.http.router import ServiceRouter
 from leadline_coordinator.runtime.service import CoordinatorService
 
 TAG = "coordinator"
@@ -33,9 +33,9 @@ class ThisCoordinator(BaseModel):
     coordinator: CoordinatorBody | None
 
 
-def coordinator_routes(coordinator: CoordinatorService) -> APIRouter:
+def coordinator_routes(coordinator: CoordinatorService) -> ServiceRouter:
     """Return the route about this process."""
-    router = APIRouter(prefix="/v1", tags=[TAG])
+    router = ServiceRouter(prefix="/v1", tags=[TAG])
 
     @router.get("/coordinator", summary="Get the active coordinator")
     async def read_coordinator() -> ThisCoordinator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response, StreamingResponse
 
 from leadline_client.channel import group_partitions
@@ -15,6 +15,7 @@ from leadline_common.api.exports import TAG as EXPORT_TAG
 from leadline_common.export_tables import encode_rows
 from leadline_common.http.errors import error_responses
 from leadline_common.http.ndjson import ndjson_documentation, ndjson_response
+from leadline_common.http.router import ServiceRouter
 from leadline_coordinator.api.offsets import OffsetEndpoints
 from leadline_coordinator.api.polls import join_group
 from leadline_coordinator.runtime.group_manager import GroupManager
@@ -71,9 +72,9 @@ class GroupEndpoints(OffsetEndpoints):
         return models.MemberGone(group=group, member=member)
 
 
-def export_routes(coordinator: CoordinatorService) -> APIRouter:
+def export_routes(coordinator: CoordinatorService) -> ServiceRouter:
     """Return the route of the table `groups`; the other tables are the controller's."""
-    router = APIRouter(prefix="/v1", tags=[EXPORT_TAG])
+    router = ServiceRouter(prefix="/v1", tags=[EXPORT_TAG])
 
     @router.get(
         "/export/groups",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Final, Self
 
-from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from leadline_client.channel import Assignor
@@ -14,6 +13,7 @@ from leadline_common.api.computations import ROOM_TO_COMPUTE
 from leadline_common.api.models import example
 from leadline_common.computing import Computer
 from leadline_common.http.errors import error_responses, read_only
+from leadline_common.http.router import ServiceRouter
 from leadline_coordinator.domain.assignors.assign import assign
 
 TAG: Final = "what-if"
@@ -121,9 +121,9 @@ class WhatIfAssigned(BaseModel):
     moved: int = Field(description="The number of partitions that another member had before")
 
 
-def what_if_routes(computer: Computer) -> APIRouter:
+def what_if_routes(computer: Computer) -> ServiceRouter:
     """Return the route. It needs no state, so a standby answers it as well."""
-    router = APIRouter(prefix="/v1")
+    router = ServiceRouter(prefix="/v1")
 
     @router.post(
         "/what-if/assignment",

@@ -76,7 +76,7 @@ def add_v3(
     """Serve the v3 API, at both of its prefixes; `to_brokers` asks in the name of this broker."""
     context = app.state.v3 = _context(app, broker, to_coordinator, to_brokers, clock)
     for router in _ROUTERS:
-        app.include_router(router)
+        app.add_routes_of(router)
     intake = RecordIntake(context, app.quotas, max_body_bytes)
     app.add_asgi_route(PRODUCE, ProduceEndpoint(intake))
     app.add_asgi_route(PRODUCE_BATCH, BatchEndpoint(intake))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from leadline_broker.api.v3.layer import PREFIX
@@ -35,10 +35,11 @@ from leadline_broker.api.v3.routes import (
 from leadline_client.errors import NoController
 from leadline_client.wire import BrokerInfo
 from leadline_common.access.caller import current_caller
+from leadline_common.http.router import ServiceRouter
 
 CLUSTERS_TAG: Final = "v3 clusters"
 BROKERS_TAG: Final = "v3 brokers"
-clusters = APIRouter(prefix=PREFIX, tags=[CLUSTERS_TAG], route_class=V3Route)
+clusters = ServiceRouter(prefix=PREFIX, tags=[CLUSTERS_TAG], route_class=V3Route)
 cluster_router = v3_router(CLUSTERS_TAG)
 brokers = v3_router(BROKERS_TAG)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import Depends, Path, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
@@ -26,6 +26,7 @@ from leadline_broker.runtime.engine import Engine
 from leadline_client.errors import NoController
 from leadline_common.http.errors import Responses
 from leadline_common.http.forward import Forward, Forwarder
+from leadline_common.http.router import ServiceRouter
 from leadline_common.http.service_queries import ServiceQueries
 
 _CHUNK: Final = 200
@@ -127,10 +128,10 @@ def _has_body(request: Request) -> bool:
     return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
 
 
-def v3_router(tag: str) -> APIRouter:
+def v3_router(tag: str) -> ServiceRouter:
     """Return a router for the resources of one cluster."""
     prefix = f"{PREFIX}/clusters/{{cluster_id}}"
-    return APIRouter(prefix=prefix, tags=[tag], route_class=V3Route)
+    return ServiceRouter(prefix=prefix, tags=[tag], route_class=V3Route)
 
 
 MEANINGS: Final[dict[int | str, tuple[str, str]]] = {

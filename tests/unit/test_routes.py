@@ -1,6 +1,7 @@
-"""No request hops to a thread and back: the framework runs what is no coroutine in its thread pool.
+"""What holds for each route of a service: it is built once, and runs in no other thread.
 
-That costs more than all checks of a refused request, and whoever asks much would fill the pool.
+The framework runs what is no coroutine in its thread pool. That costs more than all checks of a
+refused request, and whoever asks much would fill the pool.
 """
 
 from __future__ import annotations
@@ -51,3 +52,9 @@ def test_nothing_that_a_request_calls_runs_in_a_thread(service: str) -> None:
         if name not in IN_THREADS
     }
     assert not in_threads
+
+
+@pytest.mark.parametrize("service", APPS)
+def test_every_route_is_built_once(service: str) -> None:
+    routes = APPS[service]().routes
+    assert [found.original_route for found in iter_route_contexts(routes)] == routes
