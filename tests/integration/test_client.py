@@ -6,7 +6,8 @@ import asyncio
 from pathlib import Path
 
 from leadline_client.consumer import AsyncConsumer
-from leadline_client.producer import AsyncProducer, ProducerSettings
+from leadline_client.producer import AsyncProducer
+from leadline_client.producer_settings import ProducerSettings
 from leadline_client.readers import AsyncPartitionReader
 from leadline_client.wire import NewTopic
 from tests.support.services.cluster import Cluster

@@ -13,8 +13,10 @@ from leadline_client.client import AsyncClient, Client
 from leadline_client.consumer import AsyncConsumer
 from leadline_client.errors import ClusterChanged, OutcomeUnknown
 from leadline_client.payloads import OutgoingRecord
-from leadline_client.producer import AsyncProducer, ProducerSettings, RecordMetadata
+from leadline_client.producer import AsyncProducer
+from leadline_client.producer_settings import ProducerSettings
 from leadline_client.readers import AsyncPartitionReader, PartitionReader
+from leadline_client.sent_records import RecordMetadata
 from leadline_client.sync_consumer import Consumer
 from leadline_client.wire import NewTopic
 from leadline_spark.cluster.cluster_client import ClusterClient, Connection

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from leadline_client.client import AsyncClient
 from leadline_client.payloads import OutgoingRecord
-from leadline_client.producer import AsyncProducer, ProducerSettings
+from leadline_client.producer import AsyncProducer
+from leadline_client.producer_settings import ProducerSettings
 from leadline_client.wire import NewTopic
 from tests.support.services.cluster import Cluster, wait_until
 

@@ -23,8 +23,10 @@ from leadline_cli.output import (
 )
 from leadline_client.client import AsyncClient
 from leadline_client.errors import LeadlineError, OutcomeUnknown
-from leadline_client.producer import AsyncProducer, ProducerSettings, RecordMetadata
+from leadline_client.producer import AsyncProducer
+from leadline_client.producer_settings import ProducerSettings
 from leadline_client.security import Security
+from leadline_client.sent_records import RecordMetadata
 
 _STDIN = cast("typer.FileBinaryRead", "-")
 """Typer opens this default as standard input."""

@@ -15,8 +15,10 @@ from leadline_cli.demo.verdict import Verdict, judge
 from leadline_cli.supervisor import Supervisor
 from leadline_client.client import AsyncClient
 from leadline_client.errors import LeadlineError
-from leadline_client.producer import AsyncProducer, ProducerSettings, RecordMetadata
+from leadline_client.producer import AsyncProducer
+from leadline_client.producer_settings import ProducerSettings
 from leadline_client.readers import AsyncPartitionReader
+from leadline_client.sent_records import RecordMetadata
 from leadline_client.wire import NewTopic
 
 TOPIC: Final = "lines"

@@ -13,13 +13,15 @@ from leadline_client.fetching import ConsumedRecord as ConsumedRecord
 from leadline_client.groups import ResetTo as ResetTo
 from leadline_client.payloads import OutgoingRecord as OutgoingRecord
 from leadline_client.producer import AsyncProducer as AsyncProducer
-from leadline_client.producer import ProducerSettings as ProducerSettings
-from leadline_client.producer import RecordMetadata as RecordMetadata
+from leadline_client.producer_settings import ProducerSettings as ProducerSettings
 from leadline_client.readers import AsyncPartitionReader as AsyncPartitionReader
 from leadline_client.readers import PartitionReader as PartitionReader
 from leadline_client.reading import ReadLimits as ReadLimits
 from leadline_client.retry import RetryPolicy as RetryPolicy
 from leadline_client.security import Security as Security
+from leadline_client.sent_records import AsyncSentRecords as AsyncSentRecords
+from leadline_client.sent_records import RecordMetadata as RecordMetadata
+from leadline_client.sent_records import SentRecords as SentRecords
 from leadline_client.serializers.avro_serializer import AvroSerializer as AvroSerializer
 from leadline_client.serializers.json_serializer import JsonSerializer as JsonSerializer
 from leadline_client.serializers.plain import BytesSerializer as BytesSerializer

@@ -8,6 +8,7 @@ which the application sent them, in spite of retries.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
@@ -33,13 +34,29 @@ def estimated_size(record: OutgoingRecord) -> int:
     return size + sum(len(name) + len(value or b"") + 4 for name, value in record.headers)
 
 
+def chunks_of(sizes: Sequence[int], most_bytes: int) -> Iterator[range]:
+    """Yield the indexes of `sizes` in ranges, each of `most_bytes` at most or of one record."""
+    start = total = 0
+    for index, size in enumerate(sizes):
+        if total + size > most_bytes and index > start:
+            yield range(start, index)
+            start, total = index, 0
+        total += size
+    if start < len(sizes):
+        yield range(start, len(sizes))
+
+
 @dataclass(slots=True)
 class ProducerBatch(Generic[Token]):
-    """The records of one request; `tokens` holds one value of the caller per record."""
+    """The records of one request.
+
+    `tokens` are values of the caller, each for as many records as `counts` says, in their order.
+    """
 
     opened_s: float
     records: list[OutgoingRecord] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
     size: int = 0
 
 
@@ -99,8 +116,20 @@ class RecordAccumulator(Generic[Token]):
             self._batches.append(last)
         last.records.append(record)
         last.tokens.append(token)
+        last.counts.append(1)
         last.size += size
         self.added += 1
+        return overflow
+
+    def add_run(
+        self, records: Sequence[OutgoingRecord], size: int, token: Token, now_s: float
+    ) -> bool:
+        """Add records of this size together, for one token, to one batch; see `add`."""
+        overflow = self.add(records[0], size, token, now_s)
+        last = self._batches[-1]
+        last.records.extend(records[1:])
+        last.counts[-1] = len(records)
+        self.added += len(records) - 1
         return overflow
 
     def reset_producer_id(self) -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from leadline_client.client import AsyncClient
 from leadline_client.errors import LeadlineError, UnknownPartition
 from leadline_client.murmur2 import partition_for_key
+from leadline_client.payloads import OutgoingRecord
 
 
 class StickyPartitioner:
@@ -31,6 +32,16 @@ class StickyPartitioner:
         if self._current is None:
             self._current = int(self._random() * partition_count)
         return self._current % partition_count
+
+    def runs(
+        self, records: Sequence[OutgoingRecord], indexes: Iterable[int], partition_count: int
+    ) -> dict[int, list[int]]:
+        """Return the partitions of records, each with those of their `indexes` that go there."""
+        found: dict[int, list[int]] = {}
+        for index in indexes:
+            partition = self.choose(records[index].key, partition_count)
+            found.setdefault(partition, []).append(index)
+        return found
 
     def batch_closed(self, partition: int, partition_count: int) -> None:
         """Move on to the next partition if `partition` was the current one for keyless records."""

@@ -11,16 +11,17 @@ import asyncio
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future as ThreadFuture
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Self, TypeAlias
+from typing import Final, Generic, Self, TypeAlias
 
 from leadline_client import batches
 from leadline_client.accumulator import (
     ProducerBatch,
     ProducerSequence,
     RecordAccumulator,
+    chunks_of,
     estimated_size,
     needs_new_producer_id,
 )
@@ -28,58 +29,24 @@ from leadline_client.client import AsyncSource, async_client
 from leadline_client.codec import require_compression
 from leadline_client.errors import (
     ClusterChanged,
-    InvalidRequest,
     LeadlineError,
     Unreachable,
 )
 from leadline_client.partitioner import PartitionCountCache, StickyPartitioner
 from leadline_client.payloads import OutgoingRecord, ProducerIdentity
+from leadline_client.producer_settings import DEFAULTS, ProducerSettings
 from leadline_client.security import Security
+from leadline_client.sent_records import AsyncSentRecords, RecordMetadata
 from leadline_client.serializers.protocols import Serializer
 from leadline_client.serializers.records import RecordSerializer
 from leadline_client.type_parameters import K, V
-from leadline_client.wire import Acks, ProduceResult, TopicPartition
+from leadline_client.wire import ProduceResult, TopicPartition
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
-class RecordMetadata(NamedTuple):
-    """The partition and offset of an acknowledged record; the offset is -1 with acks=0."""
-
-    topic: str
-    partition: int
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerSettings:
-    """Settings of a producer.
-
-    `linger_ms`: how long a batch waits for more records. `batch_bytes`: a batch of
-    this size is sent at once. `buffer_bytes`: `send` waits while the unacknowledged
-    records are larger than this. `delivery_timeout_s`: a batch fails after this time,
-    retries included. `idempotent`: None means only with acks=all. `metadata_max_age_s`:
-    how long it takes at most until added partitions are used.
-    """
-
-    acks: Acks = "all"
-    linger_ms: float = 5.0
-    batch_bytes: int = 256 * 1024
-    buffer_bytes: int = 32 * 1024 * 1024
-    compression: str = "none"
-    idempotent: bool | None = None
-    delivery_timeout_s: float = 120.0
-    metadata_max_age_s: float = 300.0
-
-    @property
-    def numbers_batches(self) -> bool:
-        """Whether batches carry a producer id and sequence numbers."""
-        if self.idempotent and self.acks != "all":
-            raise InvalidRequest("an idempotent producer needs acks=all")
-        return self.acks == "all" if self.idempotent is None else self.idempotent
-
-
-DEFAULTS = ProducerSettings()
+_RUNS_PER_BATCH: Final = 4
+"""Records that are sent together stay together: a batch is full when the next ones do not fit."""
 _ANONYMOUS = ProducerIdentity(batches.NO_PRODUCER_ID, -1)
 Acknowledgement: TypeAlias = asyncio.Future[RecordMetadata] | ThreadFuture[RecordMetadata]
 """The future of a record, of this event loop or of another thread."""
@@ -163,6 +130,67 @@ class AsyncProducer(Generic[K, V]):
         future: asyncio.Future[RecordMetadata] = loop.create_future()
         await self.add(topic, partition, record, estimated_size(record), future)
         return future
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[V | None],
+        *,
+        keys: Iterable[K | None] | None = None,
+        partition: int | None = None,
+    ) -> AsyncSentRecords:
+        """Add records to batches as `send` does with each, in a fraction of its time.
+
+        `keys` has one key for each value. Waits while the buffer is full; other records may then be
+        sent in between. A call that is cancelled may have sent the first records.
+
+        Raises:
+            UnknownTopic, UnknownPartition: the topic or partition does not exist.
+            SerializationFailed: a key or a value cannot be serialized.
+            InvalidRequest: there are not as many keys as values.
+
+        After an error nothing was sent.
+
+        """
+        records = self._serializer.records(topic, values, keys)
+        sent = AsyncSentRecords(len(records))
+        await self.add_many(topic, partition, records, sent.part)
+        return sent
+
+    async def add_many(
+        self,
+        topic: str,
+        partition: int | None,
+        records: Sequence[OutgoingRecord],
+        future_of: Callable[[Sequence[int]], Acknowledgement],
+    ) -> None:
+        """Add records as `send_many` does.
+
+        `future_of` returns the future of those at some indexes, which gets the first one's offset;
+        the others follow it in the log.
+        """
+        count = await self.partition_count(topic, partition)
+        sizes = [estimated_size(record) for record in records]
+        for chunk in chunks_of(sizes, self._settings.batch_bytes // _RUNS_PER_BATCH):
+            size = sum(sizes[index] for index in chunk)
+            if self._unacknowledged + size > self._settings.buffer_bytes:
+                await self._wait_for_room(size)
+            self._unacknowledged += size
+            runs = (
+                self._partitioners[topic].runs(records, chunk, count)
+                if partition is None
+                else {partition: chunk}
+            )
+            for number, run in runs.items():
+                part = [records[index] for index in run]
+                size = sum(sizes[index] for index in run)
+                queue = self._queue_of(TopicPartition(topic, number))
+                now_s = time.monotonic()
+                opened = queue.accumulator.add_run(part, size, future_of(run), now_s)
+                if opened and partition is None:
+                    self._partitioners[topic].batch_closed(number, count)
+                self._start_sender(queue, now_s)
+            await asyncio.sleep(0)  # Full batches are sent while the next ones are filled.
 
     async def add(
         self,
@@ -328,10 +356,12 @@ class AsyncProducer(Generic[K, V]):
         if accumulator.sequence is not None:
             accumulator.sequence.advance(len(batch.records))
         topic, partition = topic_partition
-        for index, future in enumerate(batch.tokens):
+        offset = result.base_offset
+        for future, count in zip(batch.tokens, batch.counts, strict=True):
             if not future.done():
-                offset = result.base_offset + index if result.base_offset >= 0 else -1
                 future.set_result(RecordMetadata(topic, partition, offset))
+            if offset >= 0:
+                offset += count
 
     async def _append(
         self, topic_partition: TopicPartition, accumulator: _Accumulator, batch: _Batch

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Generic, NamedTuple, Self
@@ -20,14 +20,10 @@ from leadline_client.client import BlockingSource, async_client_of
 from leadline_client.errors import InvalidRequest
 from leadline_client.event_loop_thread import EventLoopThread
 from leadline_client.payloads import OutgoingRecord
-from leadline_client.producer import (
-    DEFAULTS,
-    AsyncProducer,
-    Headers,
-    ProducerSettings,
-    RecordMetadata,
-)
+from leadline_client.producer import AsyncProducer, Headers
+from leadline_client.producer_settings import DEFAULTS, ProducerSettings
 from leadline_client.security import Security
+from leadline_client.sent_records import RecordMetadata, SentRecords
 from leadline_client.serializers.protocols import Serializer
 from leadline_client.serializers.records import RecordSerializer
 from leadline_client.type_parameters import K, V
@@ -174,6 +170,33 @@ class Producer(Generic[K, V]):
         future.add_done_callback(lambda _: self._queue.acknowledge(size))
         return future
 
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[V | None],
+        *,
+        keys: Iterable[K | None] | None = None,
+        partition: int | None = None,
+    ) -> SentRecords:
+        """Add records to batches as `send` does with each, in a fraction of its time.
+
+        `keys` has one key for each value. The records follow what this thread has sent before.
+        Blocks while the buffer is full.
+
+        Raises:
+            UnknownTopic, UnknownPartition: the topic or partition does not exist.
+            InvalidRequest: the producer is closed, or there are not as many keys as values.
+            SerializationFailed: a key or a value cannot be serialized.
+
+        After an error nothing was sent.
+
+        """
+        self._queue.check_open()
+        records = self._serializer.records(topic, values, keys)
+        sent = SentRecords(len(records))
+        self._thread.run(self._add_many(topic, partition, records, sent))
+        return sent
+
     def flush(self) -> None:
         """Wait until all records sent so far are acknowledged or have failed."""
         self._thread.run(self._flush())
@@ -243,6 +266,17 @@ class Producer(Generic[K, V]):
                 except Exception as error:
                     # Any error belongs to this record's future; the next record is sent.
                     sent.future.set_exception(error)
+
+    async def _add_many(
+        self,
+        topic: str,
+        partition: int | None,
+        records: Sequence[OutgoingRecord],
+        sent: SentRecords,
+    ) -> None:
+        # An interrupted caller does not end the move, which holds records that nothing else has.
+        await asyncio.shield(self._start_move())
+        await self._producer.add_many(topic, partition, records, sent.part)
 
     async def _flush(self) -> None:
         # An interrupted caller does not end the move, which holds records that nothing else has.

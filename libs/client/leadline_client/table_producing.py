@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from leadline_client.errors import InvalidRequest, SerializationFailed
 from leadline_client.extras import MissingExtra
-from leadline_client.producer import RecordMetadata
+from leadline_client.sent_records import RecordMetadata
 from leadline_client.sync_producer import Producer
 
 try:

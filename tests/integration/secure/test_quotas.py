@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from leadline_cli.main import app
 from leadline_client import AsyncClient, AsyncConsumer, AsyncProducer, NewTopic, Security
-from leadline_client.producer import ProducerSettings
+from leadline_client.producer_settings import ProducerSettings
 from tests.integration.secure.world import (
     RECORDS,
     World,

@@ -16,7 +16,8 @@ from leadline_client.errors import (
     UnknownPartition,
 )
 from leadline_client.murmur2 import partition_for_key
-from leadline_client.producer import AsyncProducer, ProducerSettings
+from leadline_client.producer import AsyncProducer
+from leadline_client.producer_settings import ProducerSettings
 from leadline_client.sync_producer import Producer
 from tests.unit.client.standin import Fault, Partition, StandInCluster
 

@@ -33,7 +33,7 @@ from leadline_client.errors import (
     OffsetOutOfRange,
     UnknownTopic,
 )
-from leadline_client.producer import ProducerSettings
+from leadline_client.producer_settings import ProducerSettings
 from leadline_client.retry import RetryPolicy
 from leadline_client.table_reading import SCHEMA
 from tests.support.pandas.packages import environment

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, cast
 
 from leadline_client.errors import DeserializationFailed, InvalidRequest, SerializationFailed
@@ -44,6 +44,24 @@ class RecordSerializer(Generic[K, V]):
             tuple(headers),
             timestamp,
         )
+
+    def records(
+        self, topic: str, values: Iterable[V | None], keys: Iterable[K | None] | None
+    ) -> list[OutgoingRecord]:
+        """Return the records to send of many values, with one of `keys` each, if any are given.
+
+        Raises:
+            SerializationFailed: a serializer cannot take a key or a value.
+            InvalidRequest: there are not as many keys as values.
+
+        """
+        made = [_serialized("value", topic, value, self._value) for value in values]
+        if keys is None:
+            return list(map(OutgoingRecord, made))
+        made_keys = [_serialized("key", topic, key, self._key) for key in keys]
+        if len(made_keys) != len(made):
+            raise InvalidRequest(f"{len(made_keys)} keys for {len(made)} values; nothing was sent")
+        return list(map(OutgoingRecord, made, made_keys))
 
 
 def _serialized(part: str, topic: str, given: Any, serializer: Serializer[Any] | None) -> Any:

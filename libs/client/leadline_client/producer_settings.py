@@ -1,0 +1,40 @@
+"""The settings of producers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from leadline_client.errors import InvalidRequest
+from leadline_client.wire import Acks
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """Settings of a producer.
+
+    `linger_ms`: how long a batch waits for more records. `batch_bytes`: a batch of
+    this size is sent at once. `buffer_bytes`: `send` waits while the unacknowledged
+    records are larger than this. `delivery_timeout_s`: a batch fails after this time,
+    retries included. `idempotent`: None means only with acks=all. `metadata_max_age_s`:
+    how long it takes at most until added partitions are used.
+    """
+
+    acks: Acks = "all"
+    linger_ms: float = 5.0
+    batch_bytes: int = 256 * 1024
+    buffer_bytes: int = 32 * 1024 * 1024
+    compression: str = "none"
+    idempotent: bool | None = None
+    delivery_timeout_s: float = 120.0
+    metadata_max_age_s: float = 300.0
+
+    @property
+    def numbers_batches(self) -> bool:
+        """Whether batches carry a producer id and sequence numbers."""
+        if self.idempotent and self.acks != "all":
+            raise InvalidRequest("an idempotent producer needs acks=all")
+        return self.acks == "all" if self.idempotent is None else self.idempotent
+
+
+DEFAULTS: Final = ProducerSettings()
