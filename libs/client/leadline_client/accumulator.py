@@ -8,7 +8,7 @@ which the application sent them, in spite of retries.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
@@ -58,6 +58,32 @@ class ProducerBatch(Generic[Token]):
     tokens: list[Token] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     size: int = 0
+
+    def halves(
+        self, divide: Callable[[Token], Sequence[Token]]
+    ) -> tuple[ProducerBatch[Token], ...]:
+        """Return the batch as two, because it is too large; none if it cannot be divided.
+
+        `divide` returns two tokens for the halves of a token's records, or none.
+        """
+        tokens, counts = self.tokens, self.counts
+        if len(tokens) == 1:
+            tokens = list(divide(tokens[0]))
+            counts = [counts[0] // 2, counts[0] - counts[0] // 2]
+        if not tokens:
+            return ()
+        half = len(tokens) // 2
+        middle = sum(counts[:half])
+        return (
+            self._part(self.records[:middle], tokens[:half], counts[:half]),
+            self._part(self.records[middle:], tokens[half:], counts[half:]),
+        )
+
+    def _part(
+        self, records: list[OutgoingRecord], tokens: list[Token], counts: list[int]
+    ) -> ProducerBatch[Token]:
+        size = sum(map(estimated_size, records))
+        return ProducerBatch(self.opened_s, records, tokens, counts, size)
 
 
 @dataclass(slots=True)
@@ -131,6 +157,10 @@ class RecordAccumulator(Generic[Token]):
         last.counts[-1] = len(records)
         self.added += len(records) - 1
         return overflow
+
+    def shrink(self, refused_bytes: int) -> None:
+        """Fill further batches with half as much as one that was too large."""
+        self._batch_bytes = min(self._batch_bytes, refused_bytes // 2)
 
     def reset_producer_id(self) -> None:
         """Drop the producer id: the next batch gets a new one, and sequence number 0."""

@@ -28,6 +28,7 @@ from leadline_client.accumulator import (
 from leadline_client.client import AsyncSource, async_client
 from leadline_client.codec import require_compression
 from leadline_client.errors import (
+    BodyTooLarge,
     ClusterChanged,
     LeadlineError,
     Unreachable,
@@ -36,7 +37,7 @@ from leadline_client.partitioner import PartitionCountCache, StickyPartitioner
 from leadline_client.payloads import OutgoingRecord, ProducerIdentity
 from leadline_client.producer_settings import DEFAULTS, ProducerSettings
 from leadline_client.security import Security
-from leadline_client.sent_records import AsyncSentRecords, RecordMetadata
+from leadline_client.sent_records import AsyncSentRecords, RecordMetadata, SentRun
 from leadline_client.serializers.protocols import Serializer
 from leadline_client.serializers.records import RecordSerializer
 from leadline_client.type_parameters import K, V
@@ -45,11 +46,11 @@ from leadline_client.wire import ProduceResult, TopicPartition
 Headers = Sequence[tuple[str, bytes | None]]
 
 
-_RUNS_PER_BATCH: Final = 4
+_RUNS_PER_BATCH: Final = 16
 """Records that are sent together stay together: a batch is full when the next ones do not fit."""
 _ANONYMOUS = ProducerIdentity(batches.NO_PRODUCER_ID, -1)
-Acknowledgement: TypeAlias = asyncio.Future[RecordMetadata] | ThreadFuture[RecordMetadata]
-"""The future of a record, of this event loop or of another thread."""
+Acknowledgement: TypeAlias = asyncio.Future[RecordMetadata] | ThreadFuture[RecordMetadata] | SentRun
+"""The future of a record, of this event loop or of another thread, or records sent together."""
 
 _Accumulator = RecordAccumulator[Acknowledgement]
 _Batch = ProducerBatch[Acknowledgement]
@@ -154,7 +155,7 @@ class AsyncProducer(Generic[K, V]):
         """
         records = self._serializer.records(topic, values, keys)
         sent = AsyncSentRecords(len(records))
-        await self.add_many(topic, partition, records, sent.part)
+        await self.add_many(topic, partition, records, sent.run)
         return sent
 
     async def add_many(
@@ -162,12 +163,11 @@ class AsyncProducer(Generic[K, V]):
         topic: str,
         partition: int | None,
         records: Sequence[OutgoingRecord],
-        future_of: Callable[[Sequence[int]], Acknowledgement],
+        sent_run: Callable[[Sequence[int]], SentRun],
     ) -> None:
         """Add records as `send_many` does.
 
-        `future_of` returns the future of those at some indexes, which gets the first one's offset;
-        the others follow it in the log.
+        `sent_run` returns what waits for the acknowledgement of those at some indexes.
         """
         count = await self.partition_count(topic, partition)
         sizes = [estimated_size(record) for record in records]
@@ -186,7 +186,7 @@ class AsyncProducer(Generic[K, V]):
                 size = sum(sizes[index] for index in run)
                 queue = self._queue_of(TopicPartition(topic, number))
                 now_s = time.monotonic()
-                opened = queue.accumulator.add_run(part, size, future_of(run), now_s)
+                opened = queue.accumulator.add_run(part, size, sent_run(run), now_s)
                 if opened and partition is None:
                     self._partitioners[topic].batch_closed(number, count)
                 self._start_sender(queue, now_s)
@@ -337,31 +337,32 @@ class AsyncProducer(Generic[K, V]):
     async def _deliver(
         self, topic_partition: TopicPartition, accumulator: _Accumulator, batch: _Batch
     ) -> None:
-        try:
-            result = await self._append(topic_partition, accumulator, batch)
-        except Exception as error:
-            # Any error goes to the futures of this batch; the next batch is sent all the same.
-            if not isinstance(error, LeadlineError) or needs_new_producer_id(error):
+        """Append a batch, or its halves if it is too large for the topic; complete its futures."""
+        waiting = [batch]
+        while waiting:
+            part = waiting.pop()
+            try:
+                result = await self._append(topic_partition, accumulator, part)
+            except Exception as error:
+                if isinstance(error, BodyTooLarge) and (halves := part.halves(_halves_of)):
+                    accumulator.shrink(part.size)
+                    waiting.extend(reversed(halves))
+                    continue
+                # Any error goes to these futures; what follows is sent all the same.
+                if not isinstance(error, LeadlineError) or needs_new_producer_id(error):
+                    accumulator.reset_producer_id()
+                _fail(part, error)
+            except asyncio.CancelledError:
+                # The records may be in the log. With the same sequence numbers, the broker would
+                # take the next ones for duplicates of them.
                 accumulator.reset_producer_id()
-            for future in batch.tokens:
-                if not future.done():
-                    future.set_exception(error)
-            return
-        except asyncio.CancelledError:
-            # The batch may be in the log. With the same sequence numbers, the broker would take
-            # the next batch for a duplicate of it.
-            accumulator.reset_producer_id()
-            _cancel(batch)
-            raise
-        if accumulator.sequence is not None:
-            accumulator.sequence.advance(len(batch.records))
-        topic, partition = topic_partition
-        offset = result.base_offset
-        for future, count in zip(batch.tokens, batch.counts, strict=True):
-            if not future.done():
-                future.set_result(RecordMetadata(topic, partition, offset))
-            if offset >= 0:
-                offset += count
+                for one in (part, *waiting):
+                    _cancel(one)
+                raise
+            else:
+                if accumulator.sequence is not None:
+                    accumulator.sequence.advance(len(part.records))
+                _acknowledge(part, topic_partition, result.base_offset)
 
     async def _append(
         self, topic_partition: TopicPartition, accumulator: _Accumulator, batch: _Batch
@@ -404,6 +405,25 @@ class AsyncProducer(Generic[K, V]):
         ):
             self._producer_id = asyncio.ensure_future(self._client.new_producer_id())
         return await asyncio.shield(self._producer_id)
+
+
+def _acknowledge(batch: _Batch, topic_partition: TopicPartition, offset: int) -> None:
+    """Give each future the offset of its first record, -1 with acks=0."""
+    for future, count in zip(batch.tokens, batch.counts, strict=True):
+        if not future.done():
+            future.set_result(RecordMetadata(*topic_partition, offset))
+        if offset >= 0:
+            offset += count
+
+
+def _halves_of(token: Acknowledgement) -> Sequence[Acknowledgement]:
+    return token.halves() if isinstance(token, SentRun) else ()
+
+
+def _fail(batch: _Batch, error: Exception) -> None:
+    for future in batch.tokens:
+        if not future.done():
+            future.set_exception(error)
 
 
 def _cancel(batch: _Batch) -> None:

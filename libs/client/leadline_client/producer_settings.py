@@ -14,15 +14,15 @@ class ProducerSettings:
     """Settings of a producer.
 
     `linger_ms`: how long a batch waits for more records. `batch_bytes`: a batch of
-    this size is sent at once. `buffer_bytes`: `send` waits while the unacknowledged
-    records are larger than this. `delivery_timeout_s`: a batch fails after this time,
-    retries included. `idempotent`: None means only with acks=all. `metadata_max_age_s`:
+    this size is sent at once, by halves if it is too large for the topic. `buffer_bytes`:
+    `send` waits while the unacknowledged records are larger than this.
+    `delivery_timeout_s`: a batch fails after this time, retries included. `idempotent`: None means only with acks=all. `metadata_max_age_s`:
     how long it takes at most until added partitions are used.
     """
 
     acks: Acks = "all"
     linger_ms: float = 5.0
-    batch_bytes: int = 256 * 1024
+    batch_bytes: int = 1_000_000
     buffer_bytes: int = 32 * 1024 * 1024
     compression: str = "none"
     idempotent: bool | None = None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future as ThreadFuture
-from concurrent.futures import wait
 from typing import NamedTuple, TypeAlias
 
 
@@ -21,23 +20,65 @@ Outcome: TypeAlias = RecordMetadata | BaseException
 """Where a record is, or the error of its batch."""
 
 
-def _record_of(first: RecordMetadata, place: int) -> RecordMetadata:
-    topic, partition, offset = first
-    return RecordMetadata(topic, partition, offset + place if offset >= 0 else offset)
+class _Outcomes:
+    """The outcomes of records, in their order; `on_complete` is called once all are known."""
+
+    def __init__(self, count: int, on_complete: Callable[[], None]) -> None:
+        self.found: list[Outcome] = [asyncio.CancelledError()] * count
+        self._left = count
+        self._on_complete = on_complete
+        if not count:
+            on_complete()
+
+    def settle(self, indexes: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+        """Note the outcomes of the records at some indexes, each once."""
+        for index, outcome in zip(indexes, outcomes, strict=True):
+            self.found[index] = outcome
+        self._left -= len(indexes)
+        if not self._left:
+            self._on_complete()
 
 
-def _outcomes(
-    count: int,
-    parts: Sequence[tuple[Sequence[int], asyncio.Future[RecordMetadata]]]
-    | Sequence[tuple[Sequence[int], ThreadFuture[RecordMetadata]]],
-) -> list[Outcome]:
-    """Return the outcome of each record; all futures are done."""
-    found: list[Outcome] = [asyncio.CancelledError()] * count
-    for indexes, future in parts:
-        error = asyncio.CancelledError() if future.cancelled() else future.exception()
-        for place, index in enumerate(indexes):
-            found[index] = error or _record_of(future.result(), place)
-    return found
+class SentRun:
+    """Records of one batch that follow one another in the log; used like the future of a record."""
+
+    def __init__(self, outcomes: _Outcomes, indexes: Sequence[int]) -> None:
+        self._outcomes = outcomes
+        self._indexes = indexes
+        self._done = False
+
+    def halves(self) -> Sequence[SentRun]:
+        """Return two runs that take the place of this one, or none if it is a single record."""
+        middle = len(self._indexes) // 2
+        if not middle:
+            return ()
+        parts = self._indexes[:middle], self._indexes[middle:]
+        return [SentRun(self._outcomes, indexes) for indexes in parts]
+
+    def done(self) -> bool:
+        """Tell whether the outcome is known."""
+        return self._done
+
+    def set_result(self, first: RecordMetadata) -> None:
+        """Note that the records are acknowledged, with the place of the first one."""
+        topic, partition, offset = first
+        step = 1 if offset >= 0 else 0
+        places = range(len(self._indexes))
+        self._settle([RecordMetadata(topic, partition, offset + step * place) for place in places])
+
+    def set_exception(self, error: BaseException) -> None:
+        """Note that the batch has failed."""
+        self._settle([error] * len(self._indexes))
+
+    def cancel(self) -> bool:
+        """Note that nobody waits for an acknowledgement any more."""
+        if not self._done:
+            self.set_exception(asyncio.CancelledError())
+        return True
+
+    def _settle(self, outcomes: Sequence[Outcome]) -> None:
+        self._done = True
+        self._outcomes.settle(self._indexes, outcomes)
 
 
 def _acknowledged(outcomes: Sequence[Outcome]) -> list[RecordMetadata]:
@@ -58,37 +99,34 @@ class AsyncSentRecords:
     """
 
     def __init__(self, count: int) -> None:
-        self._count = count
-        self._parts: list[tuple[Sequence[int], asyncio.Future[RecordMetadata]]] = []
+        self._complete = asyncio.Event()
+        self._outcomes = _Outcomes(count, self._complete.set)
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._outcomes.found)
 
     def __await__(self) -> Generator[object, None, list[RecordMetadata]]:
         return _acknowledged((yield from self.outcomes().__await__()))
 
     async def outcomes(self) -> list[Outcome]:
         """Wait until each record is acknowledged or has failed; return the outcomes in order."""
-        if self._parts:
-            await asyncio.wait([future for _, future in self._parts])
-        return _outcomes(self._count, self._parts)
+        await self._complete.wait()
+        return list(self._outcomes.found)
 
-    def part(self, indexes: Sequence[int]) -> asyncio.Future[RecordMetadata]:
-        """Return a future for the records at some indexes, of which it gets the first one's."""
-        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        self._parts.append((indexes, future))
-        return future
+    def run(self, indexes: Sequence[int]) -> SentRun:
+        """Return what the records at some indexes are sent with."""
+        return SentRun(self._outcomes, indexes)
 
 
 class SentRecords:
     """The records of one `Producer.send_many`."""
 
     def __init__(self, count: int) -> None:
-        self._count = count
-        self._parts: list[tuple[Sequence[int], ThreadFuture[RecordMetadata]]] = []
+        self._complete: ThreadFuture[None] = ThreadFuture()
+        self._outcomes = _Outcomes(count, lambda: self._complete.set_result(None))
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._outcomes.found)
 
     def result(self, timeout_s: float | None = None) -> list[RecordMetadata]:
         """Return the metadata of the records, in their order, once all are acknowledged.
@@ -103,14 +141,13 @@ class SentRecords:
 
         Raises TimeoutError after `timeout_s`.
         """
-        if wait([future for _, future in self._parts], timeout_s).not_done:
-            raise TimeoutError(f"some records are not acknowledged after {timeout_s} s")
-        return _outcomes(self._count, self._parts)
+        try:
+            self._complete.result(timeout_s)
+        except TimeoutError:
+            message = f"some records are not acknowledged after {timeout_s} s"
+            raise TimeoutError(message) from None
+        return list(self._outcomes.found)
 
-    def part(self, indexes: Sequence[int]) -> ThreadFuture[RecordMetadata]:
-        """Return a future for the records at some indexes, of which it gets the first one's."""
-        future: ThreadFuture[RecordMetadata] = ThreadFuture()
-        # It cannot be cancelled: its records may be sent at any moment.
-        future.set_running_or_notify_cancel()
-        self._parts.append((indexes, future))
-        return future
+    def run(self, indexes: Sequence[int]) -> SentRun:
+        """Return what the records at some indexes are sent with."""
+        return SentRun(self._outcomes, indexes)

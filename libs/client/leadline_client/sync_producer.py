@@ -276,7 +276,7 @@ class Producer(Generic[K, V]):
     ) -> None:
         # An interrupted caller does not end the move, which holds records that nothing else has.
         await asyncio.shield(self._start_move())
-        await self._producer.add_many(topic, partition, records, sent.part)
+        await self._producer.add_many(topic, partition, records, sent.run)
 
     async def _flush(self) -> None:
         # An interrupted caller does not end the move, which holds records that nothing else has.

@@ -27,6 +27,7 @@ from starlette.types import Receive, Scope, Send
 from leadline_broker.domain.epochs import NO_EPOCH, EpochHistory
 from leadline_client import batches
 from leadline_client.errors import (
+    BodyTooLarge,
     LeaderHint,
     LeaderNotAvailable,
     LeadlineError,
@@ -51,6 +52,9 @@ class Partition:
     seen: dict[tuple[int, int], int] = field(default_factory=dict)
     faults: deque[Fault] = field(default_factory=deque)
     appends: int = 0
+    max_bytes: int | None = None
+    too_large: int = 0
+    """How many appends were refused because they had more than `max_bytes`."""
 
     def epochs(self) -> EpochHistory:
         headers = batches.parse_headers(bytes(self.log))
@@ -299,7 +303,11 @@ class Broker:
             raise fault
         if fault == "hang up":
             return HangUp()
-        answer = _append(row, await _as_batches(request))
+        data = await _as_batches(request)
+        if row.max_bytes is not None and len(data) > row.max_bytes:
+            row.too_large += 1
+            raise BodyTooLarge("a batch is too large")
+        answer = _append(row, data)
         return HangUp() if fault else JSONResponse(answer)
 
 

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leadline_client import batches
 from leadline_client.accumulator import RecordAccumulator, chunks_of
 from leadline_client.client import AsyncClient
 from leadline_client.errors import (
+    BodyTooLarge,
     InvalidRequest,
     NotEnoughReplicas,
     SerializationFailed,
@@ -108,6 +110,44 @@ async def test_an_abort_cancels_many_records(cluster: StandInCluster) -> None:
             raise ZeroDivisionError
     outcomes = await sent.outcomes()
     assert {type(one) for one in outcomes} == {asyncio.CancelledError}
+
+
+async def test_a_batch_that_is_too_large_for_the_topic_is_sent_by_halves(
+    cluster: StandInCluster,
+) -> None:
+    row = cluster.partitions[0]
+    row.max_bytes = 1_000
+    async with AsyncProducer(cluster.bootstrap, ProducerSettings(linger_ms=1)) as producer:
+        futures = [await producer.send("t", value, partition=0) for value in VALUES]
+        many = await (await producer.send_many("t", VALUES, partition=0))
+        assert [(await one).offset for one in futures] == list(range(len(VALUES)))
+        assert [one.offset for one in many] == list(range(len(VALUES), 2 * len(VALUES)))
+        refused = row.too_large
+        assert refused > 0
+        again = [await producer.send("t", value, partition=0) for value in VALUES]
+        await producer.flush()
+        assert all(not one.exception() for one in again)
+        assert row.too_large == refused
+        too_large = await producer.send("t", b"x" * 2_000, partition=0)
+        with pytest.raises(BodyTooLarge):
+            await too_large
+        assert (await (await producer.send("t", b"next", partition=0))).offset == 3 * len(VALUES)
+    assert cluster.values(0) == [*VALUES, *VALUES, *VALUES, b"next"]
+    headers = list(batches.parse_headers(bytes(row.log)))
+    assert [one.base_sequence for one in headers] == [one.base_offset for one in headers]
+
+
+async def test_an_abort_cancels_the_halves_of_a_batch_too(cluster: StandInCluster) -> None:
+    row = cluster.partitions[0]
+    row.faults.extend([BodyTooLarge("")] * 2 + [NotEnoughReplicas("")] * 1000)
+    async with AsyncClient(cluster.bootstrap) as client:
+        producer = AsyncProducer(client, ProducerSettings(linger_ms=1))
+        futures = [await producer.send("t", value, partition=0) for value in VALUES]
+        async with asyncio.timeout(20):
+            while row.appends < 4:  # noqa: ASYNC110 - the stand-in runs on another thread
+                await asyncio.sleep(0.005)
+        await producer.abort()
+    assert all(future.cancelled() for future in futures)
 
 
 def test_the_blocking_producer_sends_many_behind_what_was_sent_before(
