@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import httpx
 import pytest
+from fastapi.routing import iter_route_contexts
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.routing import Match
@@ -12,6 +15,7 @@ import leadline_broker.main
 import leadline_controller.main
 import leadline_coordinator.main
 from leadline_common.http.app import ServiceApp
+from leadline_common.http.route_index import is_plain
 
 SERVICES = {
     "broker": leadline_broker.main.openapi_app(),
@@ -47,6 +51,39 @@ def test_the_index_finds_what_the_framework_finds(
     app, asked = SERVICES[service], f"/{path.lstrip('/')}{end}"
     is_found = app.route_index().find(asked, method) is not None
     assert is_found is found_by_framework(app, asked, method)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+@given(path=PATHS, method=st.sampled_from(METHODS))
+def test_a_plain_endpoint_gets_from_the_gate_what_the_framework_would_give_it(
+    service: str, path: str, method: str
+) -> None:
+    app, asked = SERVICES[service], f"/{path.lstrip('/')}"
+    found = app.route_index().find(asked, method)
+    if found is None or not found.is_plain:
+        return
+    scope = {"type": "http", "path": asked, "method": method, "headers": [], "root_path": ""}
+    matches = (route.matches(dict(scope)) for route in app.router.routes)
+    by_framework = next(child for match, child in matches if match is Match.FULL)
+    named = found.pattern.match(asked)
+    assert named is not None
+    assert by_framework["path_params"] == named.groupdict()
+    assert by_framework["endpoint"] is found.endpoint
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_no_plain_endpoint_is_one_that_is_forwarded(service: str) -> None:
+    app = SERVICES[service]
+    layers = [layer for layer in app.user_middleware if "forwards" in layer.kwargs]
+    forwards = {name for layer in layers for name in cast("Any", layer.kwargs["forwards"])}
+    assert bool(forwards) is (service == "broker")
+    plain = {
+        name
+        for context in iter_route_contexts(app.routes)
+        if (name := context.name) and is_plain(context.original_route)
+    }
+    assert plain
+    assert plain.isdisjoint(forwards)
 
 
 async def answer(method: str, path: str) -> httpx.Response:

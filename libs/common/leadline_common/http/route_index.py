@@ -6,13 +6,14 @@ only those with as many slashes as the path has.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fastapi.routing import RouteContext, iter_route_contexts
-from starlette.routing import BaseRoute, Mount, WebSocketRoute
+from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 
 WEBSOCKET: Final = "WEBSOCKET"
 """Stands for a method in the handshake of a WebSocket."""
@@ -25,13 +26,15 @@ _ANY_DEPTH: Final = -1
 class IndexedRoute:
     """One route: its pattern, the methods that it serves (None: any), and its operation id.
 
-    `endpoint` is what the framework calls for it.
+    `endpoint` is what the framework calls for it; `is_plain`: it is an ASGI application, which
+    needs nothing of the framework.
     """
 
     pattern: re.Pattern[str]
     methods: frozenset[str] | None
     operation: str = ""
     endpoint: Any = None
+    is_plain: bool = False
 
     def serves(self, method: str) -> bool:
         """Tell whether the route serves a method, WEBSOCKET for a handshake."""
@@ -78,7 +81,20 @@ def _indexed(route: RouteContext) -> IndexedRoute:
         return IndexedRoute(pattern, frozenset({WEBSOCKET}), name)
     if isinstance(route.original_route, Mount):
         return IndexedRoute(pattern, None, name)
-    return IndexedRoute(pattern, frozenset(route.methods or ()), name, route.endpoint)
+    return IndexedRoute(
+        pattern,
+        frozenset(route.methods or ()),
+        name,
+        route.endpoint,
+        is_plain=is_plain(route.original_route),
+    )
+
+
+def is_plain(route: BaseRoute) -> bool:
+    """Tell whether the framework hands requests on as they are: it parses those of functions."""
+    if not isinstance(route, Route) or isinstance(route, APIRoute):
+        return False
+    return not inspect.isroutine(route.endpoint)
 
 
 def _depth(route: IndexedRoute) -> int:
