@@ -51,7 +51,6 @@ CONFLUENT: Final = Path(__file__).with_name("clients") / "requirements.lock"
 KAFKA: Final = "3.9.1"
 CALM_MS: Final = 20_000
 """The session timeout where nothing is killed: a busy machine is not to expire a session either."""
-BRISK_MS: Final = 2_000
 
 DATA: Final[Mapping[str, Callable[[Sizes], list[Case]]]] = {
     "produce": produce.cases,
@@ -69,7 +68,7 @@ CLUSTER: Final[Mapping[str, Measure]] = {
 }
 GROUP: Final[Mapping[str, Measure]] = {"group": group.measure}
 EVERYTHING: Final = (*DATA, *CLUSTER, *GROUP)
-SIZES: Final = ("data_rounds", "cluster_rounds", "topics", "partitions", "members")
+SIZES: Final = ("data_rounds", "cluster_rounds", "topics", "partitions", "members", "session_ms")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -225,7 +224,7 @@ class Comparison:
             own = Path(name)
             async with (
                 zookeeper(own) as hosts,
-                start_system(own, hosts, BRISK_MS) as system,
+                start_system(own, hosts, self._sizes.session_ms) as system,
             ):
                 yield system
 

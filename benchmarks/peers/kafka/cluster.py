@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import for_code
+from aiokafka.errors import NotControllerError, for_code
 
 from leadline_cli.java_runtime import find_java
 from leadline_cli.processes import Child
@@ -22,6 +22,7 @@ from peers.systems.system import BROKERS, MIN_IN_SYNC, NO_CONFIGS, REPLICATION, 
 from peers.systems.waiting import until
 
 REQUEST_TIMEOUT_MS: Final = 300_000
+ASK_AGAIN_S: Final = 0.1
 MAIN_CLASS: Final = "kafka.Kafka"
 # What Kafka's own start script gives the JVM, but for the remote management.
 JVM_FLAGS: Final = (
@@ -79,8 +80,16 @@ class KafkaCluster:
     ) -> None:
         """Create a topic, of whose replicas two must acknowledge."""
         topic = NewTopic(name, partitions, replicas, topic_configs=dict(configs))
-        answer = await self._ask(lambda admin: admin.create_topics([topic]))
-        _check(answer.topic_errors)
+        while True:
+            answer = await self._ask(lambda admin: admin.create_topics([topic]))
+            try:
+                _check(answer.topic_errors)
+            except NotControllerError:
+                # The controller has changed. Leadline's client asks the next one by itself.
+                await self._forget_admins()
+                await asyncio.sleep(ASK_AGAIN_S)
+            else:
+                return
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic."""

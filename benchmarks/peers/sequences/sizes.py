@@ -23,6 +23,8 @@ class Sizes(msgspec.Struct, frozen=True):
     """Of each of these topics."""
     members: int = 100
     idle_s: float = 10.0
+    session_ms: int = 2_000
+    """The timeout of ZooKeeper sessions of clusters that are changed or broken."""
 
 
 QUICK = Sizes(
