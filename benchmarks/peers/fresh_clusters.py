@@ -53,7 +53,8 @@ async def _measure(
     say: Callable[[str], None],
 ) -> None:
     for name, measure in measures.items():
-        for metric, value in (await measure(subject)).items():
-            found[name, metric, subject.system.name, ""].append(value)
-            side = f"round {number + 1}, {subject.system.name}"
-            say(f"{side}: {metric.name} {value:.4g} {metric.unit}")
+        async for figures in measure(subject):
+            for metric, value in figures.items():
+                found[name, metric, subject.system.name, ""].append(value)
+                side = f"round {number + 1}, {subject.system.name}"
+                say(f"{side}: {metric.name} {value:.4g} {metric.unit}")

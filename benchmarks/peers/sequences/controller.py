@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -22,15 +22,15 @@ REPLICAS: Final = 2
 """One of Kafka's brokers ends with its controller, so that a topic cannot have three replicas."""
 
 
-async def measure(subject: Subject) -> Mapping[Metric, float]:
-    """Kill the active controller; return how long it took until a new topic was created."""
+async def measure(subject: Subject) -> AsyncIterator[Mapping[Metric, float]]:
+    """Kill the active controller; yield how long it took until a new topic was created."""
     system = subject.system
     await until_whole(system)
     begun = time.monotonic()
     await system.kill_controller()
     created = await _first_created(system)
     await system.restart_controller()
-    return {CREATED: created - begun}
+    yield {CREATED: created - begun}
 
 
 async def _first_created(system: System) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import Final
 
 from peers.clients.worker import DRIVERS
@@ -23,8 +23,8 @@ WHOLE: Final = Metric("broker started again → every replica in sync", "s")
 POLL_S: Final = 0.05
 
 
-async def measure(subject: Subject) -> Mapping[Metric, float]:
-    """Kill a broker; return what it took until nothing missed it, and until it was back."""
+async def measure(subject: Subject) -> AsyncIterator[Mapping[Metric, float]]:
+    """Kill a broker; yield what it took until nothing missed it, and until it was back."""
     system = subject.system
     await until_whole(system)
     controller = await system.controller_broker()
@@ -46,7 +46,7 @@ async def measure(subject: Subject) -> Mapping[Metric, float]:
             healing = [tasks.create_task(_healed(system, one, victim)) for one in survivors]
         await until(watch.is_complete, "every partition has a leader")
         healed = [one.result() for one in healing]
-    figures = {
+    yield {
         ELECTED: watch.last_elected_at - watch.gone_at,
         FIRST_HEALED: min(healed) - watch.gone_at,
         ALL_HEALED: max(healed) - watch.gone_at,
@@ -54,7 +54,7 @@ async def measure(subject: Subject) -> Mapping[Metric, float]:
     }
     restarted = time.monotonic()
     await system.restart_broker(victim)
-    return {**figures, WHOLE: await until_whole(system) - restarted}
+    yield {WHOLE: await until_whole(system) - restarted}
 
 
 async def _healed(system: System, broker: int, victim: int) -> float:

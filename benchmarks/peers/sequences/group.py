@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 from peers.clients.work import Work
 from peers.report.samples import Metric
@@ -11,14 +11,14 @@ from peers.sequences.on_cluster import Subject
 PARTITIONS_EACH = 3
 
 
-async def measure(subject: Subject) -> Mapping[Metric, float]:
-    """Have a group settle, grow and shrink; return the seconds until all partitions have owners."""
+async def measure(subject: Subject) -> AsyncIterator[Mapping[Metric, float]]:
+    """Have a group settle, grow and shrink; yield the seconds until all partitions have owners."""
     members = subject.sizes.members
     # The first group of a Kafka makes it create the topic of its offsets.
     await _live(subject, Work("first-group", PARTITIONS_EACH, 0, 0))
     work = Work("group", PARTITIONS_EACH * members, 0, 0, clients=members)
     times_s = await _live(subject, work)
-    return {
+    yield {
         Metric(f"group of {members}: {change}", "s"): seconds for change, seconds in times_s.items()
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 
 from peers.processes import Client
@@ -20,4 +20,5 @@ class Subject:
     sizes: Sizes
 
 
-Measure = Callable[[Subject], Awaitable[Mapping[Metric, float]]]
+Measure = Callable[[Subject], AsyncIterator[Mapping[Metric, float]]]
+"""Yields figures as it has them, so that a later failure does not take them with it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 from peers.report.samples import Metric
@@ -11,6 +11,6 @@ from peers.sequences.on_cluster import Subject
 START: Final = Metric("start, until every broker's metadata names all", "s")
 
 
-async def measure(subject: Subject) -> Mapping[Metric, float]:
-    """Return how long this cluster's start took."""
-    return {START: subject.system.start_s}
+async def measure(subject: Subject) -> AsyncIterator[Mapping[Metric, float]]:
+    """Yield how long this cluster's start took."""
+    yield {START: subject.system.start_s}

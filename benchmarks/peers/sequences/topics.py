@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 from peers.report.samples import Metric
 from peers.sequences.on_cluster import Subject
@@ -11,8 +11,8 @@ from peers.systems.system import BROKERS
 from peers.systems.waiting import until
 
 
-async def measure(subject: Subject) -> Mapping[Metric, float]:
-    """Create all topics; return how long it took until every broker's metadata had them."""
+async def measure(subject: Subject) -> AsyncIterator[Mapping[Metric, float]]:
+    """Create all topics; yield how long it took until every broker's metadata had them."""
     system, sizes = subject.system, subject.sizes
     known = len((await system.view(BROKERS[0])).partitions)
     wanted = known + sizes.topics * sizes.partitions
@@ -28,4 +28,4 @@ async def measure(subject: Subject) -> Mapping[Metric, float]:
         )
 
     done = await until(named_everywhere, "every broker has all topics")
-    return {Metric(f"create {sizes.topics} topics of {sizes.partitions}", "s"): done - begun}
+    yield {Metric(f"create {sizes.topics} topics of {sizes.partitions}", "s"): done - begun}

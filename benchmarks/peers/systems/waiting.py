@@ -9,6 +9,10 @@ from collections.abc import Awaitable, Callable
 from peers.systems.system import BROKERS, DEADLINE_S, System
 
 POLL_S = 0.02
+PAUSE = 4.0
+"""How many times as long as a check took the pause after it is, so that checks slow nothing down:
+the metadata of ten thousand partitions is a megabyte.
+"""
 
 
 async def until(
@@ -28,6 +32,7 @@ async def until(
     """
     give_up = time.monotonic() + deadline_s
     while True:
+        begun = time.monotonic()
         try:
             if await condition():
                 return time.monotonic()
@@ -35,9 +40,10 @@ async def until(
             last = f": {problem}"
         else:
             last = ""
-        if time.monotonic() > give_up:
+        now = time.monotonic()
+        if now > give_up:
             raise TimeoutError(f"not in {deadline_s:.0f} s: {what}{last}")
-        await asyncio.sleep(poll_s)
+        await asyncio.sleep(max(poll_s, PAUSE * (now - begun)))
 
 
 async def until_whole(system: System) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ async def test_a_client_that_fails_is_reported_with_what_it_printed() -> None:
 
 
 async def test_a_refused_connection_means_not_yet() -> None:
-    answers = iter([ConnectionRefusedError("nobody"), False, True])
+    answers: Iterator[bool | OSError] = iter([ConnectionRefusedError("nobody"), False, True])
 
     async def condition() -> bool:
         answer = next(answers)
