@@ -159,6 +159,7 @@ class GroupMember(Member, ConsumerRebalanceListener):
         await self._consumer.start()
         while True:
             await self._consumer.getmany(timeout_ms=int(READ_AT_ONCE_S * 1000))
+            self.polled()
 
     async def leave(self) -> None:
         """Leave the group."""

@@ -149,6 +149,7 @@ class GroupMember(Member):
         await self._consumer.subscribe([self._topic])
         while True:
             await self._consumer.poll(READ_AT_ONCE_S)
+            self.polled()
 
     async def leave(self) -> None:
         """Leave the group."""

@@ -11,6 +11,7 @@ from contextlib import suppress
 from peers.clients.work import Stopwatch, Work
 
 SETTLED_WITHIN_S = 300.0
+CALM_POLLS = 3
 
 
 class Member:
@@ -18,6 +19,7 @@ class Member:
 
     def __init__(self, group: Group) -> None:
         self.owned: frozenset[tuple[str, int]] = frozenset()
+        self.polls = 0
         self._group = group
         self._task: asyncio.Task[None] | None = None
 
@@ -32,6 +34,11 @@ class Member:
     def owns(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Take note of the partitions that the member may read from now on."""
         self.owned = frozenset(partitions)
+        self._group.changed.set()
+
+    def polled(self) -> None:
+        """Take note that a poll has returned."""
+        self.polls += 1
         self._group.changed.set()
 
     def start(self) -> None:
@@ -90,17 +97,22 @@ class Group:
     async def _after(self, count: int, change: Callable[[], Awaitable[None]]) -> float:
         begun = time.perf_counter()
         await change()
+        await self._until(
+            lambda: is_settled([one.owned for one in self._members], count, self._work.partitions)
+        )
+        took_s = time.perf_counter() - begun
+        # Before the next change, everybody has looked up where to read, and waits for records.
+        polls = {one: one.polls + CALM_POLLS for one in self._members}
+        await self._until(lambda: all(one.polls >= least for one, least in polls.items()))
+        return took_s
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(SETTLED_WITHIN_S):
-            while not is_settled([one.owned for one in self._members], count, self._partitions):
+            while not condition():
                 self.changed.clear()
                 await self.changed.wait()
                 for member in self._members:
                     member.check()
-        return time.perf_counter() - begun
-
-    @property
-    def _partitions(self) -> int:
-        return self._work.partitions
 
 
 def is_settled(owned: list[frozenset[tuple[str, int]]], members: int, partitions: int) -> bool:
