@@ -74,8 +74,6 @@ SIZES: Final = ("data_rounds", "cluster_rounds", "topics", "partitions", "member
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the comparison; return the exit code: 0 where Kafka cannot be had, after one line."""
     arguments = _parser().parse_args(argv)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # A Kafka has some for each replica.
     try:
         jars = kafka_jars()
     except NotAvailable as problem:
@@ -84,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except WrongFiles as problem:
         print(f"bench-peers: {problem}", file=sys.stderr)
         return 1
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # A Kafka has some for each replica.
     try:
         measured = asyncio.run(_until_terminated(Comparison(arguments, jars, _clients()).run()))
     except (KeyboardInterrupt, asyncio.CancelledError):
