@@ -8,6 +8,7 @@ from typing import Final
 
 from peers.report.document import Document
 from peers.report.samples import ratio
+from peers.sequences.case import BYTE_RATE, RECORD_RATE
 
 CHART: Final = "ratios.svg"
 WIDTH: Final = 160
@@ -31,11 +32,14 @@ Ratios = Mapping[Key, float]
 
 
 def ratios_of(document: Document) -> dict[Key, float]:
-    """Return the ratio of each figure to each peer."""
+    """Return the ratio of each figure to each peer; not of bytes where records say the same."""
     ours = {one.key: one for one in document.samples if one.is_ours}
+    counted = {one.work for one in document.samples if one.metric == RECORD_RATE}
     found: dict[Key, float] = {}
     for peer in document.samples:
         own = ours.get(peer.key)
+        if peer.metric == BYTE_RATE and peer.work in counted:
+            continue
         if own is not None and own is not peer and (quotient := ratio(own, peer)):
             better = "more" if peer.metric.more_is_better else "less"
             what = ": ".join(part for part in (peer.work, peer.metric.name) if part)

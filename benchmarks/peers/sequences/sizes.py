@@ -40,4 +40,5 @@ QUICK = Sizes(
     partitions=20,
     members=10,
     idle_s=3.0,
+    session_ms=6_000,
 )

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Mapping
 from peers.report.samples import Metric
 from peers.sequences.on_cluster import Subject
 from peers.systems.system import BROKERS
-from peers.systems.waiting import until
+from peers.systems.waiting import until, until_whole
 
 
 async def measure(subject: Subject) -> AsyncIterator[Mapping[Metric, float]]:
     """Create all topics; yield how long it took until every broker's metadata had them."""
     system, sizes = subject.system, subject.sizes
+    await until_whole(system)  # A broker may have lost its session while all of them started.
     known = len((await system.view(BROKERS[0])).partitions)
     wanted = known + sizes.topics * sizes.partitions
     begun = time.monotonic()

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from peers.report.document import Document, decode, encode, read_all
-from peers.report.history import chart, page
+from peers.report.history import chart, page, ratios_of
+from peers.sequences.case import BYTE_RATE, RECORD_RATE
 from tests.unit.peers.runs import LATENCY, document, samples
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -58,6 +59,21 @@ def test_a_figure_that_one_run_lacks_leaves_a_gap() -> None:
 
     assert "| produce: latency, p50 (less is better) | kafka | 0.25 |  |" in lines
     assert "| produce: records (more is better) | kafka aiokafka |  | 0.50 |" in lines
+
+
+def test_bytes_are_left_out_where_records_say_the_same() -> None:
+    both = [samples(side, 2, metric=BYTE_RATE) for side in ("kafka", "leadline")]
+    whole_batches = [
+        samples(side, 2, metric=BYTE_RATE, work="raw") for side in ("kafka", "leadline")
+    ]
+    counted = [samples(side, 2, metric=RECORD_RATE) for side in ("kafka", "leadline")]
+
+    found = ratios_of(document(*both, *whole_batches, *counted))
+
+    assert list(found) == [
+        ("raw: bytes of values (more is better)", "kafka"),
+        ("produce: records (more is better)", "kafka"),
+    ]
 
 
 def test_the_drawing_goes_up_with_the_ratio_and_leaves_quick_runs_out() -> None:
