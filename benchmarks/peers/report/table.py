@@ -15,7 +15,8 @@ Leadline does; `kafka` is its default, which leaves that to the operating system
 speak plain TCP with each other, Leadline's TLS. All producers: acks=all, batches of 256 KiB,
 5 ms of lingering unless records are sent singly, idempotent unless batches are made by hand. Groups
 have each system's own defaults: Kafka's coordinator waits 3 s for more members of a new group, and
-its members learn of a rebalance with their next heartbeat, every 3 s."""
+its members learn of a rebalance with their next heartbeat, every 3 s. What is counted from a kill
+includes the timeout of the ZooKeeper session, which is the same for both."""
 
 
 def page(document: Document) -> str:
