@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup demo up test unit integration check lint types imports drift \
-	format openapi lock sbom wheels soak test-upgrade mutants model bench clean checkwheels \
+	format openapi lock sbom wheels soak test-upgrade mutants model bench bench-peers clean checkwheels \
 	docs docs-serve docs-linkcheck screenshots
 
 help: ## List the targets
@@ -116,6 +116,9 @@ model: setup ## Search the model of the replication protocol for a violation (AR
 bench: setup ## Run the benchmarks one after another
 	@for benchmark in benchmarks/[!_]*.py; do \
 		echo "== $$benchmark"; $(BIN)/python "$$benchmark" $(ARGS) || exit 1; done
+
+bench-peers: setup ## Measure Leadline beside Apache Kafka (ARGS="--quick --only produce")
+	$(BIN)/python benchmarks/peers $(ARGS)
 
 clean: ## Remove everything that a target made
 	rm -rf .venv .artifacts .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -24,6 +24,9 @@ GO = "tests/support/v3/requirements"
 PANDAS = "tests/support/pandas/requirements"
 """pandas, which tests of data frames put on the path of programs of their own."""
 
+CONFLUENT = "benchmarks/peers/clients/requirements"
+"""A client of Kafka that only `make bench-peers` runs."""
+
 SERVER = "deploy/containers/requirements.lock"
 """What services need: the command without its extra, in the versions of requirements.lock."""
 
@@ -47,6 +50,7 @@ def main(arguments: list[str]) -> int:
         or resolve(python, f"{GENERATOR}.lock", [f"{GENERATOR}.in", *arguments])
         or resolve(python, f"{GO}.lock", [f"{GO}.in", *arguments])
         or resolve(python, f"{PANDAS}.lock", [f"{PANDAS}.in", *arguments])
+        or resolve(python, f"{CONFLUENT}.lock", [f"{CONFLUENT}.in", *arguments])
         or resolve(
             python, SERVER, [*own, "--constraints", "requirements.lock", "cli/pyproject.toml"]
         )

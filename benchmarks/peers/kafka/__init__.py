@@ -1,0 +1,1 @@
+"""Where Kafka's files come from, and how its brokers are run."""

@@ -1,0 +1,98 @@
+"""Kafka's jars, fetched by this machine's Maven and checked against a list of hashes.
+
+Maven asks the registry that the machine's settings name. `pom.xml` pins what is asked for, and
+`jars.sha512` every file that it brings, so that another registry cannot bring another Kafka.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from leadline_client.file_lock import FileLock
+
+HERE: Final = Path(__file__).resolve().parent
+ARTIFACTS: Final = HERE.parents[2] / ".artifacts"
+PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
+FETCHED_WITHIN_S: Final = 600.0
+
+
+class NotAvailable(Exception):
+    """This machine cannot bring Kafka; the message says why in one line."""
+
+
+class WrongFiles(Exception):
+    """Maven brought other files than those listed; the message names them."""
+
+
+def kafka_jars(artifacts: Path = ARTIFACTS, maven: str = "mvn") -> Path:
+    """Return the folder with Kafka's jars, fetched once, and checked each time.
+
+    Raises:
+        NotAvailable: there is no Maven, or it finds no registry with these artifacts.
+        WrongFiles: the files are not those of the list.
+
+    """
+    pinned = [(HERE / name).read_bytes() for name in ("pom.xml", "jars.sha512")]
+    folder = artifacts / f"kafka-{hashlib.sha256(b''.join(pinned)).hexdigest()[:12]}"
+    artifacts.mkdir(exist_ok=True)
+    running = FileLock.acquire(folder.with_suffix(".lock"))  # Two runs may begin at once.
+    try:
+        hashes = listed(pinned[1].decode())
+        if not folder.exists():
+            partial = _fetched(folder.with_suffix(".partial"), maven)
+            check(partial, hashes)
+            partial.rename(folder)
+        check(folder, hashes)
+    finally:
+        running.release()
+    return folder
+
+
+def listed(text: str) -> dict[str, str]:
+    """Return the SHA-512 hashes by file name, as `sha512sum` prints them."""
+    rows = (line.split() for line in text.splitlines())
+    return {name: digest for digest, name in rows}
+
+
+def check(folder: Path, hashes: Mapping[str, str]) -> None:
+    """Compare the jars of a folder with the list.
+
+    Raises:
+        WrongFiles: a file is missing, is another, or is not in the list.
+
+    """
+    found = {
+        path.name: hashlib.sha512(path.read_bytes()).hexdigest() for path in folder.glob("*.jar")
+    }
+    names = sorted(found.keys() | hashes.keys())
+    wrong = [name for name in names if found.get(name) != hashes.get(name)]
+    if wrong:
+        raise WrongFiles(f"{folder.name} is not as jars.sha512 lists it: {', '.join(wrong)}")
+
+
+def _fetched(folder: Path, maven: str) -> Path:
+    program = shutil.which(maven)
+    if program is None:
+        raise NotAvailable("there is no Maven (mvn) on this machine")
+    shutil.rmtree(folder, ignore_errors=True)
+    command = [program, "--quiet", "--batch-mode", "--file", str(HERE / "pom.xml")]
+    command += [f"{PLUGIN}:copy-dependencies", f"-DoutputDirectory={folder}"]
+    try:
+        done = subprocess.run(
+            [*command, "-DincludeScope=runtime"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=FETCHED_WITHIN_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        raise NotAvailable(f"Maven did not run: {problem}") from problem
+    if done.returncode:
+        errors = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")]
+        raise NotAvailable(f"Maven did not bring Kafka: {' '.join(errors[:1]) or done.returncode}")
+    return folder

@@ -1,0 +1,1 @@
+"""What is done to both systems, one module for each kind of work."""

@@ -1,0 +1,1 @@
+"""The two systems: three brokers each on one ZooKeeper, behind one interface."""

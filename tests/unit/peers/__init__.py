@@ -1,0 +1,1 @@
+"""The parts of `benchmarks/peers` that need no cluster."""
