@@ -16,8 +16,9 @@ class ProducerSettings:
     `linger_ms`: how long a batch waits for more records. `batch_bytes`: a batch of
     this size is sent at once, by halves if it is too large for the topic. `buffer_bytes`:
     `send` waits while the unacknowledged records are larger than this.
-    `delivery_timeout_s`: a batch fails after this time, retries included. `idempotent`: None means only with acks=all. `metadata_max_age_s`:
-    how long it takes at most until added partitions are used.
+    `delivery_timeout_s`: a batch fails after this time, retries included. `idempotent`:
+    None means only with acks=all. `metadata_max_age_s`: how long it takes at most until
+    added partitions are used.
     """
 
     acks: Acks = "all"

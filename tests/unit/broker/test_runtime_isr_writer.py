@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from leadline_broker.domain.effects import Effect, IsrProposal, ReadState, WriteIsr
@@ -55,6 +55,51 @@ async def test_a_proposal_of_a_lost_session_is_not_written_in_the_next(tmp_path:
         running.cancel()
 
     assert len(store.written) == 1
+
+
+class SlowStore(NodeStore):
+    """Calls `during` while it writes."""
+
+    during: Callable[[], None] = staticmethod(lambda: None)
+
+    async def write_isrs(
+        self, changes: Sequence[tuple[TopicIdPartition, IsrProposal]]
+    ) -> list[IsrOutcome]:
+        self.during()
+        return await super().write_isrs(changes)
+
+
+async def test_many_proposals_are_written_in_parts_each_as_it_is_by_then(tmp_path: Path) -> None:
+    states = {(TOPIC, number): PublishedState(1, 0, (1, 2), (), 0) for number in range(4)}
+    store = SlowStore(1, StateNodes(states))
+    first, newer = (
+        IsrProposal(number, leader_epoch=0, isr=isr, eligible=(), state_version=0)
+        for number, isr in ((1, (1,)), (2, (1, 2)))
+    )
+    writer = IsrWriter(
+        store,
+        execute=lambda *_: None,
+        on_committed=lambda *_: None,
+        on_stepped_down=lambda _: None,
+        at_once=1,
+    )
+    partitions = [made(tmp_path, number) for number in range(4)]
+    for partition in partitions:
+        writer.write(partition, first)
+
+    def change() -> None:
+        store.during = lambda: None
+        partitions[1].replica = fresh(partitions[1].log, 1)
+        writer.write(partitions[2], newer)
+
+    store.during = change
+    running = asyncio.create_task(writer.run())
+    try:
+        await until(lambda: newer in store.written, "the newer proposal is written", 5.0)
+    finally:
+        running.cancel()
+
+    assert store.written == [first, first, newer]
 
 
 class ConflictingStore(NodeStore):
