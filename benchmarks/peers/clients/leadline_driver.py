@@ -33,6 +33,8 @@ from peers.clients.work import (
 
 BATCHING = ProducerSettings(linger_ms=LINGER_MS, batch_bytes=BATCH_BYTES)
 AT_ONCE = ProducerSettings(linger_ms=0)
+MANY = 1_000
+"""Records in a list."""
 
 
 def connect(bootstrap: str) -> LeadlineDriver:
@@ -61,6 +63,26 @@ class LeadlineDriver:
             watch.stop(work.records, work.records * work.value_bytes)
             for future in sent:
                 future.result()
+
+    async def produce_many(self, work: Work, watch: Stopwatch) -> None:
+        """Send lists of records as fast as one batching producer can."""
+        topic, partitions = work.topic, work.partitions
+        async with AsyncProducer(self._bootstrap, settings=BATCHING) as producer:
+            for number in work.warm_up:
+                await (await producer.send(topic, work.value, partition=number))
+            lists = [
+                [work.value] * min(MANY, work.records - first)
+                for first in range(0, work.records, MANY)
+            ]
+            watch.start()
+            sent = [
+                await producer.send_many(topic, values, partition=turn % partitions)
+                for turn, values in enumerate(lists)
+            ]
+            await producer.flush()
+            watch.stop(work.records, work.records * work.value_bytes)
+            for records in sent:
+                await records
 
     async def produce_batches(self, work: Work, watch: Stopwatch) -> None:
         """Send each record as a batch of its own; each client waits before it sends the next."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 LINGER_MS: Final = 5
-BATCH_BYTES: Final = 256 * 1024
+BATCH_BYTES: Final = 1_000_000
 """Leadline's defaults, which every client gets, because the defaults of the others differ."""
 MAX_POLL_RECORDS: Final = 500
 """Kafka's `max.poll.records`, and Leadline's."""
@@ -72,6 +72,9 @@ class Driver(Protocol):
 
     async def produce(self, work: Work, watch: Stopwatch) -> None:
         """Send all records as fast as one batching producer can."""
+
+    async def produce_many(self, work: Work, watch: Stopwatch) -> None:
+        """As `produce`, but by a call for many records where the client has one."""
 
     async def produce_batches(self, work: Work, watch: Stopwatch) -> None:
         """Send each record as a batch of its own; each client waits before it sends the next."""

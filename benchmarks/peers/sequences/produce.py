@@ -12,4 +12,5 @@ def cases(sizes: Sizes) -> list[Case]:
     return [
         Case("produce", "produce 100 B", "produce", small, rates),
         Case("produce", "produce 1 KB", "produce", large, rates),
+        Case("produce", "produce 100 B in lists", "produce_many", small, rates),
     ]
