@@ -83,7 +83,11 @@ class Load:
     def __post_init__(self) -> None:
         self._client = AsyncClient(self.bootstrap, policy=IMPATIENT, security=self.security)
         self.tails = [
-            Tail(self.topic, number, consumer=self.history.consumer(f"reader of {number}"))
+            Tail(
+                self.topic,
+                number,
+                consumer=self.history.consumer(f"{self.label}reader of {number}"),
+            )
             for number in range(min(2, self.partitions))
         ]
 
