@@ -144,10 +144,11 @@ async def elections_are_bounded(running: LinkedScenario, before: ZkView, most: i
 
 
 @pytest.mark.scenario("S29")
-async def test_s29_clients_with_stale_metadata_through_five_failovers(seeded: Random) -> None:
+@pytest.mark.parametrize("failovers", [2, pytest.param(5, marks=pytest.mark.soak)])
+async def test_s29_clients_with_stale_metadata(failovers: int, seeded: Random) -> None:
     """Each knows one broker alone; its metadata never goes back, and nothing is read wrongly."""
     async with linked_scenario() as running, StaleClients(running) as clients:
-        for _ in range(5):
+        for _ in range(failovers):
             await running.full_isr()
             leader = await running.leader(seeded.randrange(6))
             led_before = await running.led_by(leader)
@@ -157,5 +158,5 @@ async def test_s29_clients_with_stale_metadata_through_five_failovers(seeded: Ra
             assert running.links.held((leader, ZOOKEEPER)), "void: nothing met the cut"
             await heal(running)
             await clients.go_on()
-        assert clients.led_by_five(), "void: the clients saw no five elections"
+        assert clients.elections_seen() >= failovers, "void: a client missed elections"
         await clients.stop()

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from leadline_common.identity import ServiceIdentity
 from leadline_common.tcp_ports import LOOPBACK, ReservedPorts
-from tests.support.faults.links import LinkThread, restart_all
+from tests.support.faults.links import LinkThread, end, end_all, kill_all, restart_all
 from tests.support.services.cluster import Cluster
 from tests.support.services.identities import load_tls
 
@@ -69,9 +69,7 @@ class MessageProxy:
             yield server.sockets[0].getsockname()[1]
         finally:
             server.close()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await end_all(self._tasks)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._keep(asyncio.create_task(self._connection(reader, writer)))
@@ -84,26 +82,34 @@ class MessageProxy:
         certificate = writer.get_extra_info("peercert")
         caller = ServiceIdentity.of_certificate(certificate)
         assert caller is not None
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            async with self._upstream(caller) as (answers, requests):
-                while True:
-                    request = await _message(reader)
-                    kind, hold_s = self._channel.fate_of(_path_of(request))
-                    if kind == "late":
-                        self._keep(asyncio.create_task(self._again(caller, request, hold_s)))
-                        break
-                    if kind == "sent again later":
-                        self._keep(asyncio.create_task(self._again(caller, request, hold_s)))
-                    answer = await _exchange(request, answers, requests)
-                    if kind == "sent twice":
-                        answer = await _exchange(request, answers, requests)
-                    if kind == "answer lost":
-                        break
-                    if kind == "delayed":
-                        await asyncio.sleep(hold_s)
-                    writer.write(answer)
-                    await writer.drain()
-        writer.close()
+        try:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                async with self._upstream(caller) as upstream:
+                    while answer := await self._answer(caller, await _message(reader), *upstream):
+                        writer.write(answer)
+                        await writer.drain()
+        finally:
+            await end(writer)
+
+    async def _answer(
+        self,
+        caller: ServiceIdentity,
+        request: bytes,
+        answers: asyncio.StreamReader,
+        requests: asyncio.StreamWriter,
+    ) -> bytes:
+        """Pass one request on, as its fate is; return the answer, b"" if the caller gets none."""
+        kind, hold_s = self._channel.fate_of(_path_of(request))
+        if kind in {"late", "sent again later"}:
+            self._keep(asyncio.create_task(self._again(caller, request, hold_s)))
+        if kind == "late":
+            return b""
+        answer = await _exchange(request, answers, requests)
+        if kind == "sent twice":
+            answer = await _exchange(request, answers, requests)
+        if kind == "delayed":
+            await asyncio.sleep(hold_s)
+        return b"" if kind == "answer lost" else answer
 
     async def _again(self, caller: ServiceIdentity, request: bytes, hold_s: float) -> None:
         """Send a request once more, later, over a connection of its own; nobody gets the answer."""
@@ -123,7 +129,7 @@ class MessageProxy:
         try:
             yield answers, requests
         finally:
-            requests.close()
+            await end(requests)
 
 
 async def _exchange(
@@ -169,5 +175,6 @@ async def impaired(cluster: Cluster, seeded: Random) -> AsyncIterator[Channel]:
             yield channel
         finally:
             channel.paths = ()
+            await kill_all(cluster)
             await thread.run(stack.aclose())
             ports.release()

@@ -32,6 +32,8 @@ CLIENT: Final = "client"
 ZOOKEEPER: Final = "zookeeper"
 _CHUNK: Final = 16 * 1024
 _SLOW_CHUNK: Final = 2 * 1024
+_CLOSE_S: Final = 1.0
+_LOOP_TURNS: Final = 4
 T = TypeVar("T")
 
 Pair = tuple[str, str]
@@ -160,9 +162,7 @@ class Proxy:
             yield server.sockets[0].getsockname()[1]
         finally:
             server.close()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await end_all(self._tasks)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._connection(reader, writer))
@@ -177,7 +177,7 @@ class Proxy:
             await there.wait()
             answers, requests = await asyncio.open_connection(*self._address)
         except OSError:
-            writer.close()
+            await end(writer)
             return
         try:
             async with asyncio.TaskGroup() as group:
@@ -186,8 +186,7 @@ class Proxy:
         except* OSError:
             pass  # One end is gone, so the other one is closed, too.
         finally:
-            requests.close()
-            writer.close()
+            await end(requests, writer)
 
     def _who(self, writer: asyncio.StreamWriter) -> str:
         names = self._links.pids()
@@ -214,6 +213,28 @@ async def _flow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link
             raise ConnectionResetError
         writer.write(data)
         await writer.drain()
+
+
+async def end(*writers: asyncio.StreamWriter) -> None:
+    """Close connections, whatever the other ends still have to read."""
+    for writer in writers:
+        writer.close()
+    for writer in writers:
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await writer.wait_closed()
+        except (OSError, TimeoutError):
+            writer.transport.abort()
+
+
+async def end_all(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel what serves connections, and return when all of these are closed."""
+    running = list(tasks)
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+    for _ in range(_LOOP_TURNS):  # A transport that was aborted closes its socket in the next one.
+        await asyncio.sleep(0)
 
 
 class LinkThread:
@@ -253,6 +274,7 @@ async def linked(cluster: Cluster) -> AsyncIterator[Links]:
             yield links
         finally:
             links.heal()
+            await kill_all(cluster)
             await thread.run(stack.aclose())
             ports.release()
 
@@ -276,6 +298,12 @@ async def _proxies(
         "advertised.url": f"http://{LOOPBACK}:{await stack.enter_async_context(before_public)}",
         "zookeeper.connect": f"{address}/{chroot}" if chroot else address,
     }
+
+
+async def kill_all(cluster: Cluster) -> None:
+    """Kill all services: without the proxies a clean stop would wait for ZooKeeper in vain."""
+    services = cluster.supervisor.layout.services
+    await asyncio.gather(*(cluster.child(service.name).kill() for service in services))
 
 
 async def restart_all(cluster: Cluster, names: Iterable[str]) -> None:
