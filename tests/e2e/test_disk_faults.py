@@ -77,7 +77,7 @@ async def replace_disk(running: Scenario, victim: str) -> None:
 
 @needs_mounts
 @pytest.mark.scenario("S17")
-@pytest.mark.parametrize("whose", ["leader", "follower"])
+@pytest.mark.parametrize("whose", ["leader", pytest.param("follower", marks=pytest.mark.soak)])
 async def test_s17_disk_full_and_freed_later(whose: str, seeded: Random) -> None:
     """A full leader refuses for certain, before it appends; a full follower leaves the ISR."""
     settings = {"replica.lag.time.max.ms": "1500"}
@@ -240,6 +240,7 @@ async def test_s20_flipped_bit_beside_the_records(seeded: Random) -> None:
             await running.load.progress()
 
 
+@pytest.mark.soak
 @pytest.mark.scenario("S20")
 async def test_s20_flipped_bit_in_a_closed_segment(seeded: Random) -> None:
     """Detected when it is read: no reader is served it, and an emptied log gets the records."""

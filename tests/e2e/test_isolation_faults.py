@@ -78,6 +78,7 @@ async def test_s10_leader_then_follower_cut_off_from_zookeeper(seeded: Random) -
         await heal(running)
 
 
+@pytest.mark.soak
 @pytest.mark.scenario("S10")
 async def test_s10_active_controller_cut_off_from_zookeeper(seeded: Random) -> None:
     async with linked_scenario(controllers=2) as running:
@@ -116,6 +117,7 @@ async def test_s13_broker_isolated_from_everybody(seconds: float, seeded: Random
         await elections_are_bounded(running, before, 1)
 
 
+@pytest.mark.soak
 @pytest.mark.scenario("S13")
 @pytest.mark.parametrize("times", [2, pytest.param(10, marks=pytest.mark.soak)])
 async def test_s13_broker_isolated_again_and_again(times: int, seeded: Random) -> None:

@@ -60,6 +60,7 @@ async def test_s12_leader_cut_off_from_one_follower(seeded: Random) -> None:
             await everything_in_sync(running)
 
 
+@pytest.mark.soak
 @pytest.mark.scenario("S12")
 async def test_s12_ring_of_one_way_cuts() -> None:
     """No broker gets an answer from any other: nobody has a follower, so nobody acknowledges."""
@@ -81,6 +82,7 @@ async def alone_in_the_isr(running: LinkedScenario) -> None:
     await wait_until(alone, "every leader is alone in its ISR")
 
 
+@pytest.mark.soak
 @pytest.mark.scenario("S14")
 async def test_s14_follower_behind_a_slow_link(seeded: Random) -> None:
     """It leaves the ISR and comes back; it does not join and leave all the time."""

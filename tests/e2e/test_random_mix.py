@@ -52,7 +52,7 @@ async def test_s30_random_mix(mix_minutes: float, tmp_path: Path, seeded: Random
             await mix.windows(count, window_s)
             rate = (running.load.acknowledged - before) / (time.monotonic() - began_s)
             await running.settle()
-        print(f"{count} windows, {rate:.0f} acknowledged a second: {dict(mix.done)}")  # noqa: T201
+        print(f"{count} windows, {rate:.0f} acknowledged a second: {dict(mix.done)}")  # noqa: T201 - shown under -rP
         assert mix.done, "void: no fault"
         assert running.observer is not None
         assert running.observer.faults, "void: nobody saw a fault"

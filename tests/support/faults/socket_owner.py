@@ -41,5 +41,5 @@ def _has(pid: int, target: str) -> bool:
 def _points_at(descriptor: Path, target: str) -> bool:
     try:
         return str(descriptor.readlink()) == target
-    except FileNotFoundError:
-        return False  # it was closed meanwhile
+    except (FileNotFoundError, PermissionError):
+        return False  # it was closed meanwhile, or is another user's
