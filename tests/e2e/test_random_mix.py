@@ -27,7 +27,7 @@ from tests.support.faults.scenario import (
 from tests.support.groups.group import loaded_group
 
 WINDOW_S = 30.0
-SHORT_WINDOW_S = 7.0
+SHORT_WINDOW_S = 5.0
 RATE = 800
 """Records a second that are offered: five hundred or more are to be acknowledged in a long run."""
 LEAST_PER_S = 500

@@ -53,10 +53,9 @@ async def test_s8_controllers_killed_one_after_another() -> None:
         assert (await running.view()).controller_epoch >= epoch + len(killed)
 
 
+@pytest.mark.soak
 @pytest.mark.scenario("S22")
-@pytest.mark.parametrize(
-    "seconds", [12, pytest.param(300, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])]
-)
+@pytest.mark.parametrize("seconds", [12, pytest.param(300, marks=pytest.mark.timeout(1200))])
 async def test_s22_restart_storm(seconds: int, seeded: Random) -> None:
     async with scenario() as running:
         before, kills, end = await running.view(), 0, time.monotonic() + seconds
@@ -121,8 +120,9 @@ class Churn:
             assert len(found) <= 1, f"{topic} has records of another life: {found}"
 
 
+@pytest.mark.soak
 @pytest.mark.scenario("S25")
-@pytest.mark.parametrize("seconds", [6.0, pytest.param(60.0, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seconds", [6.0, 60.0])
 async def test_s25_topics_deleted_and_recreated_while_a_broker_is_down(seconds: float) -> None:
     async with scenario() as running:
         churn, victim = Churn(running.cluster), "broker-2"
@@ -206,6 +206,7 @@ async def grown(running: Scenario, before: int) -> None:
         assert all(await session.get_many(intents)), f"{GROWN} is gone"
 
 
+@pytest.mark.soak
 @pytest.mark.scenario("S26")
 @pytest.mark.timeout(600)
 async def test_s26_controller_killed_around_every_write_of_added_partitions() -> None:
