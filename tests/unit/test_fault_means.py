@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 
 from leadline_common.tcp_ports import LOOPBACK
-from tests.support.faults.faults import IN_FLIGHT_S, no_acknowledgement
+from tests.support.faults.faults import LEAST_SILENCE_S, no_acknowledgement
 from tests.support.faults.impaired import KINDS, Channel
 from tests.support.faults.links import Links, LinkThread, Pace, Proxy
 from tests.support.faults.load import Ack
@@ -102,21 +102,24 @@ def test_only_the_chosen_requests_are_harmed() -> None:
     assert channel.seen == {"/fetch": 400, "/other": 200}
 
 
-async def _acknowledge(acks: list[Ack], partition: int, *, late: bool) -> None:
-    """Note an acknowledgement in partition 1, of which there should be none."""
+async def _acknowledge(partition: int, *, sent_before: bool) -> None:
+    """Acknowledge a record while there should be no acknowledgement in partition 1."""
+    acks: list[Ack] = []
     running = cast("Scenario", SimpleNamespace(load=SimpleNamespace(acks=acks)))
+    sent_s = time.monotonic()
     async with no_acknowledgement(running, [1]):
-        if late:
-            await asyncio.sleep(IN_FLIGHT_S + 0.1)
-        acks.append(Ack(partition, 0, 0, 1, duplicate=False, at_s=time.monotonic()))
-        await asyncio.sleep(0.01 if late else IN_FLIGHT_S + 0.1)
+        await asyncio.sleep(LEAST_SILENCE_S + 0.1)
+        now_s = time.monotonic()
+        sent_s = sent_s if sent_before else now_s
+        acks.append(Ack(partition, 0, 0, 1, duplicate=False, at_s=now_s, sent_s=sent_s))
+        await asyncio.sleep(0.01)
 
 
 async def test_an_acknowledgement_that_must_not_be_is_found() -> None:
-    await _acknowledge([], 2, late=True)
-    await _acknowledge([], 1, late=False)
+    await _acknowledge(2, sent_before=False)
+    await _acknowledge(1, sent_before=True)
     with pytest.raises(AssertionError, match="acknowledged all the same"):
-        await _acknowledge([], 1, late=True)
+        await _acknowledge(1, sent_before=False)
 
 
 async def test_a_silence_that_nobody_waited_for_is_void() -> None:

@@ -45,7 +45,7 @@ _ANONYMOUS = ProducerIdentity(batches.NO_PRODUCER_ID, -1)
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """One acknowledged batch; `at_s` is on the monotonic clock."""
+    """One acknowledged batch; `at_s`, and when it was first sent, are on the monotonic clock."""
 
     partition: int
     base_offset: int
@@ -53,6 +53,7 @@ class Ack:
     count: int
     duplicate: bool
     at_s: float
+    sent_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -239,6 +240,7 @@ class _Writer:
                 result.count,
                 result.duplicate,
                 time.monotonic(),
+                self._load.history.sends.began_s[send],
             )
         )
 
