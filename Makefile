@@ -15,7 +15,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup demo up test unit integration check lint types imports drift \
-	format openapi lock sbom wheels soak test-upgrade mutants model bench bench-peers clean checkwheels \
+	format openapi lock sbom wheels faults soak test-upgrade mutants model bench bench-peers clean \
+	checkwheels \
 	docs docs-serve docs-linkcheck screenshots
 
 help: ## List the targets
@@ -101,8 +102,19 @@ wheels: setup ## Build the wheels of all members into dist/
 checkwheels: wheels ## Install the server's wheels into a new environment, and measure it
 	$(BIN)/python scripts/check_wheels.py
 
-soak: setup ## Run the long fault tests
-	$(BIN)/python -m pytest -m soak --timeout 3600 tests $(ARGS)
+# S: which scenario; SEEDS: how many seeds, one run each; SEED: the first of them.
+S ?=
+SEEDS ?= 5
+SEED ?= 1
+MINUTES ?=
+
+faults: setup ## List the fault scenarios, or run one with several seeds (S=S17 SEEDS=5)
+	@$(BIN)/python -m tests.support.faults $(S) --seeds $(SEEDS) --first-seed $(SEED) \
+		$(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
+soak: setup ## Run the long fault tests, or the random mix of faults for so long (MINUTES=60)
+	$(if $(MINUTES),$(BIN)/python -m tests.support.faults S30 --seeds 1 --first-seed $(SEED) \
+		--minutes $(MINUTES) $(ARGS),$(BIN)/python -m pytest -m soak --timeout 3600 tests $(ARGS))
 
 test-upgrade: setup ## Exchange this release and the previous one under load, by rolling restarts
 	$(BIN)/python -m pytest -m soak -rs --timeout 600 tests/e2e/test_cluster_upgrade.py $(ARGS)

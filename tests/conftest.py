@@ -15,6 +15,7 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 
 pytest_plugins = [
     "tests.support.distribution",
+    "tests.support.faults.scenario_options",
     "tests.support.left_out",
     "tests.support.retry_alone",
     "tests.support.services.zookeeper",

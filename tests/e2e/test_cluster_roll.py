@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from leadline_client.wire import NewTopic
 from tests.support.faults.scenario import TOPIC, loaded, running_cluster
 from tests.support.services.cluster import Cluster
@@ -28,6 +30,7 @@ async def _check_commands(cluster: Cluster) -> None:
     assert (await roll(cluster.data_dir, *words, "true {port}"))[0] == 2
 
 
+@pytest.mark.scenario("S23")
 async def test_all_services_are_restarted_without_a_failed_produce() -> None:
     async with (
         running_cluster(controllers=3, coordinators=2) as cluster,

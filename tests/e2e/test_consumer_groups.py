@@ -93,6 +93,7 @@ async def test_a_member_leaves(cluster: Cluster, tmp_path: Path) -> None:
         await refuses_all_of(group, before)
 
 
+@pytest.mark.scenario("S28")
 async def test_a_member_is_killed(cluster: Cluster, tmp_path: Path) -> None:
     async with loaded_group(cluster, tmp_path, "killed") as group:
         group.start("a", "b", "c")
@@ -105,6 +106,7 @@ async def test_a_member_is_killed(cluster: Cluster, tmp_path: Path) -> None:
         await refuses_all_of(group, before)
 
 
+@pytest.mark.scenario("S28")
 async def test_a_member_is_frozen_past_its_limit(cluster: Cluster, tmp_path: Path) -> None:
     async with loaded_group(cluster, tmp_path, "frozen") as group:
         group.start("a", "b", "c")
@@ -121,6 +123,7 @@ async def test_a_member_is_frozen_past_its_limit(cluster: Cluster, tmp_path: Pat
         await refuses_all_of(group, before)
 
 
+@pytest.mark.scenario("S28")
 async def test_the_coordinator_is_killed_amid_a_rebalance(cluster: Cluster, tmp_path: Path) -> None:
     async with loaded_group(cluster, tmp_path, "failover") as group:
         group.start("a", "b", "c")
@@ -149,6 +152,7 @@ async def test_the_coordinator_is_killed_amid_a_rebalance(cluster: Cluster, tmp_
         await cluster.until_ready(active)
 
 
+@pytest.mark.scenario("S28")
 async def test_the_coordinator_is_frozen_and_wakes_up_fenced(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -217,6 +221,7 @@ async def test_a_topic_is_deleted(cluster: Cluster, tmp_path: Path) -> None:
         assert len([one for one in stopped if one[1][0] != "going"]) == max(left) - 3
 
 
+@pytest.mark.scenario("S23")
 async def test_a_rolling_restart_moves_nothing(cluster: Cluster, tmp_path: Path) -> None:
     async with loaded_group(cluster, tmp_path, "rolling") as group:
         group.start("a", "b", "c")

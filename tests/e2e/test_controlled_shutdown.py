@@ -6,6 +6,8 @@ idempotent writers send it again, and `Load.left_behind` counts those of the oth
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.faults.scenario import Scenario, scenario
 from tests.support.services.cluster import wait_until
 
@@ -38,6 +40,7 @@ async def stopped(running: Scenario, name: str) -> None:
     assert '"still_led": 0' in running.cluster.log(name)
 
 
+@pytest.mark.scenario("S23")
 async def test_a_rolling_restart_refuses_no_produce_and_leaders_go_back() -> None:
     """SIGTERM for each broker under acks=all; then leaders return, by request and by themselves."""
     async with scenario(settings=BALANCE) as running:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from random import Random
 
 import httpx
+import pytest
 
 from leadline_client.wire import NewTopic
 from tests.support.faults.faults import frozen, kill, kill_at_expiry_of
@@ -45,7 +47,8 @@ async def refused_through(running: Scenario, broker: str) -> int:
     return answer.status_code
 
 
-async def test_s6_idle_controller_killed() -> None:
+@pytest.mark.scenario("S6")
+async def test_s6_idle_controller_killed(seeded: Random) -> None:
     async with scenario(controllers=2) as running:
         active = await running.cluster.active_controller()
         before = await running.view()
@@ -63,13 +66,16 @@ async def test_s6_idle_controller_killed() -> None:
             key: state.leader_epoch for key, (state, _) in before.states.items()
         }
         # And it does decide when there is something to decide.
-        victim = await running.leader(0)
+        victim = await running.leader(seeded.randrange(6))
         await kill(running, victim)
         await led(running, running.topic, without=victim)
 
 
+@pytest.mark.scenario("S6")
 @rounds(quick=1)
-async def test_s6_controller_killed_during_a_failover_of_200_partitions(rounds: int) -> None:
+async def test_s6_controller_killed_during_a_failover_of_200_partitions(
+    rounds: int, seeded: Random
+) -> None:
     """It dies with new leaders elected but no broker informed, before that, or at any time."""
     async with (
         running_cluster(controllers=2) as cluster,
@@ -81,9 +87,11 @@ async def test_s6_controller_killed_during_a_failover_of_200_partitions(rounds: 
         for number in range(rounds):
             active = await cluster.active_controller()
             epoch = (await running.view()).controller_epoch
-            victim = await running.leader(number % 6)
+            victim = await running.leader(seeded.randrange(6))
             if number % 3 == 2:
-                await kill_at_expiry_of(running, victim, active, delay_s=0.004 * (number % 6))
+                await kill_at_expiry_of(
+                    running, victim, active, delay_s=0.004 * seeded.randrange(6)
+                )
             else:
                 points[active].arm(1, after=number % 3 == 0)
                 await kill(running, victim)
@@ -99,11 +107,12 @@ async def test_s6_controller_killed_during_a_failover_of_200_partitions(rounds: 
         await running.verify()
 
 
-async def test_s7_controller_frozen_past_its_session() -> None:
+@pytest.mark.scenario("S7")
+async def test_s7_controller_frozen_past_its_session(seeded: Random) -> None:
     async with scenario(controllers=2) as running:
         active = await running.cluster.active_controller()
         epoch = (await running.view()).controller_epoch
-        victim = await running.leader(0)
+        victim = await running.leader(seeded.randrange(6))
         # A decision is under way when the controller freezes, and late when it wakes up.
         await kill(running, victim)
         await frozen(running, active, 3.0)

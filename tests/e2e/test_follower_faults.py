@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import pytest
+
 from tests.support.faults.faults import expired, kill, out_of_isr
 from tests.support.faults.scenario import rounds, scenario
 
 
+@pytest.mark.scenario("S3")
 @rounds(quick=2)
-async def test_s3_follower_killed_while_it_appends(rounds: int) -> None:
+async def test_s3_follower_killed_while_it_appends(rounds: int, seeded: Random) -> None:
     async with scenario() as running:
-        for number in range(rounds):
-            victim = await running.follower(number % 6)
+        for _ in range(rounds):
+            victim = await running.follower(seeded.randrange(6))
             await running.load.progress()
             await kill(running, victim)
             await expired(running, victim)
@@ -20,11 +25,12 @@ async def test_s3_follower_killed_while_it_appends(rounds: int) -> None:
         assert "logs opened" in running.cluster.log(victim), "void: nothing was recovered"
 
 
-async def test_s5_follower_frozen_until_it_left_the_isr() -> None:
+@pytest.mark.scenario("S5")
+async def test_s5_follower_frozen_until_it_left_the_isr(seeded: Random) -> None:
     # The session outlives the lag limit: the leader drops the follower, not the controller.
     settings = {"zookeeper.session.timeout.ms": "20000", "replica.lag.time.max.ms": "1500"}
     async with scenario(settings=settings) as running:
-        victim = await running.follower(0)
+        victim = await running.follower(seeded.randrange(6))
         led = await running.led_by(victim)
         followed = [number for number in range(6) if number not in led]
         running.cluster.pause(victim)

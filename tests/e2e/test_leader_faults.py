@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from random import Random
+
+import pytest
 
 from tests.support.faults.faults import (
     expired,
@@ -15,11 +18,14 @@ from tests.support.faults.faults import (
 from tests.support.faults.scenario import SESSION_MS, rounds, scenario
 
 
+@pytest.mark.scenario("S1")
 @rounds(quick=2)
-async def test_s1_leader_killed_and_restarted_after_its_session_expired(rounds: int) -> None:
+async def test_s1_leader_killed_and_restarted_after_its_session_expired(
+    rounds: int, seeded: Random
+) -> None:
     async with scenario() as running:
-        for number in range(rounds):
-            victim = await running.leader(number % 6)
+        for _ in range(rounds):
+            victim = await running.leader(seeded.randrange(6))
             led = await running.led_by(victim)
             await kill(running, victim)
             await expired(running, victim)
@@ -30,12 +36,15 @@ async def test_s1_leader_killed_and_restarted_after_its_session_expired(rounds: 
             await running.full_isr()
 
 
+@pytest.mark.scenario("S2")
 @rounds(quick=3)
-async def test_s2_leader_killed_and_restarted_before_its_session_expires(rounds: int) -> None:
+async def test_s2_leader_killed_and_restarted_before_its_session_expires(
+    rounds: int, seeded: Random
+) -> None:
     session_ms = 3 * SESSION_MS  # so that a busy machine restarts it in time as well
     async with scenario(settings={"zookeeper.session.timeout.ms": str(session_ms)}) as running:
-        for number in range(rounds):
-            victim = await running.leader(number % 6)
+        for _ in range(rounds):
+            victim = await running.leader(seeded.randrange(6))
             led = await running.led_by(victim)
             before = await running.view()
             incarnation = await incarnation_of(running, victim)
@@ -53,12 +62,13 @@ async def test_s2_leader_killed_and_restarted_before_its_session_expires(rounds:
                 assert after.states[key][0].leader_epoch > before.states[key][0].leader_epoch
 
 
+@pytest.mark.scenario("S4")
 @rounds(quick=1, soak=10)
-async def test_s4_leader_frozen_and_resumed(rounds: int) -> None:
+async def test_s4_leader_frozen_and_resumed(rounds: int, seeded: Random) -> None:
     async with scenario() as running:
         for _ in range(rounds):
-            for sessions in (0.5, 1.0, 2.0):
-                victim = await running.leader(0)
+            for sessions in (0.5, 1.0, 2.0, 5.0):
+                victim = await running.leader(seeded.randrange(6))
                 led = await running.led_by(victim)
                 await frozen(running, victim, sessions)
                 if sessions >= 2:

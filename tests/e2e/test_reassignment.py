@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import pytest
+
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.wire import NewTopic
 from tests.support.checks.zk_history import ZkView, read_cluster
@@ -224,6 +226,7 @@ async def moved(
     await running.load.progress()
 
 
+@pytest.mark.scenario("S24")
 @rounds(quick=1, soak=8)
 async def test_s24_processes_die_in_the_middle_of_reassignments(rounds: int) -> None:
     settings = {"heartbeat.interval.ms": "200", **_SLOWLY}

@@ -23,6 +23,7 @@ def topic_ids_on_disk(cluster: Cluster, broker: str) -> set[str]:
     return found
 
 
+@pytest.mark.scenario("S25")
 @pytest.mark.parametrize("away", ["leader", "follower"])
 async def test_records_of_a_deleted_topic_never_come_back(away: str) -> None:
     async with running_cluster() as cluster:
@@ -46,6 +47,7 @@ async def test_records_of_a_deleted_topic_never_come_back(away: str) -> None:
             assert not any(old_id in one for one in served), f"{broker.name} kept {served}"
 
 
+@pytest.mark.scenario("S25")
 async def test_recreated_with_every_broker_but_one_away() -> None:
     async with running_cluster() as cluster:
         async with loaded(cluster, NewTopic(TOPIC, 1, 3), label="old/") as old:

@@ -124,6 +124,7 @@ def check_that_spark_detects_the_loss(running: Scenario, partition: int) -> None
     assert int(cut[1]) == snapshot.offsets[topic_partition].end < end
 
 
+@pytest.mark.scenario("S27")
 async def test_no_in_sync_replica_is_up_then_nobody_leads_and_the_isr_is_kept() -> None:
     async with only_the_stale_replica_is_up() as (running, _):
         await wait_until_reported(running, [-1, -1])
@@ -141,6 +142,7 @@ async def test_no_in_sync_replica_is_up_then_nobody_leads_and_the_isr_is_kept() 
         await running.verify()
 
 
+@pytest.mark.scenario("S27")
 async def test_unclean_election_asked_for_is_audited_with_what_may_be_lost() -> None:
     async with only_the_stale_replica_is_up() as (running, may_be_lost):
         await wait_until_reported(running, [-1, -1])
@@ -159,6 +161,7 @@ async def test_unclean_election_asked_for_is_audited_with_what_may_be_lost() -> 
         await asyncio.to_thread(check_that_spark_detects_the_loss, running, 0)
 
 
+@pytest.mark.scenario("S27")
 async def test_unclean_election_allowed_by_the_topic_happens_by_itself() -> None:
     allowed = {"unclean.leader.election.enable": "true"}
     async with only_the_stale_replica_is_up(allowed) as (running, may_be_lost):

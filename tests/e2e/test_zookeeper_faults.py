@@ -6,6 +6,8 @@ import asyncio
 import time
 from urllib.parse import urlsplit
 
+import pytest
+
 from leadline_cli.embedded_zookeeper import server_mode
 from tests.support.faults.faults import kill
 from tests.support.faults.scenario import SESSION_MS, Scenario, scenario
@@ -37,6 +39,7 @@ async def replace(running: Scenario, name: str) -> None:
     await wait_until(lambda: mode_of(running, name), f"{name} serves again")
 
 
+@pytest.mark.scenario("S9")
 async def test_s9_zookeeper_follower_then_leader_killed() -> None:
     async with scenario(zookeeper_members=3, controllers=2) as running:
         for mode in ("follower", "leader"):
@@ -49,13 +52,17 @@ async def test_s9_zookeeper_follower_then_leader_killed() -> None:
             await running.load.progress()
 
 
-async def test_s9_no_acknowledgement_without_quorum_and_recovery_after() -> None:
+@pytest.mark.scenario("S9")
+@pytest.mark.parametrize(
+    "seconds", [3 * SESSION_MS / 1000, pytest.param(20.0, marks=pytest.mark.soak)]
+)
+async def test_s9_no_acknowledgement_without_quorum_and_recovery_after(seconds: float) -> None:
     async with scenario(zookeeper_members=3, controllers=2) as running:
         victims = [await member(running, "leader"), await member(running, "follower")]
         for victim in victims:
             await kill(running, victim)
         lost_s = time.monotonic()
-        await asyncio.sleep(3 * SESSION_MS / 1000)
+        await asyncio.sleep(seconds)
         restored_s = time.monotonic()
         for victim in victims:
             await replace(running, victim)

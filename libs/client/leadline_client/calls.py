@@ -100,12 +100,16 @@ class Caller:
 
     def _find_again(self, target: Target, attempts: Attempts) -> Flow[None]:
         definite: LeadlineError | None = None
+        failed = target.address()
         try:
             yield from self.refresh(target)
         except QuotaExceeded:
             pass  # The next attempt waits if it has to look the target up, too.
         except _DEFINITE as error:
             definite = error
+        if target is not self.any_broker and target.address() == failed:
+            # The broker that named it may be cut off, and never hear of its successor.
+            self.any_broker.rotate()
         if definite is not None:
             raise attempts.final(definite)
 

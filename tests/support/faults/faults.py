@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from leadline_common import znodes
@@ -16,6 +18,8 @@ from tests.support.faults.scenario import SESSION_MS, Scenario
 from tests.support.services.cluster import DEADLINE_S, wait_until
 
 KILLED = -signal.SIGKILL
+LEAST_SILENCE_S = 1.0
+"""A shorter time without an acknowledgement says nothing."""
 
 
 async def kill(running: Scenario, name: str) -> None:
@@ -78,14 +82,15 @@ async def incarnation_of(running: Scenario, broker: str) -> int:
     return (await running.view()).brokers[int(broker.rpartition("-")[2])].incarnation
 
 
-async def frozen(running: Scenario, name: str, sessions: float) -> None:
-    """Freeze a process for so many session timeouts, then let it go on."""
+async def frozen(running: Scenario, name: str, sessions: float, seconds: float = 0.0) -> None:
+    """Freeze a process for so many session timeouts and seconds, then let it go on."""
     cluster = running.cluster
     pid = cluster.child(name).pid
     cluster.pause(name)
     started_s = time.monotonic()
     await wait_until(lambda: _is_stopped(pid), f"{name} has stopped")
-    await asyncio.sleep(sessions * SESSION_MS / 1000 - (time.monotonic() - started_s))
+    until_s = started_s + sessions * SESSION_MS / 1000 + seconds
+    await asyncio.sleep(until_s - time.monotonic())
     assert await _is_stopped(pid), f"{name} did not stay stopped"
     cluster.resume(name)
 
@@ -102,6 +107,23 @@ async def out_of_isr(running: Scenario, broker: str, partitions: list[int]) -> N
         )
 
     await wait_until(out, f"{broker} has left the ISR of {partitions}")
+
+
+@asynccontextmanager
+async def no_acknowledgement(running: Scenario, partitions: Iterable[int]) -> AsyncIterator[None]:
+    """Fail if a record is sent and acknowledged in these partitions while the block runs.
+
+    One that was sent before may be on a follower already. It is committed as soon as those who lack
+    it leave the ISR, so that its acknowledgement is right.
+    """
+    numbers, since_s = set(partitions), time.monotonic()
+    assert numbers, "void: these partitions are none"
+    yield
+    until_s = time.monotonic()
+    assert until_s - since_s > LEAST_SILENCE_S, "void: the block was over too soon"
+    acks = [ack for ack in running.load.acks if since_s < ack.sent_s and ack.at_s < until_s]
+    late = [ack for ack in acks if ack.partition in numbers]
+    assert not late, f"acknowledged all the same: {late[:5]}"
 
 
 async def _is_stopped(pid: int | None) -> bool:

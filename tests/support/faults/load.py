@@ -45,7 +45,7 @@ _ANONYMOUS = ProducerIdentity(batches.NO_PRODUCER_ID, -1)
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """One acknowledged batch; `at_s` is on the monotonic clock."""
+    """One acknowledged batch; `at_s`, and when it was first sent, are on the monotonic clock."""
 
     partition: int
     base_offset: int
@@ -53,6 +53,7 @@ class Ack:
     count: int
     duplicate: bool
     at_s: float
+    sent_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -83,7 +84,11 @@ class Load:
     def __post_init__(self) -> None:
         self._client = AsyncClient(self.bootstrap, policy=IMPATIENT, security=self.security)
         self.tails = [
-            Tail(self.topic, number, consumer=self.history.consumer(f"reader of {number}"))
+            Tail(
+                self.topic,
+                number,
+                consumer=self.history.consumer(f"{self.label}reader of {number}"),
+            )
             for number in range(min(2, self.partitions))
         ]
 
@@ -235,6 +240,7 @@ class _Writer:
                 result.count,
                 result.duplicate,
                 time.monotonic(),
+                self._load.history.sends.began_s[send],
             )
         )
 

@@ -71,6 +71,8 @@ class Observer:
     """Brokers whose disk the test replaced, or took something from: their logs may be short."""
     answered: set[str] = field(default_factory=set)
     """Brokers that said at least once which replicas they have."""
+    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while directories are looked at, and by who takes one away for a moment."""
     _known: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[None] | None = None
@@ -104,7 +106,8 @@ class Observer:
         names = [broker.name for broker in self.cluster.supervisor.layout.brokers]
         await asyncio.gather(*map(self._replicas_of, names))
         for name in names:
-            found = await asyncio.to_thread(self._directories_of, name)
+            async with self.looking:
+                found = await asyncio.to_thread(self._directories_of, name)
             number = int(name.rpartition("-")[2])
             self.directories.append(DirectorySample(number, _now_ms(), found))
         for child in self.cluster.supervisor.children.values():

@@ -23,7 +23,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
@@ -32,10 +32,11 @@ import pytest
 from leadline_client.errors import LeadlineError
 from leadline_client.wire import NewTopic
 from leadline_common.zk.errors import ZkError
-from leadline_common.znodes import AuditEntry
+from leadline_common.znodes import AuditEntry, PartitionState
 from tests.support.checks.invariants import Findings, examine, unsettled
 from tests.support.checks.sends import Outcome
 from tests.support.checks.zk_history import ZkView, read_cluster
+from tests.support.faults.links import Links, linked
 from tests.support.faults.load import IMPATIENT, Load
 from tests.support.faults.observer import Observer
 from tests.support.services.cluster import Cluster, wait_until
@@ -43,6 +44,8 @@ from tests.support.timeline.collect import Run, timeline_of, wall_minus_monotoni
 from tests.support.timeline.page import write_page
 
 SESSION_MS = 1500
+LINKED_SESSION_MS = 3000
+"""For clusters whose sessions go through a proxy of the test, which shares a busy machine."""
 TOPIC = "orders"
 LEAST_ACKS = 1000
 SETTLE_S = 45.0
@@ -74,9 +77,8 @@ def sharing_zookeeper(hosts: str) -> Iterator[None]:
 
 def rounds(quick: int, soak: int = 20) -> pytest.MarkDecorator:
     """Repeat a scenario's faults `quick` times, and `soak` times under `make soak`."""
-    return pytest.mark.parametrize(
-        "rounds", [quick, pytest.param(soak, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
-    )
+    marks = [pytest.mark.soak, pytest.mark.repeated, pytest.mark.timeout(3600)]
+    return pytest.mark.parametrize("rounds", [quick, pytest.param(soak, marks=marks)])
 
 
 @dataclass(slots=True)
@@ -237,12 +239,14 @@ def _run(running: Scenario, findings: Findings, title: str, verdict: str) -> Run
 
 
 @asynccontextmanager
-async def loaded(cluster: Cluster, topic: NewTopic, label: str = "") -> AsyncIterator[Scenario]:
-    """Create a topic and write to it until the block is left."""
+async def loaded(
+    cluster: Cluster, topic: NewTopic, label: str = "", rate: int = 2400
+) -> AsyncIterator[Scenario]:
+    """Create a topic and write to it, so many records a second, until the block is left."""
     await cluster.client.create_topic(topic)
     count = topic.partitions or len(topic.replica_assignment or ())
     async with (
-        Load(cluster.bootstrap, topic.name, count, label=label) as load,
+        Load(cluster.bootstrap, topic.name, count, rate, label=label) as load,
         Observer(cluster) as observer,
     ):
         await load.progress()
@@ -270,4 +274,77 @@ async def scenario(
         loaded(cluster, NewTopic(TOPIC, partitions, 3)) as running,
     ):
         yield running
+        await running.verify()
+
+
+@dataclass(slots=True)
+class LinkedScenario(Scenario):
+    """A scenario whose processes talk over links that can be cut.
+
+    Who leads is asked of ZooKeeper: a broker that is cut off tells clients what it knows.
+    """
+
+    links: Links = field(kw_only=True)
+
+    async def states(self) -> dict[int, PartitionState]:
+        """Return the state of each partition."""
+        found = (await self.view()).states
+        return {
+            number: state for (topic, number), (state, _) in found.items() if topic == self.topic
+        }
+
+    async def leader(self, partition: int = 0) -> str:
+        """Return the name of a partition's leader."""
+
+        async def leads() -> str | None:
+            number = (await self.states())[partition].leader
+            return f"broker-{number}" if number >= 0 else None
+
+        return await wait_until(leads, f"{self.topic}-{partition} has a leader")
+
+    async def follower(self, partition: int = 0) -> str:
+        """Return the name of some ISR member that follows a partition."""
+        state = (await self.states())[partition]
+        return f"broker-{next(one for one in state.isr if one != state.leader)}"
+
+    async def led_by(self, broker: str) -> list[int]:
+        """Return the partitions that a broker leads."""
+        states = await self.states()
+        return [number for number, one in states.items() if f"broker-{one.leader}" == broker]
+
+    async def moved_away(self, broker: str, partitions: Sequence[int]) -> None:
+        """Wait until somebody else leads each partition that a broker led."""
+        assert partitions, f"{broker} led nothing, so its loss moves nothing"
+
+        async def moved() -> bool:
+            leaders = {number: one.leader for number, one in (await self.states()).items()}
+            return all(leaders[number] not in {-1, int(broker[7:])} for number in partitions)
+
+        await wait_until(moved, f"{broker} leads none of {partitions}")
+
+    async def full_isr(self) -> None:
+        """Wait until every replica is in sync."""
+
+        async def full() -> bool:
+            states = (await self.states()).values()
+            return all(state.leader >= 0 and len(state.isr) == 3 for state in states)
+
+        await wait_until(full, f"{self.topic} has 3 in sync everywhere")
+
+
+@asynccontextmanager
+async def linked_scenario(
+    *, controllers: int = 1, settings: Mapping[str, str] | None = None, partitions: int = 6
+) -> AsyncIterator[LinkedScenario]:
+    """Run a loaded cluster on links; on leaving, heal it and check every invariant."""
+    session = {"zookeeper.session.timeout.ms": str(LINKED_SESSION_MS)}
+    async with (
+        running_cluster(
+            controllers=controllers, settings={**session, **(settings or {})}
+        ) as cluster,
+        linked(cluster) as links,
+        loaded(cluster, NewTopic(TOPIC, partitions, 3)) as running,
+    ):
+        yield LinkedScenario(running.cluster, running.load, running.observer, links=links)
+        links.heal()
         await running.verify()

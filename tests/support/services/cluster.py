@@ -185,6 +185,10 @@ class Cluster:
         child.start()
         self.supervisor.document().write(self.data_dir)
 
+    def note(self, action: str, target: str) -> None:
+        """Tell the watchers of a fault that was not done by a method of this class."""
+        self._tell(action, target)
+
     def _tell(self, action: str, name: str) -> None:
         for watcher in self.watchers:
             watcher(action, name)

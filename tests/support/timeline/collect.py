@@ -26,8 +26,26 @@ _NUMBER = re.compile(r"(\d+)")
 MOST_SHOWN = 200
 """More anomalies than this are counted, not listed: nobody reads them one by one."""
 
-_BEGINS = {"kill": "down", "terminate": "down", "SIGKILL": "down", "freeze": "frozen"}
-_ENDS = {"restart": "down", "resume": "frozen"}
+_BEGINS = {
+    "kill": "down",
+    "terminate": "down",
+    "SIGKILL": "down",
+    "power cut": "down",
+    "freeze": "frozen",
+    "cut": "link",
+    "slow": "link",
+    "impair": "link",
+    "fill": "disk",
+    "fail fsync": "disk",
+    "skew": "clock",
+}
+_ENDS = {
+    "restart": "down",
+    "resume": "frozen",
+    "heal": "link",
+    "free": "disk",
+    "set right": "clock",
+}
 
 
 @dataclass(frozen=True, slots=True)

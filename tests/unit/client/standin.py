@@ -28,6 +28,7 @@ from leadline_broker.domain.epochs import NO_EPOCH, EpochHistory
 from leadline_client import batches
 from leadline_client.errors import (
     BodyTooLarge,
+    BrokerFenced,
     LeaderHint,
     LeaderNotAvailable,
     LeadlineError,
@@ -82,6 +83,8 @@ class StandInCluster:
         self.partitions = {p: Partition(1 + p % brokers) for p in range(partitions)}
         self.requests: Counter[str] = Counter()
         self.stale_metadata: dict[str, Any] | None = None
+        self.cut_off: dict[int, dict[str, Any]] = {}
+        """Brokers without a lease, and the metadata that they have for ever."""
         self.stale_fetches: deque[tuple[int, bytes]] = deque()
         self.next_producer_id = 1000
         self.isr = [1]
@@ -181,7 +184,8 @@ class Broker:
 
     async def _metadata(self, request: Request) -> Response:
         self._cluster.requests["metadata"] += 1
-        document = self._cluster.stale_metadata or self._cluster.metadata()
+        stale = self._cluster.cut_off.get(self._id, self._cluster.stale_metadata)
+        document = stale or self._cluster.metadata()
         asked = request.query_params.get("topics")
         if asked is not None:
             names = asked.split(",")
@@ -207,6 +211,8 @@ class Broker:
         async def endpoint(request: Request) -> Response:
             if request.path_params["topic"] != "t":
                 raise UnknownTopic("no such topic")
+            if self._id in self._cluster.cut_off:
+                raise BrokerFenced("no lease")
             row = self._cluster.partitions[request.path_params["partition"]]
             follows = request.query_params.get("replica") == "any" and self._id in self._cluster.isr
             if row.leader != self._id and not follows:

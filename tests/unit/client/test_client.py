@@ -27,6 +27,7 @@ from tests.unit.client.standin import StandInCluster
 
 HINT: dict[str, Any] = {"id": 1, "url": "u", "epoch": 2}
 HASTY = RetryPolicy(timeout_s=0.5, unknown_topic_s=0.1, first_pause_s=0.005)
+PATIENT = RetryPolicy(timeout_s=5.0, first_pause_s=0.005, longest_pause_s=0.01)
 RECORDS = [OutgoingRecord(b"one"), OutgoingRecord(b"two")]
 
 
@@ -74,6 +75,19 @@ def test_metadata_of_a_lagging_broker_does_not_restore_an_old_leader(
         snapshot = client.metadata()
         assert snapshot.topics["t"].partitions[0].leader == 2
         assert snapshot.version == cluster.version
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_a_leader_that_is_cut_off_and_names_itself_does_not_hold_clients(
+    cluster: StandInCluster, first: int
+) -> None:
+    """It answers, and never hears of its successor; every other broker knows it."""
+    cluster.cut_off[1] = cluster.metadata()
+    with Client(cluster.bootstrap, policy=PATIENT) as client:
+        client.core._any_broker._turn = first
+        client.core.cache.update(Metadata.from_json(cluster.metadata()))
+        cluster.move(0, leader=2)
+        assert client.produce("t", 0, RECORDS).leader_epoch == 1
 
 
 def test_a_dead_broker_is_skipped(cluster: StandInCluster) -> None:

@@ -1,0 +1,58 @@
+"""Runs one named fault scenario with several seeds, or lists all: `make faults S=S17 SEEDS=5`."""
+# ruff: noqa: T201  # it prints
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from tests.support.faults.catalogue import SCENARIOS, listing, marked_tests
+
+_TIMEOUT_S = 3600
+_NOTHING_RAN = 5
+"""pytest's exit code where no test was left."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return 0 if the scenario passed with every seed."""
+    parser = argparse.ArgumentParser(prog="tests.support.faults", description=__doc__)
+    parser.add_argument("scenario", nargs="?", default="", help="S1 to S30; none: list them")
+    parser.add_argument("--seeds", type=int, default=5, help="how many seeds, one run each")
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=0.0, help="how long S30 goes on")
+    options, rest = parser.parse_known_args(arguments)
+    number = options.scenario.upper()
+    if not number:
+        print(listing())
+        return 0
+    if number not in SCENARIOS:
+        print(f"there is no scenario {number}; there are:\n{listing()}", file=sys.stderr)
+        return 2
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    failed = [seed for seed in seeds if not passes(number, seed, options.minutes, rest)]
+    print(
+        f"{number} ({SCENARIOS[number]}): {len(seeds) - len(failed)} of {len(seeds)} seeds passed"
+    )
+    for seed in failed:
+        print(f"  failed: make faults S={number} SEEDS=1 SEED={seed}")
+    return int(bool(failed))
+
+
+def passes(number: str, seed: int, minutes: float, rest: Sequence[str]) -> bool:
+    """Run the tests of a scenario once, long ones too, but no mere repetitions of the same."""
+    print(f"=== {number}, seed {seed}", flush=True)
+    files = dict.fromkeys(test.partition("::")[0] for test in marked_tests()[number])
+    command = [sys.executable, "-m", "pytest", "-q", "-rPs", "-p", "no:cacheprovider"]
+    command += ["-m", "not repeated", "--timeout", str(_TIMEOUT_S + int(minutes * 120))]
+    command += ["--scenario", number, "--fault-seed", str(seed), "--hypothesis-seed", str(seed)]
+    command += ["--minutes", str(minutes), *rest, *files]
+    code = subprocess.run(command, check=False).returncode
+    if code == _NOTHING_RAN:
+        print(f"void: no test of {number} was run", file=sys.stderr)
+    return code == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

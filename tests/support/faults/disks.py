@@ -1,0 +1,166 @@
+"""Brokers on file systems of their own, which can fill up or lose power. It takes root.
+
+A power cut is real: the file system is shut down without a flush (EXT4_IOC_SHUTDOWN), as xfstests
+do it, so that what was not synced is gone when it is mounted again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import shutil
+import signal
+import struct
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.support.faults.observer import Observer
+from tests.support.services.cluster import Cluster
+
+_SHUTDOWN: Final = 0x8004587D
+"""EXT4_IOC_SHUTDOWN, `_IOR('X', 125, __u32)`."""
+_NO_FLUSH: Final = struct.pack("I", 2)
+_MIB: Final = 1 << 20
+
+
+def why_not() -> str | None:
+    """Say why this machine cannot mount file systems for a test; None if it can."""
+    if os.geteuid() != 0:
+        return "file systems of a test's own need root"
+    missing = [name for name in ("mount", "umount", "mkfs.ext4") if shutil.which(name) is None]
+    if missing:
+        return f"file systems of a test's own need {' and '.join(missing)}"
+    tried = subprocess.run(
+        ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"], check=False
+    )
+    return None if tried.returncode == 0 else "this machine permits no mounts"
+
+
+def why_no_power_cuts() -> str | None:
+    """Say why this machine cannot mount an image in a file; None if it can."""
+    if reason := why_not():
+        return reason
+    loops = any(Path("/dev").glob("loop*"))
+    return None if loops else "power cuts need loop devices"
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The file system of one broker's log directory: in memory, or an ext4 in an image."""
+
+    directory: Path
+    size_bytes: int
+    image: Path | None = None
+
+    def make(self) -> None:
+        """Move what is in the directory to a new file system that is mounted there."""
+        kept = self.directory.with_name(f"{self.directory.name}.before")
+        shutil.copytree(self.directory, kept)
+        if self.image is not None:
+            with self.image.open("wb") as file:
+                file.truncate(self.size_bytes)
+            _run("mkfs.ext4", "-q", "-F", str(self.image))
+        self.mount()
+        shutil.rmtree(self.directory / "lost+found", ignore_errors=True)
+        shutil.copytree(kept, self.directory, dirs_exist_ok=True)
+        os.sync()
+
+    def mount(self) -> None:
+        """Mount it."""
+        if self.image is None:
+            size = f"size={self.size_bytes}"
+            _run("mount", "-t", "tmpfs", "-o", size, "none", str(self.directory))
+        else:
+            _run("mount", "-o", "loop", str(self.image), str(self.directory))
+
+    def unmount(self) -> None:
+        """Unmount it, whoever has files of it open."""
+        _run("umount", "-l", str(self.directory))
+
+    def lose_power(self) -> None:
+        """Lose everything that was not synced; nothing can be written any more."""
+        witness = self.directory / "witness"
+        witness.write_bytes(b"never synced")
+        directory = os.open(self.directory, os.O_RDONLY)
+        try:
+            fcntl.ioctl(directory, _SHUTDOWN, _NO_FLUSH)
+        finally:
+            os.close(directory)
+
+    def come_back(self) -> None:
+        """Mount it again after `lose_power`; fail if it has lost nothing."""
+        _run("umount", str(self.directory))
+        self.mount()
+        assert not (self.directory / "witness").exists(), "void: the power cut lost nothing"
+
+    def fill(self) -> None:
+        """Leave no room at all."""
+        block = bytes(_MIB)
+        with self._ballast.open("wb", buffering=0) as file:
+            while block:
+                try:
+                    file.write(block)
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    block = block[: len(block) // 2]
+
+    def free(self) -> None:
+        """Undo `fill`."""
+        self._ballast.unlink()
+
+    @property
+    def _ballast(self) -> Path:
+        return self.directory / "ballast.tmp"
+
+
+@asynccontextmanager
+async def own_disks(
+    cluster: Cluster, names: Sequence[str], size_bytes: int, *, ext4: bool = False
+) -> AsyncIterator[dict[str, Disk]]:
+    """Give brokers disks of their own, before there is any topic; take them away on exit."""
+    disks: dict[str, Disk] = {}
+    try:
+        for name in names:
+            log_dir = cluster.service(name).log_dir
+            assert log_dir is not None
+            image = cluster.data_dir / f"{name}.ext4" if ext4 else None
+            disk = Disk(Path(log_dir), size_bytes, image)
+            assert await cluster.terminate(name) == 0
+            disk.make()
+            disks[name] = disk
+            cluster.restart(name)
+        await asyncio.gather(*(cluster.until_ready(name) for name in names))
+        yield disks
+    finally:
+        for name, disk in disks.items():
+            await cluster.kill(name)
+            disk.unmount()
+
+
+async def cut_power(cluster: Cluster, observer: Observer, disks: dict[str, Disk]) -> None:
+    """Cut the power of brokers, all at one moment; their disks come back, but no process."""
+    for name in disks:
+        cluster.pause(name)  # so that none acts on what the disk of another one has lost
+    async with observer.looking:
+        for name, disk in disks.items():
+            cluster.note("power cut", name)
+            disk.lose_power()
+        for name in disks:
+            child = cluster.child(name)
+            await child.kill()
+            assert child.exit_code == -signal.SIGKILL
+        for disk in disks.values():
+            await asyncio.to_thread(disk.come_back)
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
