@@ -16,8 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .NOTPARALLEL:
 .PHONY: help setup demo up test unit integration check lint types imports drift \
 	format openapi lock sbom wheels faults soak test-upgrade mutants model bench bench-peers clean \
-	checkwheels \
-	docs docs-serve docs-linkcheck screenshots
+	checkwheels docs docs-serve docs-linkcheck screenshots
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
