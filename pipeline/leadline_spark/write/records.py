@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from leadline_client.columnar.encode import Records
+from leadline_client.columnar.murmur2 import modulo, partitions_of
 from leadline_client.wire import TopicPartition
 from leadline_spark.codec.columns import HEADERS
-from leadline_spark.codec.encode import Records
-from leadline_spark.codec.murmur2 import modulo, partitions_of
 from leadline_spark.errors import LeadlineSparkError
 
 if TYPE_CHECKING:
