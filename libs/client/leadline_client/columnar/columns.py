@@ -38,10 +38,10 @@ def record_batch(
     offsets = records.offset(pa.int64(), layout)
     arrays = [_COLUMNS[one.name](records, one.type, layout) for one in layout.schema]
     batch = pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
-    if sections[0].frame.base_offset < start or sections[-1].frame.last_offset >= end:
-        inside = pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end))
-        return batch.filter(inside)
-    return batch
+    found = pc.min_max(offsets)
+    if start <= found["min"].as_py() and found["max"].as_py() < end:
+        return batch
+    return batch.filter(pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,8 +62,8 @@ def _bytes_at(octets: bytes, position: int) -> tuple[bytes | None, int]:
         length, begin = varint_at(octets, position)
     except IndexError as outside:
         raise UnreadableRecords("a header ends in the middle of a number") from outside
-    if length == -1:
+    if length < 0:
         return None, begin
-    if length < 0 or begin + length > len(octets):
+    if begin + length > len(octets):
         raise UnreadableRecords(f"a header of {length} bytes")
     return octets[begin : begin + length], begin + length

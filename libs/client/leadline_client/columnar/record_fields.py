@@ -11,15 +11,15 @@ from leadline_client.columnar.cursors import Cursors
 from leadline_client.unreadable import UnreadableRecords
 
 _INDEX = pa.int32()
-_ABSENT = pa.scalar(-1, _INDEX)
 _NONE = pa.scalar(0, _INDEX)
-_KNOWN_ATTRIBUTES = 0x80
+_UNKNOWN_ATTRIBUTES = 0x80
+_MOST = (1 << 31) - 1
 _HALF_WORD = pa.scalar(32, pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Where the keys or the values of records begin, and their lengths, -1 for null."""
+    """Where the keys or the values of records begin, and their lengths, negative for null."""
 
     begins: pa.Int32Array
     lengths: pa.Int32Array
@@ -30,16 +30,15 @@ class Part:
         The begins and ends of parts, interleaved, are the offsets of a binary column over all
         bytes. Every second element of that column is a part, the others are the gaps between.
         """
-        absent = pc.equal(self.lengths, _ABSENT)
-        has_absent = pc.any(absent).as_py()
-        lengths = pc.if_else(absent, _NONE, self.lengths) if has_absent else self.lengths
+        has_absent = pc.min(self.lengths).as_py() < 0
+        lengths = pc.max_element_wise(self.lengths, _NONE) if has_absent else self.lengths
         ends = pc.add(self.begins, lengths).cast(pa.int64())
         bounds = pc.bit_wise_or(self.begins.cast(pa.int64()), pc.shift_left(ends, _HALF_WORD))
         count = 2 * len(self.begins) - 1
         pieces = pa.Array.from_buffers(pa.binary(), count, [None, bounds.buffers()[1], octets])
         every_second = pa.arange(0, count, 2)
         if has_absent:
-            every_second = pc.if_else(absent, None, every_second)
+            every_second = pc.if_else(pc.less(self.lengths, _NONE), None, every_second)
         return pieces.take(every_second)
 
 
@@ -65,7 +64,7 @@ def read_fields(cursors: Cursors, size: int) -> Fields:
     ends = pc.add(cursors.positions, lengths)
     # Some codecs read the attributes, which mean nothing, as a number of several bytes: if they
     # were, two readers would see two records.
-    if pc.max(cursors.octet()).as_py() >= _KNOWN_ATTRIBUTES:
+    if pc.max(cursors.octet()).as_py() >= _UNKNOWN_ATTRIBUTES:
         raise UnreadableRecords("a record has unknown attributes")
     timestamp_deltas = cursors.number()
     offset_deltas = cursors.number()
@@ -84,7 +83,8 @@ def read_fields(cursors: Cursors, size: int) -> Fields:
 
 
 def _part(cursors: Cursors, size: int) -> Part:
-    lengths = _checked(cursors.number(), -1, size)
+    # Any negative length means null, as in Kafka.
+    lengths = _checked(cursors.number(), -_MOST, size)
     begins = cursors.positions
     cursors.skip(pc.max_element_wise(lengths, _NONE))
     return Part(begins, lengths)
