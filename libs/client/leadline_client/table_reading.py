@@ -22,6 +22,9 @@ from leadline_client.columnar.layout import Layout
 
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _LIMITS: Final = ReadLimits(max_bytes=4 << 20)
+_MOST_ROWS: Final = 1 << 16
+_MOST_BYTES: Final = 8 << 20
+"""The largest Arrow batch. Each one costs a hundred calls of kernels, whatever its size."""
 
 SCHEMA: Final = pa.schema(
     [
@@ -53,7 +56,7 @@ def read_batches(
     `start`: where to begin, for all partitions or by partition. `end`: the offsets before which to
     stop; by default the high watermarks at the time of the call. `columns`: names in `SCHEMA`, in
     the wanted order. Only the records of one fetch (`limits.max_bytes`, compressed) are in memory
-    at a time. The client is used by nobody else meanwhile.
+    at a time; batches have at most 65,536 rows. The client is used by nobody else meanwhile.
 
     Raises:
         UnknownTopic, UnknownPartition: there is no such topic or partition.
@@ -121,7 +124,9 @@ def _record_batches(
     client: Client, position: FetchPosition, end: int, schema: pa.Schema, limits: ReadLimits
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of one partition, fetch by fetch."""
-    layout = Layout(schema, position.topic, position.partition)
+    layout = Layout(
+        schema, position.topic, position.partition, most_rows=_MOST_ROWS, most_bytes=_MOST_BYTES
+    )
     while client.run(position.locate()) < end:
         stored = client.run(position.read_stored(limits))
         try:

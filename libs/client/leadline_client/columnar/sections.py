@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -11,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from leadline_client.columnar.frames import Frame
-from leadline_client.columnar.record_starts import record_starts
+from leadline_client.columnar.record_starts import RecordStarts
 from leadline_client.unreadable import UnreadableRecords
 
 _MOST_BYTES = (1 << 31) - 1
@@ -55,17 +54,16 @@ def starts_of(octets: bytes, sections: Sequence[Section]) -> pa.Int32Array:
 
     Raises UnreadableRecords.
     """
-    starts: list[int] = []
+    starts = RecordStarts(octets)
     for section in sections:
         count = section.frame.record_count
         try:
-            end = record_starts(octets, section.position, count, starts)
+            end = starts.add(section.position, count)
         except IndexError as outside:
             raise UnreadableRecords("a record is longer than the batch") from outside
         if end != section.position + section.size:
             raise UnreadableRecords(f"{count} records do not fill {section.size} bytes")
-    packed = pa.py_buffer(struct.pack(f"{len(starts)}i", *starts))
-    return pa.Array.from_buffers(pa.int32(), len(starts), [None, packed])
+    return starts.column()
 
 
 def spread(sections: Sequence[Section], values: Sequence[int]) -> pa.Int64Array:
