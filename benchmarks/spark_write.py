@@ -28,9 +28,9 @@ from pyspark.sql.types import StructType
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from leadline_client import batches
+from leadline_client.columnar.encode import Records, encode
 from leadline_client.payloads import OutgoingRecord
 from leadline_spark import register
-from leadline_spark.codec.encode import Records, encode
 from tests.spark.live import Live, live_cluster
 from tests.spark.sessions import local_session
 

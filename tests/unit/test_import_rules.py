@@ -65,6 +65,8 @@ PLANTS = [
     Plant("client-core", "leadline_client.errors.planted_library", "aiohttp"),
     Plant("executors", "leadline_spark.read.planted_client", "leadline_client.aiohttp_transport"),
     Plant("executors", "leadline_spark.codec.planted_library", "httpx"),
+    Plant("executors", "leadline_client.columnar.planted_codec", "leadline_client.compiled_codec"),
+    Plant("pure", "leadline_client.columnar.planted_clock", "time"),
     Plant("kazoo", "leadline_controller.adapters.planted_session", "kazoo"),
     Plant("opentelemetry", "leadline_broker.runtime.planted_span", "opentelemetry"),
     Plant("opentelemetry", "leadline_client.planted_span", "opentelemetry"),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
+from leadline_client import batches
 from leadline_client.errors import (
     ForeignProducerId,
     LeadlineError,
@@ -19,11 +20,12 @@ from leadline_client.errors import (
     OutOfOrderSequence,
     ProducerFenced,
 )
-from leadline_client.payloads import OutgoingRecord, ProducerIdentity
+from leadline_client.payloads import EncodedBatch, OutgoingRecord, ProducerIdentity
 
 Token = TypeVar("Token")
 MAX_SEQUENCE = 2**31 - 1
 _RECORD_OVERHEAD = 21
+_ANONYMOUS = ProducerIdentity(batches.NO_PRODUCER_ID, -1)
 
 
 def estimated_size(record: OutgoingRecord) -> int:
@@ -47,10 +49,23 @@ def chunks_of(sizes: Sequence[int], most_bytes: int) -> Iterator[range]:
 
 
 @dataclass(slots=True)
+class ProducerSequence:
+    """The producer id of an idempotent accumulator, and the sequence number of its next batch."""
+
+    identity: ProducerIdentity
+    next_sequence: int = 0
+
+    def advance(self, count: int) -> None:
+        """Count appended records; the numbers start again at 0 after 2^31 - 1."""
+        self.next_sequence = (self.next_sequence + count) % (MAX_SEQUENCE + 1)
+
+
+@dataclass(slots=True)
 class ProducerBatch(Generic[Token]):
     """The records of one request.
 
     `tokens` are values of the caller, each for as many records as `counts` says, in their order.
+    The records may come `encoded`: `records` is then empty, and there is one token for all of them.
     """
 
     opened_s: float
@@ -58,6 +73,26 @@ class ProducerBatch(Generic[Token]):
     tokens: list[Token] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     size: int = 0
+    encoded: EncodedBatch | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of records."""
+        return len(self.records) if self.encoded is None else self.encoded.record_count
+
+    def encode(self, sequence: ProducerSequence | None, *, now_ms: int, compression: str) -> bytes:
+        """Return the batch of format v2 with the next sequence numbers, or without any."""
+        identity = sequence.identity if sequence else _ANONYMOUS
+        numbers = {
+            "producer_id": identity.producer_id,
+            "producer_epoch": identity.producer_epoch,
+            "base_sequence": sequence.next_sequence if sequence else batches.NO_SEQUENCE,
+        }
+        if self.encoded is None:
+            return batches.encode(self.records, now_ms=now_ms, compression=compression, **numbers)
+        stamped = bytearray(self.encoded.data)
+        batches.stamp_producer(stamped, batches.header_at(stamped), **numbers)
+        return bytes(stamped)
 
     def halves(
         self, divide: Callable[[Token], Sequence[Token]]
@@ -70,7 +105,7 @@ class ProducerBatch(Generic[Token]):
         if len(tokens) == 1:
             tokens = list(divide(tokens[0]))
             counts = [counts[0] // 2, counts[0] - counts[0] // 2]
-        if not tokens:
+        if not tokens or self.encoded is not None:
             return ()
         half = len(tokens) // 2
         middle = sum(counts[:half])
@@ -84,18 +119,6 @@ class ProducerBatch(Generic[Token]):
     ) -> ProducerBatch[Token]:
         size = sum(map(estimated_size, records))
         return ProducerBatch(self.opened_s, records, tokens, counts, size)
-
-
-@dataclass(slots=True)
-class ProducerSequence:
-    """The producer id of an idempotent accumulator, and the sequence number of its next batch."""
-
-    identity: ProducerIdentity
-    next_sequence: int = 0
-
-    def advance(self, count: int) -> None:
-        """Count appended records; the numbers start again at 0 after 2^31 - 1."""
-        self.next_sequence = (self.next_sequence + count) % (MAX_SEQUENCE + 1)
 
 
 _NEEDING_NEW_ID: Final = (OutcomeUnknown, OutOfOrderSequence, ProducerFenced, ForeignProducerId)
@@ -136,6 +159,8 @@ class RecordAccumulator(Generic[Token]):
         It then is the first one of a new batch.
         """
         last = self._batches[-1] if self._batches else None
+        if last is not None and last.encoded is not None:
+            last = None
         overflow = last is not None and last.size + size > self._batch_bytes
         if last is None or overflow:
             last = ProducerBatch(now_s)
@@ -162,6 +187,19 @@ class RecordAccumulator(Generic[Token]):
         """Fill further batches with half as much as one that was too large."""
         self._batch_bytes = min(self._batch_bytes, refused_bytes // 2)
 
+    def add_encoded(self, batch: EncodedBatch, token: Token, now_s: float) -> None:
+        """Add a batch that is encoded already; no other record is added to it."""
+        self._batches.append(
+            ProducerBatch(
+                now_s,
+                tokens=[token],
+                counts=[batch.record_count],
+                size=len(batch.data),
+                encoded=batch,
+            )
+        )
+        self.added += batch.record_count
+
     def reset_producer_id(self) -> None:
         """Drop the producer id: the next batch gets a new one, and sequence number 0."""
         self.sequence = None
@@ -174,7 +212,8 @@ class RecordAccumulator(Generic[Token]):
     def due_in(self, now_s: float) -> float:
         """Return in how many seconds the first batch is ready to send; 0 if it is ready now."""
         first = self._batches[0]
-        if self._flushing or len(self._batches) > 1 or first.size >= self._batch_bytes:
+        full = first.encoded is not None or first.size >= self._batch_bytes
+        if self._flushing or len(self._batches) > 1 or full:
             return 0.0
         return max(0.0, first.opened_s + self._linger_s - now_s)
 

@@ -8,11 +8,10 @@ the base offset and the leader epoch, so a leader writes both without a new CRC.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
-from leadline_client.codec import CODEC, SupportsStored
+from leadline_client.codec import CODEC
 from leadline_client.errors import CorruptBatch, UnreadableBatch
 from leadline_client.unreadable import MOST_DECOMPRESSED_BYTES, UnreadableRecords
 from leadline_client.wire import Record, SupportsRecord
@@ -68,16 +67,6 @@ class BatchHeader(NamedTuple):
     def next_offset(self) -> int:
         """The offset after the last record."""
         return self.base_offset + self.last_offset_delta + 1
-
-
-class RecordRow(NamedTuple):
-    """The fields of a record as a plain tuple, which is made several times faster than a Record."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]]
 
 
 def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
@@ -178,39 +167,12 @@ def decode(buffer: Buffer, limit: int = MOST_DECOMPRESSED_BYTES) -> Iterator[Rec
         CorruptBatch: a header or a CRC is invalid.
 
     """
-    return _decode(buffer, CODEC.decode_batch, limit)
-
-
-def decode_rows(buffer: Buffer, limit: int = MOST_DECOMPRESSED_BYTES) -> Iterator[RecordRow]:
-    """Yield the records of every batch as tuples; for errors see `decode`."""
-    return _decode(buffer, _rows_of, limit)
-
-
-def _rows_of(batch: bytes, limit: int) -> Iterator[RecordRow]:
-    (base_offset,) = _STAMP_OFFSET.unpack_from(batch)
-
-    def row(record: SupportsStored) -> RecordRow:
-        return RecordRow(
-            base_offset + record.offset,
-            record.timestamp,
-            record.key,
-            record.value,
-            record.headers,
-        )
-
-    return chain.from_iterable(CODEC.record_chunks(batch, limit, row))
-
-
-def _decode(
-    buffer: Buffer, decode_batch: Callable[[bytes, int], Iterator[T]], limit: int
-) -> Iterator[T]:
-    """Yield what `decode_batch` makes of each batch; for errors see `decode`."""
     for header in parse_headers(buffer):
         if not crc_matches(buffer, header):
             raise CorruptBatch(f"CRC mismatch in the batch at offset {header.base_offset}")
         batch = bytes(memoryview(buffer)[header.position : header.position + header.size])
         try:
-            yield from decode_batch(batch, limit)
+            yield from CODEC.decode_batch(batch, limit)
         except UnreadableRecords as error:
             raise UnreadableBatch.at(header.base_offset, header.next_offset, str(error)) from error
 

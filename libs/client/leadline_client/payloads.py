@@ -30,6 +30,13 @@ class ProducerIdentity:
     producer_epoch: int
 
 
+class EncodedBatch(NamedTuple):
+    """One batch of format v2 with so many records, without a producer id."""
+
+    data: bytes
+    record_count: int
+
+
 @dataclass(frozen=True, slots=True)
 class FetchedBatches:
     """Whole v2 batches as stored, and the offsets and leader epochs of the response.

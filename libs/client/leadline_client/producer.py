@@ -16,7 +16,6 @@ from concurrent.futures import Future as ThreadFuture
 from dataclasses import dataclass, field
 from typing import Final, Generic, Self, TypeAlias
 
-from leadline_client import batches
 from leadline_client.accumulator import (
     ProducerBatch,
     ProducerSequence,
@@ -34,7 +33,7 @@ from leadline_client.errors import (
     Unreachable,
 )
 from leadline_client.partitioner import PartitionCountCache, StickyPartitioner
-from leadline_client.payloads import OutgoingRecord, ProducerIdentity
+from leadline_client.payloads import EncodedBatch, OutgoingRecord, ProducerIdentity
 from leadline_client.producer_settings import DEFAULTS, ProducerSettings
 from leadline_client.security import Security
 from leadline_client.sent_records import AsyncSentRecords, RecordMetadata, SentRun
@@ -48,7 +47,6 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 _RUNS_PER_BATCH: Final = 16
 """Records that are sent together stay together: a batch is full when the next ones do not fit."""
-_ANONYMOUS = ProducerIdentity(batches.NO_PRODUCER_ID, -1)
 Acknowledgement: TypeAlias = asyncio.Future[RecordMetadata] | ThreadFuture[RecordMetadata] | SentRun
 """The future of a record, of this event loop or of another thread, or records sent together."""
 
@@ -217,6 +215,23 @@ class AsyncProducer(Generic[K, V]):
             partitioner.batch_closed(number, count)
         self._start_sender(queue, now_s)
 
+    async def add_encoded(
+        self, place: TopicPartition, batch: EncodedBatch, future: Acknowledgement
+    ) -> None:
+        """Add a batch of a caller who encodes records; the future gets its first offset.
+
+        It is sent after the records that were added before, with sequence numbers and retries like
+        theirs. It waits for room, and raises, as `send` does.
+        """
+        await self.partition_count(*place)
+        if self._unacknowledged + len(batch.data) > self._settings.buffer_bytes:
+            await self._wait_for_room(len(batch.data))
+        self._unacknowledged += len(batch.data)
+        now_s = time.monotonic()
+        queue = self._queue_of(place)
+        queue.accumulator.add_encoded(batch, future, now_s)
+        self._start_sender(queue, now_s)
+
     async def partition_count(self, topic: str, partition: int | None = None) -> int:
         """Return how many partitions a topic has.
 
@@ -287,7 +302,7 @@ class AsyncProducer(Generic[K, V]):
         """Count a batch whose futures are done; wake callers that wait for it or for room."""
         async with self._room:
             self._unacknowledged -= batch.size
-            accumulator.completed += len(batch.records)
+            accumulator.completed += batch.count
             self._room.notify_all()
 
     def _queue_of(self, topic_partition: TopicPartition) -> _PartitionQueue:
@@ -361,21 +376,15 @@ class AsyncProducer(Generic[K, V]):
                 raise
             else:
                 if accumulator.sequence is not None:
-                    accumulator.sequence.advance(len(part.records))
+                    accumulator.sequence.advance(part.count)
                 _acknowledge(part, topic_partition, result.base_offset)
 
     async def _append(
         self, topic_partition: TopicPartition, accumulator: _Accumulator, batch: _Batch
     ) -> ProduceResult:
         sequence = await self._sequence(accumulator)
-        identity = sequence.identity if sequence else _ANONYMOUS
-        encoded = batches.encode(
-            batch.records,
-            now_ms=time.time_ns() // 1_000_000,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            base_sequence=sequence.next_sequence if sequence else batches.NO_SEQUENCE,
-            compression=self._settings.compression,
+        encoded = batch.encode(
+            sequence, now_ms=time.time_ns() // 1_000_000, compression=self._settings.compression
         )
         return await self._client.produce_batches(
             *topic_partition,

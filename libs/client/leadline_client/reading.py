@@ -9,11 +9,12 @@ whose log lacks that record refuses: the log was truncated (KIP-320).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias
 
 from leadline_client import batches
+from leadline_client.batches import BatchHeader
 from leadline_client.core import DEFAULT_MAX_BYTES, ClientCore
 from leadline_client.errors import LogTruncated, OffsetOutOfRange, TopicIdMismatch, UnreadableBatch
 from leadline_client.flows import Flow
@@ -29,17 +30,11 @@ before the first read is noticed too.
 """
 
 
-class HasOffset(Protocol):
-    """What a decoder makes of a record."""
+class StoredBatches(NamedTuple):
+    """Whole batches as they are stored, and the offset from which on they were read."""
 
-    @property
-    def offset(self) -> int:
-        """The offset of the record."""
-
-
-R = TypeVar("R", bound=HasOffset)
-Decoder: TypeAlias = Callable[[bytes], Iterator[R]]
-"""Makes records of whole batches, in their order; see `batches.decode`."""
+    batches: bytes
+    start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +126,39 @@ class FetchPosition:
                 it, seek to the error's `next_offset`.
 
         """
-        return (yield from self.read_as(limits, batches.decode))
+        fetched = yield from self._fetched(limits)
+        return [] if fetched is None else self._decoded(fetched)
 
-    def read_as(self, limits: ReadLimits, decode: Decoder[R]) -> Flow[list[R]]:
-        """Return what `decode` makes of the next records, and move behind them; see `read`."""
+    def read_stored(self, limits: ReadLimits) -> Flow[StoredBatches]:
+        """Return the next batches as they are stored, and move behind them; see `read`.
+
+        It decodes nothing, so that it raises no UnreadableBatch and checks no CRC. The first batch
+        may begin before the position.
+        """
+        fetched = yield from self._fetched(limits)
+        start = self.offset
+        if fetched is None:
+            return StoredBatches(b"", start)
+        headers = list(batches.parse_headers(fetched.batches))
+        following = (one.base_offset for one in headers if one.next_offset > start)
+        _check_first(start, next(following, start))
+        self._move(headers, _end_of(fetched, start), fetched)
+        return StoredBatches(fetched.batches, start)
+
+    def _fetched(self, limits: ReadLimits) -> Flow[FetchedBatches | None]:
+        """Return what the leader has at the position; None if a former leader answered."""
         try:
-            return (yield from self._read(limits, decode))
+            fetched = yield from self._ask(limits)
         except TopicIdMismatch:
             self._recreated = True
             raise
+        if fetched is None or fetched.leader_epoch < self._leader_epoch:
+            return None
+        self._leader_epoch = fetched.leader_epoch
+        self.high_watermark = fetched.high_watermark
+        return fetched
 
-    def _read(self, limits: ReadLimits, decode: Decoder[R]) -> Flow[list[R]]:
+    def _ask(self, limits: ReadLimits) -> Flow[FetchedBatches | None]:
         history = yield from self._located()
         try:
             fetched = yield from self._core.fetch_batches(
@@ -159,12 +176,12 @@ class FetchPosition:
         except LogTruncated as error:
             self._check_topic(error.details.get("topic_id"))
             yield from self._truncated(history, error)
-            return []
+            return None
         except OffsetOutOfRange:
             self._check_topic()
             raise
         self._check_topic(fetched.topic_id)
-        return self._accept(history, fetched, decode)
+        return fetched
 
     def _located(self) -> Flow[ReadHistory]:
         if self._history is None:
@@ -205,27 +222,39 @@ class FetchPosition:
             self.topic, self.partition, position, divergence, leader_epoch, self._topic_id
         )
 
-    def _accept(self, history: ReadHistory, fetched: FetchedBatches, decode: Decoder[R]) -> list[R]:
-        if fetched.leader_epoch < self._leader_epoch:
-            return []
-        self._leader_epoch = fetched.leader_epoch
-        self.high_watermark = fetched.high_watermark
-        offset = history.offset
-        end = LogPosition(max(offset, fetched.next_offset), fetched.last_epoch)
-        decoded = decode(fetched.batches)
-        records: list[R] = []
+    def _decoded(self, fetched: FetchedBatches) -> list[Record]:
+        start = self.offset
+        end = _end_of(fetched, start)
+        records: list[Record] = []
         try:
             # What came before an error stays in the list.
-            records.extend(record for record in decoded if record.offset >= offset)
+            decoded = batches.decode(fetched.batches)
+            records.extend(record for record in decoded if record.offset >= start)
         except UnreadableBatch as error:
             if not records:
                 raise error.within(self.topic, self.partition) from error
             end = LogPosition(error.offset)  # The next read raises.
-        if records and records[0].offset > offset:
-            raise OffsetOutOfRange(
-                f"asked for offset {offset}, but the first record that came is {records[0].offset}"
-            )
-        headers = batches.parse_headers(fetched.batches)
-        history.advance((one for one in headers if one.base_offset < end.offset), end)
-        history.forget_before(fetched.log_start_offset)
+        if records:
+            _check_first(start, records[0].offset)
+        self._move(batches.parse_headers(fetched.batches), end, fetched)
         return records
+
+    def _move(
+        self, headers: Iterable[BatchHeader], end: LogPosition, fetched: FetchedBatches
+    ) -> None:
+        """Move behind the batches that begin before `end`."""
+        if self._history is not None:
+            self._history.advance((one for one in headers if one.base_offset < end.offset), end)
+            self._history.forget_before(fetched.log_start_offset)
+
+
+def _end_of(fetched: FetchedBatches, start: int) -> LogPosition:
+    return LogPosition(max(start, fetched.next_offset), fetched.last_epoch)
+
+
+def _check_first(asked: int, found: int) -> None:
+    """Raise OffsetOutOfRange if the records that came begin after the offset that was asked for."""
+    if found > asked:
+        raise OffsetOutOfRange(
+            f"asked for offset {asked}, but the first record that came is {found}"
+        )

@@ -19,7 +19,7 @@ from leadline_client.accumulator import estimated_size
 from leadline_client.client import BlockingSource, async_client_of
 from leadline_client.errors import InvalidRequest
 from leadline_client.event_loop_thread import EventLoopThread
-from leadline_client.payloads import OutgoingRecord
+from leadline_client.payloads import EncodedBatch, OutgoingRecord
 from leadline_client.producer import AsyncProducer, Headers
 from leadline_client.producer_settings import DEFAULTS, ProducerSettings
 from leadline_client.security import Security
@@ -27,6 +27,7 @@ from leadline_client.sent_records import RecordMetadata, SentRecords
 from leadline_client.serializers.protocols import Serializer
 from leadline_client.serializers.records import RecordSerializer
 from leadline_client.type_parameters import K, V
+from leadline_client.wire import TopicPartition
 
 
 class SentRecord(NamedTuple):
@@ -35,6 +36,15 @@ class SentRecord(NamedTuple):
     topic: str
     partition: int | None
     record: OutgoingRecord
+    size: int
+    future: Future[RecordMetadata]
+
+
+class SentBatch(NamedTuple):
+    """An encoded batch on its way to the producer's thread; `size` in bytes."""
+
+    place: TopicPartition
+    batch: EncodedBatch
     size: int
     future: Future[RecordMetadata]
 
@@ -52,13 +62,13 @@ class SendQueue:
         self._batch_bytes = batch_bytes
         self._wake = wake
         self._changed = threading.Condition()
-        self._records: list[SentRecord] = []
+        self._records: list[SentRecord | SentBatch] = []
         self._unacknowledged = 0
         self._since_wake = 0
         self._closed = False
 
-    def add(self, sent: SentRecord) -> None:
-        """Add a record; wait while there is no room. Raises InvalidRequest once closed."""
+    def add(self, sent: SentRecord | SentBatch) -> None:
+        """Add one; wait while there is no room. Raises InvalidRequest once closed."""
         with self._changed:
             if not self._may_add(sent.size):
                 self._wake(True)
@@ -73,7 +83,7 @@ class SendQueue:
             if full or len(self._records) == 1:
                 self._wake(full)
 
-    def take(self) -> list[SentRecord]:
+    def take(self) -> list[SentRecord | SentBatch]:
         """Remove and return all records."""
         with self._changed:
             taken, self._records = self._records, []
@@ -124,6 +134,7 @@ class Producer(Generic[K, V]):
         security: Security | None = None,
     ) -> None:
         self._serializer = RecordSerializer(key_serializer, value_serializer)
+        self.settings = settings
         self._linger_s = settings.linger_ms / 1000
         self._queue = SendQueue(
             limit=settings.buffer_bytes, batch_bytes=settings.batch_bytes, wake=self._wake
@@ -162,13 +173,46 @@ class Producer(Generic[K, V]):
         self._queue.check_open()
         record = self._serializer.record(topic, value, key, headers, timestamp)
         if not 0 <= (partition or 0) < self._counts.get(topic, 0):
-            counting = self._producer.partition_count(topic, partition)
-            self._counts[topic] = self._thread.run(counting)
+            self.partition_count(topic, partition)
         size = estimated_size(record)
         future: Future[RecordMetadata] = Future()
-        self._queue.add(SentRecord(topic, partition, record, size, future))
-        future.add_done_callback(lambda _: self._queue.acknowledge(size))
-        return future
+        return self._enqueue(SentRecord(topic, partition, record, size, future))
+
+    def send_encoded(self, place: TopicPartition, batch: EncodedBatch) -> Future[RecordMetadata]:
+        """Send a batch of a caller who encodes records; the future gets its first offset.
+
+        It goes through the same queue as the records of `send`, in order with them, and gets the
+        producer's id and sequence numbers. Blocks only while the buffer is full.
+
+        Raises:
+            InvalidRequest: the producer is closed.
+
+        """
+        future: Future[RecordMetadata] = Future()
+        return self._enqueue(SentBatch(place, batch, len(batch.data), future))
+
+    @property
+    def serializes(self) -> bool:
+        """Whether keys or values go through a serializer."""
+        return self._serializer.serializes
+
+    def partition_count(self, topic: str, partition: int | None = None) -> int:
+        """Return how many partitions a topic has, by the newest metadata of the producer.
+
+        Raises:
+            UnknownTopic, UnknownPartition: the topic or `partition` does not exist.
+            InvalidRequest: the producer is closed.
+
+        """
+        self._queue.check_open()
+        count = self._thread.run(self._producer.partition_count(topic, partition))
+        self._counts[topic] = count
+        return count
+
+    def _enqueue(self, sent: SentRecord | SentBatch) -> Future[RecordMetadata]:
+        self._queue.add(sent)
+        sent.future.add_done_callback(lambda _: self._queue.acknowledge(sent.size))
+        return sent.future
 
     def send_many(
         self,
@@ -257,8 +301,7 @@ class Producer(Generic[K, V]):
                 if not sent.future.set_running_or_notify_cancel():
                     continue
                 try:
-                    topic, partition, record, size, future = sent
-                    await self._producer.add(topic, partition, record, size, future)
+                    await self._add(sent)
                 except asyncio.CancelledError as cancelled:
                     sent.future.set_exception(cancelled)
                     _cancel(taken)
@@ -278,6 +321,13 @@ class Producer(Generic[K, V]):
         await asyncio.shield(self._start_move())
         await self._producer.add_many(topic, partition, records, sent.run)
 
+    async def _add(self, sent: SentRecord | SentBatch) -> None:
+        if isinstance(sent, SentBatch):
+            await self._producer.add_encoded(sent.place, sent.batch, sent.future)
+            return
+        topic, partition, record, size, future = sent
+        await self._producer.add(topic, partition, record, size, future)
+
     async def _flush(self) -> None:
         # An interrupted caller does not end the move, which holds records that nothing else has.
         await asyncio.shield(self._start_move())
@@ -294,6 +344,6 @@ class Producer(Generic[K, V]):
         await self._client.aclose()
 
 
-def _cancel(records: Iterable[SentRecord]) -> None:
+def _cancel(records: Iterable[SentRecord | SentBatch]) -> None:
     for sent in records:
         sent.future.cancel()

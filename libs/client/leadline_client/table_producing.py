@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from datetime import date, datetime, time
 from decimal import Decimal
-from itertools import repeat
 from typing import Any, Final
 
 from leadline_client.errors import InvalidRequest, SerializationFailed
@@ -20,7 +19,12 @@ try:
 except ImportError as error:
     raise MissingExtra("arrow", "Arrow tables") from error
 
-_CHUNK_ROWS: Final = 1000
+# They import pyarrow, too.
+from leadline_client.columnar.encode import Records
+from leadline_client.table_sending import TableSender, binary_column
+
+_JSON_ROWS: Final = 1000
+_COLUMN_ROWS: Final = 1 << 14
 
 
 def produce_table(
@@ -39,26 +43,48 @@ def produce_table(
     one. Without `value`, the value is a JSON object of all columns but `key`, with times in ISO
     8601 and decimals as text. `partition`: all rows go there; by default the key decides.
 
-    A thousand rows are made into records, and then sent while the thousand before them are being
-    acknowledged, so that a reader of any length needs little memory.
+    Rows become batches without an object for each; a producer with serializers gets them one by
+    one. Batches are sent while further rows are read, so that a reader of any length needs little
+    memory.
 
     Raises:
         InvalidRequest: there is no such column, or it holds neither bytes nor text. Nothing was
             sent.
-        SerializationFailed: a row has no JSON, for instance because of a NaN or of bytes. Rows of
-            thousands before it were sent.
+        SerializationFailed: a row has no JSON, for instance because of a NaN or of bytes. The rows
+            of thousands before it were sent.
         LeadlineError: a record was refused, or its outcome is unknown. Rows before and after it
             may have been appended.
 
     """
     reader = _reader(table)
     names = _value_columns(reader.schema, key, value)
+    chunks = (
+        Records(
+            pa.nulls(len(batch), pa.binary()) if key is None else binary_column(batch.column(key)),
+            _json(batch, names, first) if value is None else binary_column(batch.column(value)),
+        )
+        for first, batch in _numbered(reader, _JSON_ROWS if value is None else _COLUMN_ROWS)
+    )
+    if producer.serializes:
+        return _send_each(producer, topic, partition, chunks)
+    sender = TableSender(producer, topic, partition)
+    try:
+        for records in chunks:
+            sender.add(records)
+    except SerializationFailed:
+        sender.finish()
+        raise
+    return sender.finish()
+
+
+def _send_each(
+    producer: Producer[Any, Any], topic: str, partition: int | None, chunks: Iterator[Records]
+) -> int:
+    """Send records one by one, each through the serializers of the producer."""
     waiting: list[Future[RecordMetadata]] = []
     appended = 0
-    for first, batch in _numbered(reader):
-        keys = repeat(None, len(batch)) if key is None else _bytes(batch, key)
-        values = _bytes(batch, value) if value is not None else _json(batch, names, first)
-        pairs = list(zip(keys, values, strict=True))
+    for records in chunks:
+        pairs = zip(records.key.to_pylist(), records.value.to_pylist(), strict=True)
         sent = [producer.send(topic, one, key=own, partition=partition) for own, one in pairs]
         appended += len([future.result() for future in waiting])
         waiting = sent
@@ -100,26 +126,19 @@ _BYTES_OR_TEXT: Final = (
 )
 
 
-def _numbered(reader: pa.RecordBatchReader) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield batches of at most a thousand rows, each with the number of its first row."""
+def _numbered(reader: pa.RecordBatchReader, most: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield batches of at most so many rows, each with the number of its first row."""
     first = 0
     for batch in reader:
-        for start in range(0, len(batch), _CHUNK_ROWS):
-            chunk = batch.slice(start, _CHUNK_ROWS)
+        for start in range(0, len(batch), most):
+            chunk = batch.slice(start, most)
             yield first, chunk
             first += len(chunk)
 
 
-def _bytes(batch: pa.RecordBatch, name: str) -> Sequence[bytes | None]:
-    column = batch.column(name)
-    large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
-    found: list[bytes | None] = column.cast(pa.large_binary() if large else pa.binary()).to_pylist()
-    return found
-
-
-def _json(batch: pa.RecordBatch, names: Sequence[str], first: int) -> Sequence[bytes]:
+def _json(batch: pa.RecordBatch, names: Sequence[str], first: int) -> pa.BinaryArray:
     rows = enumerate(batch.select(names).to_pylist(), first)
-    return [_row_json(number, row) for number, row in rows]
+    return pa.array([_row_json(number, row) for number, row in rows], pa.binary())
 
 
 def _row_json(number: int, row: dict[str, Any]) -> bytes:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from leadline_client.batches import RecordRow, decode_rows
 from leadline_client.client import Client
-from leadline_client.errors import InvalidRequest, OffsetOutOfRange
+from leadline_client.errors import InvalidRequest, OffsetOutOfRange, UnreadableBatch
 from leadline_client.extras import MissingExtra, installed
 from leadline_client.reading import FetchPosition, ReadLimits, Start
 from leadline_client.wire import TopicPartition
@@ -17,8 +16,15 @@ try:
 except ImportError as error:
     raise MissingExtra("arrow", "Arrow tables") from error
 
+# They import pyarrow, too.
+from leadline_client.columnar.decode import decode
+from leadline_client.columnar.layout import Layout
+
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _LIMITS: Final = ReadLimits(max_bytes=4 << 20)
+_MOST_ROWS: Final = 1 << 16
+_MOST_BYTES: Final = 8 << 20
+"""The largest Arrow batch. Each one costs a hundred calls of kernels, whatever its size."""
 
 SCHEMA: Final = pa.schema(
     [
@@ -32,21 +38,6 @@ SCHEMA: Final = pa.schema(
     ]
 )
 """The columns of a table of records, with the names that Spark's sources give them."""
-
-_Rows = Sequence[RecordRow]
-_COLUMNS: Final[Mapping[str, Callable[[TopicPartition, _Rows], Any]]] = {
-    "topic": lambda place, rows: pa.repeat(place.topic, len(rows)),
-    "partition": lambda place, rows: pa.repeat(pa.scalar(place.partition, pa.int32()), len(rows)),
-    "offset": lambda _, rows: pa.array([row.offset for row in rows], pa.int64()),
-    "timestamp": lambda _, rows: pa.array(
-        [row.timestamp for row in rows], SCHEMA.field("timestamp").type
-    ),
-    "key": lambda _, rows: pa.array([row.key for row in rows], pa.binary()),
-    "value": lambda _, rows: pa.array([row.value for row in rows], pa.binary()),
-    "headers": lambda _, rows: pa.array(
-        [[{"key": name, "value": value} for name, value in row.headers] for row in rows], _HEADERS
-    ),
-}
 
 
 def read_batches(
@@ -65,7 +56,7 @@ def read_batches(
     `start`: where to begin, for all partitions or by partition. `end`: the offsets before which to
     stop; by default the high watermarks at the time of the call. `columns`: names in `SCHEMA`, in
     the wanted order. Only the records of one fetch (`limits.max_bytes`, compressed) are in memory
-    at a time. The client is used by nobody else meanwhile.
+    at a time; batches have at most 65,536 rows. The client is used by nobody else meanwhile.
 
     Raises:
         UnknownTopic, UnknownPartition: there is no such topic or partition.
@@ -85,13 +76,14 @@ def read_batches(
         if isinstance(given, Mapping) and (other := set(given).difference(wanted)):
             raise InvalidRequest(f"partitions {sorted(other)} have a start or an end but no reader")
     ends = {number: _end(client, TopicPartition(topic, number), end or {}) for number in wanted}
-    positions = [
-        FetchPosition(client.core, topic, number, _start(start, number)) for number in ends
+    parts = [
+        (FetchPosition(client.core, topic, number, _start(start, number)), before)
+        for number, before in ends.items()
     ]
     batches = (
         batch
-        for position in positions
-        for batch in _record_batches(client, position, ends[position.partition], schema, limits)
+        for position, before in parts
+        for batch in _record_batches(client, position, before, schema, limits)
     )
     return pa.RecordBatchReader.from_batches(schema, batches)
 
@@ -131,11 +123,13 @@ def _end(client: Client, place: TopicPartition, ends: Mapping[int, int]) -> int:
 def _record_batches(
     client: Client, position: FetchPosition, end: int, schema: pa.Schema, limits: ReadLimits
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of one partition, those of a fetch in each batch."""
-    place = TopicPartition(position.topic, position.partition)
+    """Yield the records of one partition, fetch by fetch."""
+    layout = Layout(
+        schema, position.topic, position.partition, most_rows=_MOST_ROWS, most_bytes=_MOST_BYTES
+    )
     while client.run(position.locate()) < end:
-        fetched = client.run(position.read_as(limits, decode_rows))
-        rows = [row for row in fetched if row.offset < end]
-        if rows:
-            arrays = [_COLUMNS[name](place, rows) for name in schema.names]
-            yield pa.record_batch(arrays, schema=schema)
+        stored = client.run(position.read_stored(limits))
+        try:
+            yield from decode(stored.batches, stored.start, end, layout)
+        except UnreadableBatch as error:
+            raise error.within(position.topic, position.partition) from error

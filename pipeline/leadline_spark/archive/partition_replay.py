@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from leadline_client.columnar.encode import Records, append_time, encode
 from leadline_client.errors import LeadlineError, UnknownStaged
 from leadline_client.transport import OCTETS
 from leadline_client.wire import TopicPartition
@@ -25,8 +26,7 @@ from leadline_spark.archive.storage import open_store
 from leadline_spark.cluster.cluster_client import ClusterClient, Connection, document
 from leadline_spark.cluster.leader_client import LeaderClient
 from leadline_spark.codec.columns import HEADERS
-from leadline_spark.codec.encode import Records, append_time, encode
-from leadline_spark.codec.frames import frames
+from leadline_spark.codec.stored_batches import frames
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.offset_fetcher import OffsetFetcher
 from leadline_spark.read.subscription import SourceSubscription

@@ -1,1 +1,1 @@
-"""Record batches of Kafka's format v2, from and to Arrow."""
+"""Stored record batches in Spark's columns, by the codec of the client library."""

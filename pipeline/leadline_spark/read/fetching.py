@@ -19,9 +19,7 @@ from leadline_client.errors import LeadlineError, OffsetOutOfRange
 from leadline_client.transport import OCTETS, Response
 from leadline_spark.cluster.cluster_client import ClusterClient, Connection, reason
 from leadline_spark.cluster.leader_client import LeaderClient
-from leadline_spark.codec.checksum import checksum
-from leadline_spark.codec.decode import decode
-from leadline_spark.codec.frames import frames
+from leadline_spark.codec.stored_batches import checksum, decode, frames
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.data_loss import report_loss
 from leadline_spark.read.offsets import UNKNOWN_EPOCH

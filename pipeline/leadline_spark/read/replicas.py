@@ -18,7 +18,7 @@ from leadline_client.transport import Response
 from leadline_client.wire import Metadata, TopicPartition
 from leadline_spark.cluster.cluster_client import ClusterClient, partition_info, reason
 from leadline_spark.cluster.leader_client import resource_path
-from leadline_spark.codec.frames import frames
+from leadline_spark.codec.stored_batches import frames
 from leadline_spark.errors import LeadlineSparkError
 
 logger = logging.getLogger(__name__)

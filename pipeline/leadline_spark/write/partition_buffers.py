@@ -14,8 +14,8 @@ from typing import Protocol, Self
 
 import pyarrow.compute as pc
 
+from leadline_client.columnar.encode import Records, concat
 from leadline_client.wire import TopicPartition
-from leadline_spark.codec.encode import Records, concat
 
 _MAX_IN_FLIGHT = 4
 

@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from leadline_client.columnar.encode import NO_PRODUCER, NO_SEQUENCE, Records, encode
 from leadline_client.errors import ConnectionLost, LeadlineError, Unreachable
 from leadline_client.transport import Response
 from leadline_client.wire import TopicPartition
 from leadline_spark.cluster.cluster_client import ClusterClient, document, reason
 from leadline_spark.cluster.leader_client import LeaderClient, resource_path
-from leadline_spark.codec.encode import NO_PRODUCER, NO_SEQUENCE, Records, encode
 from leadline_spark.write.sink_settings import SinkSettings
 from leadline_spark.write.spill_file import SpilledBatch, SpillFile
 

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from leadline_client.columnar.encode import Records
+from leadline_client.columnar.murmur2 import partitions_of
+from leadline_client.columnar.partitioning import StickyPartitions, by_partition
 from leadline_client.wire import TopicPartition
 from leadline_spark.codec.columns import HEADERS
-from leadline_spark.codec.encode import Records
-from leadline_spark.codec.murmur2 import modulo, partitions_of
 from leadline_spark.errors import LeadlineSparkError
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ _TYPES = {
     "partition": ("int",),
     "timestamp": ("timestamp",),
 }
-_NONE = pa.scalar(0, pa.int64())
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:
@@ -54,14 +54,6 @@ def check_schema(schema: StructType, topic: str | None) -> None:
 
 
 @dataclass(slots=True)
-class _Sticky:
-    """The sticky partition of records without a key: `filled` bytes so far, from `first` on."""
-
-    first: int
-    filled: int = 0
-
-
-@dataclass(slots=True)
 class RowPartitioner:
     """Assigns the rows of one task to partitions.
 
@@ -75,7 +67,7 @@ class RowPartitioner:
     keep_timestamps: bool
     batch_bytes: int
     first: int
-    _sticky: dict[str, _Sticky] = field(default_factory=dict, init=False)
+    _sticky: dict[str, StickyPartitions] = field(default_factory=dict, init=False)
 
     def partition(self, rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Records]]:
         """Yield the rows by partition, in order within each partition.
@@ -99,13 +91,8 @@ class RowPartitioner:
     ) -> Iterator[tuple[TopicPartition, Records]]:
         records = self._records(rows)
         numbers = self._partitions(topic, rows, records)
-        order = pc.array_sort_indices(numbers)
-        runs = pc.run_end_encode(numbers.take(order))
-        start = 0
-        for partition, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-            topic_partition = TopicPartition(topic, partition)
-            yield topic_partition, records.take(order.slice(start, end - start))
-            start = end
+        for partition, part in by_partition(records, numbers):
+            yield TopicPartition(topic, partition), part
 
     def _records(self, rows: pa.RecordBatch) -> Records:
         names = rows.schema.names
@@ -137,9 +124,8 @@ class RowPartitioner:
             asked = rows["partition"]
             self._check(topic, asked, count)
             numbers = pc.coalesce(asked, numbers)
-        if numbers.null_count:
-            numbers = pc.coalesce(numbers, self._keyless(topic, count, records, numbers))
-        return numbers
+        sticky = self._sticky.setdefault(topic, StickyPartitions(self.first, self.batch_bytes))
+        return sticky.assign(records, numbers, count)
 
     def _check(self, topic: str, asked: pa.Int32Array, count: int) -> None:
         found = pc.min_max(asked).as_py()
@@ -147,14 +133,3 @@ class RowPartitioner:
             wrong = found["min"] if found["min"] < 0 else found["max"]
             message = f"A row goes to partition {wrong}, but {topic} has {count} partitions."
             raise LeadlineSparkError("LEADLINE_ROW_INVALID", message)
-
-    def _keyless(
-        self, topic: str, count: int, records: Records, numbers: pa.Int32Array
-    ) -> pa.Int32Array:
-        """Return the partitions of records without a key: one for each batch."""
-        sticky = self._sticky.setdefault(topic, _Sticky(self.first))
-        sizes = pc.if_else(pc.is_null(numbers), records.sizes(), _NONE)
-        before = pc.add(pc.subtract(pc.cumulative_sum(sizes), sizes), sticky.filled)
-        turns = pc.add(pc.divide(before, self.batch_bytes), sticky.first)
-        sticky.filled += pc.sum(sizes).as_py()
-        return modulo(turns.cast(pa.uint32()), count)

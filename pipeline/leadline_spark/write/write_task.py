@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
 
+from leadline_client.columnar.encode import NO_PRODUCER
 from leadline_client.wire import Metadata, TopicPartition
 from leadline_spark.cluster.cluster_client import ClusterClient, document, leader_url
-from leadline_spark.codec.encode import NO_PRODUCER
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.write.partition_buffers import PartitionBuffers, PartitionWriter
 from leadline_spark.write.partition_writers import AppendWriter, StageWriter, leader_client

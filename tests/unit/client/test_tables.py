@@ -27,11 +27,14 @@ from leadline_client import (
     read_table,
     table_reading,
 )
+from leadline_client.codec import CODEC
 from leadline_client.errors import (
+    CorruptBatch,
     InvalidRequest,
     NotEnoughReplicas,
     OffsetOutOfRange,
     UnknownTopic,
+    UnreadableBatch,
 )
 from leadline_client.producer_settings import ProducerSettings
 from leadline_client.retry import RetryPolicy
@@ -150,16 +153,57 @@ def test_what_does_not_exist_is_refused_before_anything_is_read(
     assert cluster.requests["fetch"] == 0
 
 
-def test_rows_are_the_records_of_the_other_decoder() -> None:
-    records = [OutgoingRecord(b"v", b"k", (("h", b"1"),), 5), OutgoingRecord(None, timestamp=7)]
-    encoded = bytearray(batches.encode(records, now_ms=0))
-    batches.stamp(encoded, batches.header_at(encoded), 40, 0)
-    rows = [(*row[:4], tuple(row.headers)) for row in batches.decode_rows(encoded)]
-    assert rows == [
-        (one.offset, one.timestamp, one.key, one.value, one.headers)
-        for one in batches.decode(encoded)
-    ]
-    assert [row[0] for row in rows] == [40, 41]
+def damage_second_batch(cluster: StandInCluster, position: int, *, seal: bool) -> None:
+    """Change a byte of the batch at offset 10, with a right checksum or not."""
+    log = cluster.partitions[0].log
+    second = list(batches.parse_headers(bytes(log)))[1]
+    log[second.position + position] ^= 0xFF
+    if seal:
+        body = bytes(log[second.position + 21 : second.position + second.size])
+        log[second.position + 17 : second.position + 21] = CODEC.crc32c(body).to_bytes(4, "big")
+
+
+def test_a_malformed_batch_is_named_after_the_rows_before_it(
+    client: Client, cluster: StandInCluster
+) -> None:
+    fill(client, 0, 30)
+    damage_second_batch(cluster, batches.HEADER_SIZE + 1, seal=True)
+    reader = read_batches(client, "t", [0], limits=NO_WAIT)
+    assert reader.read_next_batch().num_rows == 10
+    with pytest.raises(UnreadableBatch, match="the batch of t-0 at offsets 10 to 19") as refused:
+        reader.read_next_batch()
+    after = read_table(client, "t", partitions=[0], start=refused.value.next_offset)
+    assert offsets(after) == list(range(20, 30))
+
+
+def test_a_wrong_checksum_is_an_error(client: Client, cluster: StandInCluster) -> None:
+    fill(client, 0, 30)
+    damage_second_batch(cluster, batches.HEADER_SIZE + 1, seal=False)
+    with pytest.raises(CorruptBatch, match="the batch at offset 10 has the checksum"):
+        read_table(client, "t", partitions=[0], limits=NO_WAIT)
+
+
+def test_a_broker_that_skips_records_is_not_believed(
+    client: Client, cluster: StandInCluster
+) -> None:
+    fill(client, 0, 10)
+    gap = bytearray(batches.encode([OutgoingRecord(b"late")], now_ms=0))
+    batches.stamp(gap, batches.header_at(gap), 5, 0)
+    cluster.stale_fetches.append((0, bytes(gap)))
+    with pytest.raises(OffsetOutOfRange, match=r"asked for offset 0, but .* is 5"):
+        read_table(client, "t", partitions=[0], limits=NO_WAIT)
+
+
+def test_a_former_leader_is_not_believed(client: Client, cluster: StandInCluster) -> None:
+    fill(client, 0, 20)
+    late = bytearray(batches.encode([OutgoingRecord(b"never committed")] * 10, now_ms=0))
+    batches.stamp(late, batches.header_at(late), 10, 0)
+    cluster.move(0, 1)
+    reader = read_batches(client, "t", [0], limits=NO_WAIT)
+    first = reader.read_next_batch()
+    cluster.stale_fetches.append((0, bytes(late)))
+    values = first.column("value").to_pylist() + reader.read_all().column("value").to_pylist()
+    assert values == [b"%d" % n for n in range(20)]
 
 
 def test_data_frames_become_records_and_records_data_frames(cluster: StandInCluster) -> None:

@@ -24,8 +24,7 @@ from leadline_spark.archive.partition_replay import (
 )
 from leadline_spark.archive.storage import LocalStore
 from leadline_spark.cluster.cluster_client import Connection
-from leadline_spark.codec.decode import decode
-from leadline_spark.codec.frames import frames
+from leadline_spark.codec.stored_batches import decode, frames
 from tests.unit.spark.archives import data_file, records
 
 COLUMNS = ("timestamp", "timestampType", "key", "value", "headers")

@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leadline_client import batches
+from leadline_client.columnar import compression
+from leadline_client.columnar.checksum import crc32c, folded_crc32c
 from leadline_client.payloads import OutgoingRecord
-from leadline_spark.codec import compression
-from leadline_spark.codec.checksum import checksum, crc32c, folded_crc32c
 from leadline_spark.codec.columns import TYPES, schema
-from leadline_spark.codec.decode import MOST_ROWS, decode
-from leadline_spark.codec.frames import frames
+from leadline_spark.codec.stored_batches import MOST_ROWS, checksum, decode, frames
 from leadline_spark.errors import LeadlineSparkError
 from tests.support.bad_input.batches import BOMBS, HOSTILE, LARGE_BOMBS, Hostile
 
@@ -132,7 +131,7 @@ def test_a_bomb_is_unpacked_to_the_limit_and_then_named(
     data = bytearray(one.data)
     batches.stamp(data, batches.header_at(data), 7, 0)
     with pytest.raises(
-        LeadlineSparkError, match=r"at offset 7 .* unpacks to more than 1048576"
+        LeadlineSparkError, match=r"at offset 7 .* decompress to more than 1048576"
     ) as (refusal):
         rows_of(bytes(data))
     assert refusal.value.code == "LEADLINE_BATCH_CORRUPT"

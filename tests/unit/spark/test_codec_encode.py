@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_client import batches
+from leadline_client.columnar.compression import WRITABLE
+from leadline_client.columnar.encode import Records, concat, encode
+from leadline_client.columnar.murmur2 import partitions_of
 from leadline_client.murmur2 import murmur2, partition_for_key
 from leadline_spark.codec.columns import HEADERS, TYPES
-from leadline_spark.codec.compression import WRITABLE
-from leadline_spark.codec.decode import decode
-from leadline_spark.codec.encode import Records, concat, encode
-from leadline_spark.codec.murmur2 import partitions_of
+from leadline_spark.codec.stored_batches import decode
 from tests.support.kafka_hashes import MURMUR2
 
 NAMES = st.text(max_size=5)

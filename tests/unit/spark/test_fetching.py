@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from leadline_client import batches
+from leadline_client.columnar.checksum import crc32c
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.wire import Metadata, TopicPartition
 from leadline_spark.cluster.cluster_client import Connection
-from leadline_spark.codec.checksum import crc32c
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.fetching import ReadSettings, read_range
 from leadline_spark.read.planning import Range

@@ -19,8 +19,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from leadline_client.columnar.encode import RECORD_OVERHEAD
 from leadline_client.murmur2 import partition_for_key
-from leadline_spark.codec.encode import RECORD_OVERHEAD
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.write.records import RowPartitioner, check_schema
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leadline_client.columnar.encode import RECORD_OVERHEAD, Records
 from leadline_client.wire import TopicPartition
-from leadline_spark.codec.encode import RECORD_OVERHEAD, Records
 from leadline_spark.write.partition_buffers import PartitionBuffers
 
 

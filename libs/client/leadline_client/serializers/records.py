@@ -21,6 +21,11 @@ class RecordSerializer(Generic[K, V]):
         self._key = key
         self._value = value
 
+    @property
+    def serializes(self) -> bool:
+        """Whether there is a serializer at all."""
+        return self._key is not None or self._value is not None
+
     def record(
         self,
         topic: str,

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leadline_spark.codec.checksum import crc32c
-from leadline_spark.codec.compression import NUMBERS, compress
-from leadline_spark.codec.frames import (
+from leadline_client.columnar.checksum import crc32c
+from leadline_client.columnar.compression import NUMBERS, compress
+from leadline_client.columnar.frames import (
     APPEND_TIME_BIT,
     CRC_POSITION,
     CRC_RANGE_START,
@@ -24,7 +24,7 @@ from leadline_spark.codec.frames import (
     MAGIC,
     SIZE_PREFIX,
 )
-from leadline_spark.codec.varints import varint, varints
+from leadline_client.columnar.varints import varint, varints
 
 NO_PRODUCER = (-1, -1)
 NO_SEQUENCE = -1

@@ -11,7 +11,11 @@ import zlib
 
 import pyarrow as pa
 
-from leadline_client.unreadable import MOST_DECOMPRESSED_BYTES
+from leadline_client.unreadable import (
+    MOST_DECOMPRESSED_BYTES,
+    DecompressedTooLarge,
+    UnreadableRecords,
+)
 
 NUMBERS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 WRITABLE = ("none", "lz4", "zstd", "snappy", "gzip")
@@ -22,10 +26,6 @@ _GZIP_WINDOW = 31
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _CHUNK_SIZE = struct.Struct(">i")
-
-
-class DecompressionFailed(ValueError):
-    """The compressed bytes are malformed, or decompress to too many."""
 
 
 def compress(data: pa.Buffer, codec: str) -> pa.Buffer:
@@ -41,7 +41,7 @@ def compress(data: pa.Buffer, codec: str) -> pa.Buffer:
 def decompress(data: memoryview, number: int) -> pa.Buffer:
     """Return the decompressed section; `number` is the codec in the attributes of the batch.
 
-    Raises DecompressionFailed.
+    Raises UnreadableRecords, and DecompressedTooLarge beyond `MOST_BYTES`.
     """
     data = data.cast("B")
     try:
@@ -51,13 +51,13 @@ def decompress(data: memoryview, number: int) -> pa.Buffer:
             return _decompress_snappy(data)
         name = {1: "gzip", 3: "lz4", 4: "zstd"}.get(number)
         if name is None:
-            raise DecompressionFailed(f"compression {number} is unknown")
+            raise UnreadableRecords(f"compression {number} is unknown")
         with pa.CompressedInputStream(pa.BufferReader(data), name) as stream:
             plain = stream.read_buffer(MOST_BYTES + 1)
     except (pa.ArrowException, OSError, struct.error, EOFError) as failure:
-        raise DecompressionFailed(str(failure)) from failure
+        raise UnreadableRecords("the compressed records are damaged") from failure
     if plain.size > MOST_BYTES:
-        raise DecompressionFailed(f"it unpacks to more than {MOST_BYTES} bytes")
+        raise DecompressedTooLarge(MOST_BYTES)
     return plain
 
 
@@ -70,7 +70,7 @@ def _decompress_snappy(data: memoryview) -> pa.Buffer:
         (size,) = _CHUNK_SIZE.unpack_from(data, position)
         position += _CHUNK_SIZE.size
         if size < 0 or position + size > len(data):
-            raise DecompressionFailed(f"a snappy chunk of {size} bytes does not fit")
+            raise UnreadableRecords(f"a snappy chunk of {size} bytes does not fit")
         plain.append(_decompress_snappy_block(data[position : position + size], left))
         left -= plain[-1].size
         position += size
@@ -86,5 +86,5 @@ def _decompress_snappy_block(block: memoryview, most_bytes: int) -> pa.Buffer:
         if byte < 0x80:
             break
     if size > most_bytes:
-        raise DecompressionFailed(f"it unpacks to more than {MOST_BYTES} bytes")
+        raise DecompressedTooLarge(MOST_BYTES)
     return pa.Codec("snappy").decompress(block, decompressed_size=size)

@@ -9,8 +9,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from leadline_spark.codec.checksum import Buffer, Checksum
-from leadline_spark.errors import LeadlineSparkError
+from leadline_client.columnar.checksum import Buffer, Checksum
+from leadline_client.errors import CorruptBatch
 
 HEADER_BYTES = 61
 CRC_POSITION = 17
@@ -59,7 +59,7 @@ class Frame(NamedTuple):
 def frames(data: Buffer) -> Iterator[Frame]:
     """Yield the header of every batch in `data`, which holds whole batches. Verifies no CRC.
 
-    Raises LeadlineSparkError: LEADLINE_BATCH_CORRUPT.
+    Raises CorruptBatch: the bytes do not hold whole batches of format v2.
     """
     view = memoryview(data).cast("B")
     position = 0
@@ -70,30 +70,27 @@ def frames(data: Buffer) -> Iterator[Frame]:
 
 
 def verify(view: memoryview, frame: Frame, crc: Checksum) -> None:
-    """Raise LEADLINE_BATCH_CORRUPT unless the checksum of the batch is correct."""
+    """Raise CorruptBatch unless the checksum of the batch is correct."""
     found = crc(view[frame.position + CRC_RANGE_START : frame.position + frame.size])
     if found != frame.crc:
-        raise corrupt(
+        raise CorruptBatch(
             f"the batch at offset {frame.base_offset} has the checksum {found:#010x}, its header "
             f"says {frame.crc:#010x}"
         )
 
 
-def corrupt(what: str) -> LeadlineSparkError:
-    """Return the error for bytes that are not a valid batch."""
-    return LeadlineSparkError("LEADLINE_BATCH_CORRUPT", what)
-
-
 def _frame_at(view: memoryview, position: int) -> Frame:
     left = len(view) - position
     if left < HEADER_BYTES:
-        raise corrupt(f"{left} bytes are too few for the header of a batch")
+        raise CorruptBatch(f"{left} bytes are too few for the header of a batch")
     base_offset, length, leader_epoch, magic, *rest = HEADER.unpack_from(view, position)
     frame = Frame(position, length + SIZE_PREFIX, base_offset, leader_epoch, *rest)
     if magic != MAGIC:
-        raise corrupt(f"the batch at offset {base_offset} has format {magic}, not {MAGIC}")
+        raise CorruptBatch(f"the batch at offset {base_offset} has format {magic}, not {MAGIC}")
     if not HEADER_BYTES <= frame.size <= left:
-        raise corrupt(f"a batch of {frame.size} bytes is not in the {left} bytes that are left")
+        raise CorruptBatch(
+            f"a batch of {frame.size} bytes is not in the {left} bytes that are left"
+        )
     if frame.record_count < 0 or frame.last_offset_delta < 0 or base_offset < 0:
-        raise corrupt(f"the batch at offset {base_offset} counts {frame.record_count} records")
+        raise CorruptBatch(f"the batch at offset {base_offset} counts {frame.record_count} records")
     return frame

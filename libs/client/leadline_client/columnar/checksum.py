@@ -14,18 +14,19 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leadline_spark.errors import LeadlineSparkError
-
 Buffer = bytes | bytearray | memoryview
 Checksum = Callable[[Buffer], int]
 
 _compiled: Callable[[bytes], int] | None
 try:
     from google_crc32c import value as _value
-except ImportError:  # the extra `fast` is not installed
+except ImportError:  # an extra of either package has it
     _compiled = None
 else:
     _compiled = _value
+
+COMPILED = _compiled is not None
+"""Whether google-crc32c is installed."""
 
 _REFLECTED_POLYNOMIAL = 0x82F63B78
 _ALL_ONES = 0xFFFFFFFF
@@ -42,18 +43,6 @@ _LEAST_WORDS = 2 * _FEW_TERMS[0]
 def crc32c(data: Buffer) -> int:
     """Return the CRC-32C of `data`."""
     return folded_crc32c(data) if _compiled is None else _compiled(bytes(data))
-
-
-def checksum(decoder: str) -> Checksum:
-    """Return the function for the option `decoder`: `fast`, `python`, or `auto` for the best.
-
-    Raises LeadlineSparkError: LEADLINE_OPTION_INVALID if `fast` is not installed.
-    """
-    if decoder == "fast" and _compiled is None:
-        advice = "pip install 'leadline-spark[fast]'"
-        message = f"decoder is fast, but google-crc32c is not here: {advice}"
-        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
-    return folded_crc32c if decoder == "python" else crc32c
 
 
 def folded_crc32c(data: Buffer) -> int:

@@ -1,0 +1,121 @@
+"""Decode stored record batches to Arrow, with pyarrow and the standard library alone.
+
+A loop finds where each record begins (`record_starts`). Arrow's kernels do everything else for
+thousands of records at once (`record_fields`), and copy keys and values once, from the fetched
+bytes to their column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from leadline_client.columnar.checksum import Buffer
+from leadline_client.columnar.columns import record_batch
+from leadline_client.columnar.compression import decompress
+from leadline_client.columnar.frames import CODEC_BITS, HEADER_BYTES, Frame, frames, verify
+from leadline_client.columnar.layout import Layout
+from leadline_client.columnar.sections import Section, joined
+from leadline_client.errors import UnreadableBatch
+from leadline_client.unreadable import UnreadableRecords
+
+
+def decode(data: Buffer, start: int, end: int, layout: Layout) -> Iterator[pa.RecordBatch]:
+    """Yield the records with `start <= offset < end` of whole batches, and verify checksums.
+
+    Control batches and offsets that compaction has removed yield no records; `frames` returns
+    which offsets the batches cover.
+
+    Raises:
+        CorruptBatch: a header or a checksum is invalid.
+        UnreadableBatch: the records of a batch are malformed, or decompress to too many bytes. The
+            records before it have been yielded.
+
+    """
+    view = memoryview(data).cast("B")
+    group = _Group(view, start, end, layout)
+    for frame in frames(view):
+        if frame.last_offset < start or frame.base_offset >= end:
+            continue
+        verify(view, frame, layout.crc)
+        if frame.is_control or frame.record_count == 0:
+            continue
+        try:
+            section = _section(view, frame)
+        except UnreadableRecords as error:
+            yield from group.flush()
+            raise _unreadable(frame, error) from error
+        if group.would_overflow(section):
+            yield from group.flush()
+        group.add(section)
+    yield from group.flush()
+
+
+def _section(view: memoryview, frame: Frame) -> Section:
+    begin = frame.position + HEADER_BYTES
+    packed = view[begin : frame.position + frame.size]
+    codec = frame.attributes & CODEC_BITS
+    if not codec:
+        return Section(frame, begin, len(packed), None)
+    content = decompress(packed, codec)
+    return Section(frame, 0, content.size, content)
+
+
+def _unreadable(frame: Frame, error: Exception) -> UnreadableBatch:
+    return UnreadableBatch.at(frame.base_offset, frame.last_offset + 1, str(error))
+
+
+@dataclass(slots=True)
+class _Group:
+    """Stored batches that are decoded together, to one Arrow batch or, if large, to several."""
+
+    view: memoryview
+    start: int
+    end: int
+    layout: Layout
+    _sections: list[Section] = field(default_factory=list)
+    _rows: int = 0
+    _bytes: int = 0
+
+    def would_overflow(self, section: Section) -> bool:
+        """Return whether the group must be flushed before this batch is added."""
+        rows, size = self._rows + section.frame.record_count, self._bytes + section.size
+        full = rows > self.layout.most_rows or size > self.layout.most_bytes
+        return self._rows > 0 and full
+
+    def add(self, section: Section) -> None:
+        """Add a batch to the group."""
+        self._sections.append(section)
+        self._rows += section.frame.record_count
+        self._bytes += section.size
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yield the records of the group, and clear it."""
+        sections, rows, size = self._sections, self._rows, self._bytes
+        self._sections, self._rows, self._bytes = [], 0, 0
+        if not sections:
+            return
+        most = self.layout.most_rows
+        most = min(most, max(1, rows * self.layout.most_bytes // max(size, 1)))
+        for batch in self._decoded(sections):
+            for position in range(0, batch.num_rows, most):
+                yield batch.slice(position, most)
+
+    def _decoded(self, sections: list[Section]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield self._batch(sections)
+        except _MALFORMED as error:
+            if len(sections) == 1:
+                raise _unreadable(sections[0].frame, error) from error
+            # One of them is malformed: decode what comes before it, and then name it.
+            for section in sections:
+                yield from self._decoded([section])
+
+    def _batch(self, sections: list[Section]) -> pa.RecordBatch:
+        octets, placed = joined(self.view, sections)
+        return record_batch(octets, placed, self.start, self.end, self.layout)
+
+
+_MALFORMED = (UnreadableRecords, pa.ArrowException, IndexError, OverflowError)
