@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leadline_client import batches
 from leadline_client.accumulator import (
     MAX_SEQUENCE,
+    ProducerBatch,
     ProducerSequence,
     RecordAccumulator,
     estimated_size,
@@ -21,7 +23,7 @@ from leadline_client.errors import (
     OutOfOrderSequence,
     ProducerFenced,
 )
-from leadline_client.payloads import OutgoingRecord, ProducerIdentity
+from leadline_client.payloads import EncodedBatch, OutgoingRecord, ProducerIdentity
 
 
 @given(st.lists(st.integers(0, 300)), st.integers(1, 500))
@@ -75,3 +77,33 @@ def test_the_next_batch_reuses_the_numbers_of_a_refused_batch(
     error: LeadlineError, new_id: bool
 ) -> None:
     assert needs_new_producer_id(error) is new_id
+
+
+def test_an_encoded_batch_is_ready_at_once_and_stays_as_it_is() -> None:
+    """Records before and after it are in batches of their own, and all are counted."""
+    accumulator: RecordAccumulator[str] = RecordAccumulator(batch_bytes=1000, linger_s=60)
+    accumulator.add_encoded(EncodedBatch(b"encoded", 5), "first", now_s=0)
+    assert accumulator.due_in(0) == 0
+    accumulator.add(OutgoingRecord(b"v"), 10, "record", now_s=0)
+    accumulator.add_encoded(EncodedBatch(b"encoded", 7), "last", now_s=0)
+    taken = [accumulator.take() for _ in range(3)]
+    assert [batch.tokens for batch in taken] == [["first"], ["record"], ["last"]]
+    assert [batch.count for batch in taken] == [5, 1, 7]
+    assert accumulator.added == 13
+    assert not accumulator
+
+
+@given(st.lists(st.binary(max_size=20), min_size=1, max_size=9), st.integers(0, MAX_SEQUENCE))
+def test_an_encoded_batch_gets_the_numbers_that_its_records_would_get(
+    values: list[bytes], number: int
+) -> None:
+    records = [OutgoingRecord(value, timestamp=5) for value in values]
+    sequence = ProducerSequence(ProducerIdentity(7, 1), number)
+    plain: ProducerBatch[int] = ProducerBatch(0, records)
+    encoded: ProducerBatch[int] = ProducerBatch(
+        0, encoded=EncodedBatch(batches.encode(records, now_ms=5), len(records))
+    )
+    for given_sequence in (sequence, None):
+        expected = plain.encode(given_sequence, now_ms=9, compression="none")
+        assert encoded.encode(given_sequence, now_ms=9, compression="none") == expected
+    assert plain.count == encoded.count

@@ -71,7 +71,8 @@ def test_keys_decide_and_rows_without_one_fill_batches_in_turn(
     numbers = pa.array([b"%d" % n for n in range(len(keys))], pa.binary())
     sticky = StickyPartitions(first, batch_bytes)
     records = Records(column, numbers)
-    parts = dict(by_partition(records, sticky.assign(records, partitions_of(column, count), count)))
+    assigned = sticky.assign(records, partitions_of(column, count), count)
+    parts = dict(by_partition(records, assigned))
     found = {n: [int(v) for v in part.value.to_pylist()] for n, part in parts.items()}
     assert sorted(row for rows in found.values() for row in rows) == list(range(len(keys)))
     assert all(rows == sorted(rows) for rows in found.values())
@@ -82,6 +83,11 @@ def test_keys_decide_and_rows_without_one_fill_batches_in_turn(
     keyless = [places[row] for row, key in enumerate(keys) if key is None]
     moves = [(after - before) % count for before, after in pairwise(keyless)]
     assert set(moves) <= {0, 1 % count}, "the partition stays, or the next one follows"
+    again = StickyPartitions(first, batch_bytes)
+    for row in range(len(keys)):
+        one = records.slice(row, 1)
+        (number,) = again.assign(one, partitions_of(one.key, count), count).to_pylist()
+        assert number == places[row], "how the rows are divided into tables makes no difference"
 
 
 def test_rows_without_keys_are_spread_by_batches(cluster: StandInCluster) -> None:
@@ -102,6 +108,15 @@ def test_batches_have_the_size_and_the_compression_of_the_producer(cluster: Stan
     found = headers(cluster, 0)
     assert all(one.attributes == batches.CODECS["gzip"] for one in found)
     assert 5 < len(found) < 10, "500 records of 23 bytes, 2,000 bytes a batch"
+
+
+def test_the_chunks_of_a_reader_fill_batches_together(cluster: StandInCluster) -> None:
+    with Producer(cluster.bootstrap, SMALL) as producer:
+        chunks = table_of(400).to_reader(max_chunksize=30)
+        produce_table(producer, "t", chunks, value="v", partition=0)
+    counts = [one.record_count for one in headers(cluster, 0)]
+    assert sum(counts) == 400
+    assert min(counts[:-1]) > 20, "a row takes 21 to 23 bytes, a batch 500"
 
 
 def test_batches_are_numbered_with_the_records_around_them(cluster: StandInCluster) -> None:
