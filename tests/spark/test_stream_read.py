@@ -68,7 +68,7 @@ def running(writer: DataStreamWriter) -> Iterator[StreamingQuery]:
 
 
 def run_to_the_end(writer: DataStreamWriter) -> None:
-    """Run a query until it has read all; start it anew where Spark's driver could not begin it."""
+    """Run a query until it has read all; start it again where Spark's driver could not begin it."""
     for attempts_left in (2, 1, 0):
         query = writer.trigger(availableNow=True).start()
         try:

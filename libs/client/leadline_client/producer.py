@@ -12,12 +12,9 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future as ThreadFuture
-from dataclasses import dataclass, field
-from typing import Final, Generic, Self, TypeAlias
+from typing import Final, Generic, Self
 
 from leadline_client.accumulator import (
-    ProducerBatch,
     ProducerSequence,
     RecordAccumulator,
     chunks_of,
@@ -31,6 +28,16 @@ from leadline_client.errors import (
     ClusterChanged,
     LeadlineError,
     Unreachable,
+)
+from leadline_client.partition_queue import (
+    Accumulator,
+    Acknowledgement,
+    Batch,
+    PartitionQueue,
+    acknowledge,
+    cancel,
+    fail,
+    halves_of,
 )
 from leadline_client.partitioner import PartitionCountCache, StickyPartitioner
 from leadline_client.payloads import EncodedBatch, OutgoingRecord, ProducerIdentity
@@ -47,26 +54,6 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 _RUNS_PER_BATCH: Final = 16
 """Records that are sent together stay together: a batch is full when the next ones do not fit."""
-Acknowledgement: TypeAlias = asyncio.Future[RecordMetadata] | ThreadFuture[RecordMetadata] | SentRun
-"""The future of a record, of this event loop or of another thread, or records sent together."""
-
-_Accumulator = RecordAccumulator[Acknowledgement]
-_Batch = ProducerBatch[Acknowledgement]
-
-
-@dataclass(slots=True, eq=False)
-class _PartitionQueue:
-    """The batches of one partition, and the task that sends them, if there is one."""
-
-    topic_partition: TopicPartition
-    accumulator: _Accumulator
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
-    sender: asyncio.Task[None] | None = None
-
-    def sender_ended(self, ended: asyncio.Task[None]) -> None:
-        """Forget a task that ended, unless another one has taken its place."""
-        if self.sender is ended:
-            self.sender = None
 
 
 class AsyncProducer(Generic[K, V]):
@@ -93,7 +80,7 @@ class AsyncProducer(Generic[K, V]):
         self._settings = settings
         self._serializer = RecordSerializer(key_serializer, value_serializer)
         self._producer_id: asyncio.Future[ProducerIdentity] | None = None
-        self._queues: dict[TopicPartition, _PartitionQueue] = {}
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._partitioners: defaultdict[str, StickyPartitioner] = defaultdict(
             lambda: StickyPartitioner(random)
@@ -274,7 +261,7 @@ class AsyncProducer(Generic[K, V]):
         for accumulator in [queue.accumulator for queue in queues]:
             while accumulator:
                 batch = accumulator.take()
-                _cancel(batch)
+                cancel(batch)
                 await self._complete(accumulator, batch)
         await self._close_client()
 
@@ -298,25 +285,25 @@ class AsyncProducer(Generic[K, V]):
                 lambda: not self._unacknowledged or self._unacknowledged + size <= limit
             )
 
-    async def _complete(self, accumulator: _Accumulator, batch: _Batch) -> None:
+    async def _complete(self, accumulator: Accumulator, batch: Batch) -> None:
         """Count a batch whose futures are done; wake callers that wait for it or for room."""
         async with self._room:
             self._unacknowledged -= batch.size
             accumulator.completed += batch.count
             self._room.notify_all()
 
-    def _queue_of(self, topic_partition: TopicPartition) -> _PartitionQueue:
+    def _queue_of(self, topic_partition: TopicPartition) -> PartitionQueue:
         queue = self._queues.get(topic_partition)
         if queue is None:
             settings = self._settings
-            accumulator: _Accumulator = RecordAccumulator(
+            accumulator: Accumulator = RecordAccumulator(
                 batch_bytes=settings.batch_bytes, linger_s=settings.linger_ms / 1000
             )
-            queue = _PartitionQueue(topic_partition, accumulator)
+            queue = PartitionQueue(topic_partition, accumulator)
             self._queues[topic_partition] = queue
         return queue
 
-    def _start_sender(self, queue: _PartitionQueue, now_s: float) -> None:
+    def _start_sender(self, queue: PartitionQueue, now_s: float) -> None:
         """Start a task that sends the accumulated batches, or wake it if a batch is ready."""
         if queue.sender is not None:
             if queue.accumulator.due_in(now_s) <= 0:
@@ -326,11 +313,11 @@ class AsyncProducer(Generic[K, V]):
         queue.sender = sender
         sender.add_done_callback(queue.sender_ended)
 
-    async def _send_all(self, queue: _PartitionQueue) -> None:
+    async def _send_all(self, queue: PartitionQueue) -> None:
         """Send batches until the accumulator is empty."""
         accumulator = queue.accumulator
         while accumulator:
-            await self._linger(accumulator, queue.wake)
+            await queue.linger()
             batch = accumulator.take()
             try:
                 await self._deliver(queue.topic_partition, accumulator, batch)
@@ -340,17 +327,8 @@ class AsyncProducer(Generic[K, V]):
         # added later starts a new sender.
         queue.sender = None
 
-    @staticmethod
-    async def _linger(accumulator: _Accumulator, wake: asyncio.Event) -> None:
-        while (wait_s := accumulator.due_in(time.monotonic())) > 0:
-            wake.clear()
-            try:
-                await asyncio.wait_for(wake.wait(), wait_s)
-            except TimeoutError:
-                return
-
     async def _deliver(
-        self, topic_partition: TopicPartition, accumulator: _Accumulator, batch: _Batch
+        self, topic_partition: TopicPartition, accumulator: Accumulator, batch: Batch
     ) -> None:
         """Append a batch, or its halves if it is too large for the topic; complete its futures."""
         waiting = [batch]
@@ -359,28 +337,28 @@ class AsyncProducer(Generic[K, V]):
             try:
                 result = await self._append(topic_partition, accumulator, part)
             except Exception as error:
-                if isinstance(error, BodyTooLarge) and (halves := part.halves(_halves_of)):
+                if isinstance(error, BodyTooLarge) and (halves := part.halves(halves_of)):
                     accumulator.shrink(part.size)
                     waiting.extend(reversed(halves))
                     continue
                 # Any error goes to these futures; what follows is sent all the same.
                 if not isinstance(error, LeadlineError) or needs_new_producer_id(error):
                     accumulator.reset_producer_id()
-                _fail(part, error)
+                fail(part, error)
             except asyncio.CancelledError:
                 # The records may be in the log. With the same sequence numbers, the broker would
                 # take the next ones for duplicates of them.
                 accumulator.reset_producer_id()
                 for one in (part, *waiting):
-                    _cancel(one)
+                    cancel(one)
                 raise
             else:
                 if accumulator.sequence is not None:
                     accumulator.sequence.advance(part.count)
-                _acknowledge(part, topic_partition, result.base_offset)
+                acknowledge(part, topic_partition, result.base_offset)
 
     async def _append(
-        self, topic_partition: TopicPartition, accumulator: _Accumulator, batch: _Batch
+        self, topic_partition: TopicPartition, accumulator: Accumulator, batch: Batch
     ) -> ProduceResult:
         sequence = await self._sequence(accumulator)
         encoded = batch.encode(
@@ -394,7 +372,7 @@ class AsyncProducer(Generic[K, V]):
             timeout_s=self._settings.delivery_timeout_s,
         )
 
-    async def _sequence(self, accumulator: _Accumulator) -> ProducerSequence | None:
+    async def _sequence(self, accumulator: Accumulator) -> ProducerSequence | None:
         if self._idempotent and accumulator.sequence is None:
             try:
                 own = accumulator.needs_own_producer_id
@@ -414,28 +392,3 @@ class AsyncProducer(Generic[K, V]):
         ):
             self._producer_id = asyncio.ensure_future(self._client.new_producer_id())
         return await asyncio.shield(self._producer_id)
-
-
-def _acknowledge(batch: _Batch, topic_partition: TopicPartition, offset: int) -> None:
-    """Give each future the offset of its first record, -1 with acks=0."""
-    for future, count in zip(batch.tokens, batch.counts, strict=True):
-        if not future.done():
-            future.set_result(RecordMetadata(*topic_partition, offset))
-        if offset >= 0:
-            offset += count
-
-
-def _halves_of(token: Acknowledgement) -> Sequence[Acknowledgement]:
-    return token.halves() if isinstance(token, SentRun) else ()
-
-
-def _fail(batch: _Batch, error: Exception) -> None:
-    for future in batch.tokens:
-        if not future.done():
-            future.set_exception(error)
-
-
-def _cancel(batch: _Batch) -> None:
-    for future in batch.tokens:
-        if not future.cancel() and not future.done():
-            future.set_exception(asyncio.CancelledError())

@@ -15,8 +15,9 @@ import pytest
 
 from leadline_client.errors import InvalidRequest, UnknownPartition, UnknownTopic
 from leadline_client.event_loop_thread import EventLoopThread
+from leadline_client.partition_queue import Acknowledgement
 from leadline_client.payloads import OutgoingRecord
-from leadline_client.producer import Acknowledgement, AsyncProducer
+from leadline_client.producer import AsyncProducer
 from leadline_client.producer_settings import ProducerSettings
 from leadline_client.sync_producer import Producer, SendQueue, SentRecord
 from tests.unit.client.standin import StandInCluster
