@@ -157,10 +157,7 @@ class AsyncProducer(Generic[K, V]):
         count = await self.partition_count(topic, partition)
         sizes = [estimated_size(record) for record in records]
         for chunk in chunks_of(sizes, self._settings.batch_bytes // _RUNS_PER_BATCH):
-            size = sum(sizes[index] for index in chunk)
-            if self._unacknowledged + size > self._settings.buffer_bytes:
-                await self._wait_for_room(size)
-            self._unacknowledged += size
+            await self._take_room(sum(sizes[index] for index in chunk))
             runs = (
                 self._partitioners[topic].runs(records, chunk, count)
                 if partition is None
@@ -211,9 +208,7 @@ class AsyncProducer(Generic[K, V]):
         theirs. It waits for room, and raises, as `send` does.
         """
         await self.partition_count(*place)
-        if self._unacknowledged + len(batch.data) > self._settings.buffer_bytes:
-            await self._wait_for_room(len(batch.data))
-        self._unacknowledged += len(batch.data)
+        await self._take_room(len(batch.data))
         now_s = time.monotonic()
         queue = self._queue_of(place)
         queue.accumulator.add_encoded(batch, future, now_s)
@@ -277,6 +272,12 @@ class AsyncProducer(Generic[K, V]):
             await self.aclose()
         else:
             await self.abort()
+
+    async def _take_room(self, size: int) -> None:
+        """Count bytes as unacknowledged, once the buffer has room for them."""
+        if self._unacknowledged + size > self._settings.buffer_bytes:
+            await self._wait_for_room(size)
+        self._unacknowledged += size
 
     async def _wait_for_room(self, size: int) -> None:
         limit = self._settings.buffer_bytes

@@ -317,8 +317,7 @@ class Producer(Generic[K, V]):
         records: Sequence[OutgoingRecord],
         sent: SentRecords,
     ) -> None:
-        # An interrupted caller does not end the move, which holds records that nothing else has.
-        await asyncio.shield(self._start_move())
+        await self._moved()
         await self._producer.add_many(topic, partition, records, sent.run)
 
     async def _add(self, sent: SentRecord | SentBatch) -> None:
@@ -329,9 +328,15 @@ class Producer(Generic[K, V]):
         await self._producer.add(topic, partition, record, size, future)
 
     async def _flush(self) -> None:
-        # An interrupted caller does not end the move, which holds records that nothing else has.
-        await asyncio.shield(self._start_move())
+        await self._moved()
         await self._producer.flush()
+
+    async def _moved(self) -> None:
+        """Wait until what was sent before is in batches.
+
+        An interrupted caller does not end the move, which holds records that nothing else has.
+        """
+        await asyncio.shield(self._start_move())
 
     async def _abort(self) -> None:
         """Cancel all records that are not acknowledged, and close the connections."""
