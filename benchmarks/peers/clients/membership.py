@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
@@ -14,7 +15,7 @@ SETTLED_WITHIN_S = 300.0
 CALM_POLLS = 3
 
 
-class Member:
+class Member(ABC):
     """One member, and the partitions that it may read at the moment."""
 
     def __init__(self, group: Group) -> None:
@@ -23,13 +24,13 @@ class Member:
         self._group = group
         self._task: asyncio.Task[None] | None = None
 
+    @abstractmethod
     async def consume(self) -> None:
         """Join and poll until cancelled."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def leave(self) -> None:
         """Leave the group."""
-        raise NotImplementedError
 
     def owns(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Take note of the partitions that the member may read from now on."""
