@@ -12,6 +12,8 @@ from leadline_common import znodes
 from leadline_common.failed_brokers import decode_failed_broker, failed_broker_path
 from leadline_common.tasks import TASK_PREFIX, TaskState
 from leadline_common.zk.session import ZkSession
+from leadline_controller.domain.cluster import BrokerDown, BrokerUp
+from leadline_controller.runtime.reassignment.events import HealingDue
 from tests.support.reassigning import Followers, audit_records
 from tests.support.services.cluster import wait_until
 from tests.support.services.controller_rig import Rig, create
@@ -475,6 +477,31 @@ async def test_defect_12_a_broker_that_will_not_return_is_forgotten(
 
     await wait_until(is_shown, "it is a broker like any other", 20)
     assert await kinds(first, broker=4) == ["broker_failed", "broker_forgotten", "forget_broker"]
+
+
+async def test_a_broker_that_returns_and_fails_at_once_has_failed_again(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    """The healing may look at the brokers only when such a broker is gone again."""
+    controller = await rig.up(4, **LATER)
+    await rig.brokers[3].leave()
+    await rig.brokers[4].stop()
+    await until_noted(zk_session, 3, 4)
+    await until_shown(controller, {3: "waiting", 4: "waiting"})
+    assert (await forget(controller, 4))[0] == 200
+    elected = controller.leadership.active_controller
+    assert elected is not None
+    for broker in (3, 4):
+        again = znodes.BrokerRegistration(broker, "127.0.0.1", 1, "http://127.0.0.1:1", None, 7)
+        elected.image.apply([BrokerUp(again), BrokerDown(broker)])
+    elected.queue.trigger(HealingDue)
+    await until_noted(zk_session, 3, 4)
+    await until_shown(controller, {3: "waiting", 4: "waiting"})
+    for broker in (3, 4):
+        data, _ = await zk_session.get(failed_broker_path(broker))
+        assert decode_failed_broker(data).incarnation == 7
+        about = Counter(await kinds(controller, broker=broker))
+        assert (about["broker_failed"], about["broker_returned"]) == (2, 1)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

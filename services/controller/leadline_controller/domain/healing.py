@@ -45,22 +45,23 @@ def diff_failures(
     image: ClusterImage,
     failed: Collection[int],
     recorded: Collection[int],
-    lost: Collection[int],
+    seen: Collection[int],
+    returned: Collection[int],
     covered: Covered,
 ) -> FailureDiff:
     """Compare the live brokers with the `recorded` failures, of which `failed` are not queued.
 
-    `lost` brokers have been seen live, and are gone. Other brokers count as failed if they have
-    replicas that no chunk covers.
+    `seen` brokers have been live, and `returned` ones registered since the failures were recorded:
+    such a broker may be gone again, and has then failed once more. Other brokers count as failed if
+    they have replicas that no chunk covers.
     """
     live = image.live
-    missing = set(lost) - live
+    back = live.union(returned).intersection(recorded)
+    missing = set(seen) - live
     for broker in image.hosts() - live:
         if any(t not in covered.get(broker, ()) for t in replicas_on(image, broker)):
             missing.add(broker)
-    return FailureDiff(
-        tuple(sorted(missing - set(failed))), tuple(sorted(live.intersection(recorded)))
-    )
+    return FailureDiff(tuple(sorted(missing - (set(failed) - back))), tuple(sorted(back)))
 
 
 def brokers_down(image: ClusterImage, recorded: Collection[int]) -> frozenset[int]:

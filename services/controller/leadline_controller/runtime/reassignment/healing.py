@@ -84,6 +84,8 @@ class HealingManager(EventHandler):
     is_suspended: bool = field(default=False, init=False)
     _recorded_live: frozenset[int] | None = field(default=None, init=False)
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
+    _returned: set[int] = field(default_factory=set, init=False)
+    """The brokers that registered since failures were recorded; some may be gone again."""
 
     def __post_init__(self) -> None:
         self._incarnations = {b.id: b.incarnation for b in self.image.brokers.values()}
@@ -113,6 +115,11 @@ class HealingManager(EventHandler):
             self._timer.cancel()
 
     def _on_image_changed(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if isinstance(change, BrokerUp):
+                broker = change.registration
+                self._incarnations[broker.id] = broker.incarnation
+                self._returned.add(broker.id)
         if any(isinstance(change, BrokerUp | BrokerDown) for change in changes):
             self._trigger_after_event()
 
@@ -197,13 +204,16 @@ class HealingManager(EventHandler):
     async def _detect(self) -> None:
         """Record failed and returned brokers (KIP-46, onBrokerFailure)."""
         live, records = self.image.live, self.records
-        lost = self._incarnations.keys() | (records.unrecorded - records.dead.keys())
+        seen = self._incarnations.keys() | (records.unrecorded - records.dead.keys())
         recorded = records.failed.keys() | records.dead.keys()
-        diff = diff_failures(self.image, records.failed, recorded, lost, self._covered())
-        for broker in diff.failed:
-            await records.on_broker_failure(broker, self._incarnations.get(broker, -1))
+        returned = frozenset(self._returned)
+        diff = diff_failures(self.image, records.failed, recorded, seen, returned, self._covered())
         for broker in diff.returned:
             await records.record_return(broker)
+            self._returned.discard(broker)
+        for broker in diff.failed:
+            await records.on_broker_failure(broker, self._incarnations.get(broker, -1))
+        self._returned -= returned
         for task in list(self.chunks()):
             if task.node.state is _QUEUED and task.broker in live:
                 await self.tasks.cancel(task, self.audit.actor)
