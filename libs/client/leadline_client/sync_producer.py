@@ -275,18 +275,17 @@ class Producer(Generic[K, V]):
 
     def _schedule(self, *, now: bool) -> None:
         """Move the records of the queue into batches after `linger_ms`, or now."""
-        if self._timer is not None and not now:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        delay_s = 0.0 if now else self._linger_s
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._start_move()
+        if now:
+            self._start_move()
+        elif self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._linger_s, self._start_move)
 
     def _start_move(self) -> asyncio.Task[None]:
+        """Move all records of the queue; the timer has nothing left to do then."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         move = asyncio.create_task(self._move())
         self._moves.add(move)
         move.add_done_callback(self._moves.discard)

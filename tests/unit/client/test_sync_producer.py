@@ -176,6 +176,16 @@ def test_a_record_that_was_cancelled_in_time_is_not_sent(cluster: StandInCluster
     assert cluster.values(0) == [b"a"]
 
 
+def test_a_flush_leaves_no_timer_for_what_it_has_sent(cluster: StandInCluster) -> None:
+    """Such a timer would start a move when the producer closes, which nothing waits for."""
+    with Producer(cluster.bootstrap, ProducerSettings(linger_ms=60_000)) as producer:
+        for _ in range(2):
+            producer.send("t", b"v", partition=0)
+            assert producer._thread.call(lambda: producer._timer) is not None
+            producer.flush()
+            assert producer._thread.call(lambda: producer._timer) is None
+
+
 def test_a_closed_producer_refuses_records(cluster: StandInCluster) -> None:
     producer = Producer(cluster.bootstrap)
     last = producer.send("t", b"v", partition=0)
