@@ -46,7 +46,10 @@ PLAN = "leadline plan balance"
 STOP = "leadline brokers can-stop 3"
 CONTINUOUS = "leadline spark archive --topics orders,payments --to /archive --continuous"
 SETTLE_S = 900.0
-COLLECT = {" -m pytest": " -m pytest --collect-only -q"}
+COLLECT = {
+    " -m pytest": " -m pytest --collect-only -q",
+    **{f"make {name}": f"make -C {ROOT} {name} ARGS=--collect-only" for name in ("faults", "soak")},
+}
 """The tests that a page names must exist; they are run by themselves."""
 SESSION = f"""
 from pyspark.sql import SparkSession

@@ -71,13 +71,25 @@ async def tls_in_front_of(
                 await target.drain()
         target.close()
 
+    connections: set[asyncio.Task[None]] = set()
+
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        inner_reader, inner_writer = await asyncio.open_connection(host, int(port))
-        await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer))
+        connection = asyncio.current_task()
+        assert connection is not None
+        connections.add(connection)
+        with contextlib.closing(writer):
+            inner_reader, inner_writer = await asyncio.open_connection(host, int(port))
+            with contextlib.closing(inner_writer):
+                await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer))
 
     server = await asyncio.start_server(connected, LOOPBACK, 0, ssl=context)
-    async with server:
-        yield f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}/{chroot}"
+    try:
+        async with server:
+            yield f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}/{chroot}"
+    finally:
+        for connection in connections:
+            connection.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
 
 
 async def connect(hosts: str, tls: ZkTls) -> None:
