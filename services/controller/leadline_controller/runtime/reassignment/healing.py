@@ -37,7 +37,6 @@ from leadline_controller.domain.healing import (
     NEVER,
     brokers_down,
     chunk_partitions,
-    diff_failures,
     due_at,
     is_healable,
     is_over_budget,
@@ -52,6 +51,7 @@ from leadline_controller.runtime.engine.event_queue import EventHandler, EventQu
 from leadline_controller.runtime.engine.events import Reply
 from leadline_controller.runtime.engine.publishing import AuditLog
 from leadline_controller.runtime.reassignment.events import ForgetBroker, HealingDue
+from leadline_controller.runtime.reassignment.failure_detection import FailureDetector
 from leadline_controller.runtime.reassignment.failure_records import FAILED_AT, FailureRecords
 from leadline_controller.runtime.reassignment.task_store import ReassignmentTask, by_topic
 from leadline_controller.runtime.reassignment.tasks import TaskManager
@@ -84,11 +84,9 @@ class HealingManager(EventHandler):
     is_suspended: bool = field(default=False, init=False)
     _recorded_live: frozenset[int] | None = field(default=None, init=False)
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
-    _returned: set[int] = field(default_factory=set, init=False)
-    """The brokers that registered since failures were recorded; some may be gone again."""
 
     def __post_init__(self) -> None:
-        self._incarnations = {b.id: b.incarnation for b in self.image.brokers.values()}
+        self._detector = FailureDetector(self.records, self.image)
         # After the event: the agent, registered before, examines a launched chunk first.
         self._trigger_after_event = self.queue.after_event(partial(self.queue.trigger, HealingDue))
         self.image.subscribe(self._on_image_changed)
@@ -115,11 +113,6 @@ class HealingManager(EventHandler):
             self._timer.cancel()
 
     def _on_image_changed(self, changes: Sequence[Change]) -> None:
-        for change in changes:
-            if isinstance(change, BrokerUp):
-                broker = change.registration
-                self._incarnations[broker.id] = broker.incarnation
-                self._returned.add(broker.id)
         if any(isinstance(change, BrokerUp | BrokerDown) for change in changes):
             self._trigger_after_event()
 
@@ -202,22 +195,12 @@ class HealingManager(EventHandler):
         self._set_timer(latest_ms)
 
     async def _detect(self) -> None:
-        """Record failed and returned brokers (KIP-46, onBrokerFailure)."""
-        live, records = self.image.live, self.records
-        seen = self._incarnations.keys() | (records.unrecorded - records.dead.keys())
-        recorded = records.failed.keys() | records.dead.keys()
-        returned = frozenset(self._returned)
-        diff = diff_failures(self.image, records.failed, recorded, seen, returned, self._covered())
-        for broker in diff.returned:
-            await records.record_return(broker)
-            self._returned.discard(broker)
-        for broker in diff.failed:
-            await records.on_broker_failure(broker, self._incarnations.get(broker, -1))
-        self._returned -= returned
+        """Record failed and returned brokers, and cancel what is queued for those that are back."""
+        await self._detector.record(self._covered())
+        live = self.image.live
         for task in list(self.chunks()):
             if task.node.state is _QUEUED and task.broker in live:
                 await self.tasks.cancel(task, self.audit.actor)
-        self._incarnations = {b.id: b.incarnation for b in self.image.brokers.values()}
         await self._record_live()
 
     @ForgetBroker.handler
