@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Final, Generic, TypeVar
 
 from leadline_client import batches
@@ -99,14 +100,17 @@ class ProducerBatch(Generic[Token]):
     ) -> tuple[ProducerBatch[Token], ...]:
         """Return the batch as two, because it is too large; none if it cannot be divided.
 
-        `divide` returns two tokens for the halves of a token's records, or none.
+        `divide` returns two tokens for the halves of a token's records.
         """
         tokens, counts = self.tokens, self.counts
+        if self.count < 2 or (self.encoded is not None and self.encoded.divide is None):
+            return ()
         if len(tokens) == 1:
             tokens = list(divide(tokens[0]))
             counts = [counts[0] // 2, counts[0] - counts[0] // 2]
-        if not tokens or self.encoded is not None:
-            return ()
+        if self.encoded is not None and self.encoded.divide is not None:
+            encoded = self.encoded.divide()
+            return tuple(starmap(self._encoded_part, zip(encoded, tokens, strict=True)))
         half = len(tokens) // 2
         middle = sum(counts[:half])
         return (
@@ -119,6 +123,10 @@ class ProducerBatch(Generic[Token]):
     ) -> ProducerBatch[Token]:
         size = sum(map(estimated_size, records))
         return ProducerBatch(self.opened_s, records, tokens, counts, size)
+
+    def _encoded_part(self, encoded: EncodedBatch, token: Token) -> ProducerBatch[Token]:
+        counts, size = [encoded.record_count], len(encoded.data)
+        return ProducerBatch(self.opened_s, [], [token], counts, size, encoded)
 
 
 _NEEDING_NEW_ID: Final = (OutcomeUnknown, OutOfOrderSequence, ProducerFenced, ForeignProducerId)

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from leadline_client.accumulator import ProducerBatch, RecordAccumulator
-from leadline_client.sent_records import RecordMetadata, SentRun
+from leadline_client.sent_records import RecordMetadata, SentHalf, SentRun
 from leadline_client.wire import TopicPartition
 
-Acknowledgement: TypeAlias = asyncio.Future[RecordMetadata] | ThreadFuture[RecordMetadata] | SentRun
+Acknowledgement: TypeAlias = (
+    asyncio.Future[RecordMetadata] | ThreadFuture[RecordMetadata] | SentRun | SentHalf
+)
 """The future of a record, of this event loop or of another thread, or records sent together."""
 
 Accumulator = RecordAccumulator[Acknowledgement]
@@ -54,8 +56,8 @@ def acknowledge(batch: Batch, topic_partition: TopicPartition, offset: int) -> N
 
 
 def halves_of(token: Acknowledgement) -> Sequence[Acknowledgement]:
-    """Return tokens for the halves of the records that a token stands for, none for one record."""
-    return token.halves() if isinstance(token, SentRun) else ()
+    """Return tokens for the halves of the records that a token stands for."""
+    return token.halves() if isinstance(token, SentRun) else SentHalf.both_of(token)
 
 
 def fail(batch: Batch, error: Exception) -> None:

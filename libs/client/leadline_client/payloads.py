@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -31,10 +31,15 @@ class ProducerIdentity:
 
 
 class EncodedBatch(NamedTuple):
-    """One batch of format v2 with so many records, without a producer id."""
+    """One batch of format v2 with so many records, without a producer id.
+
+    `divide` encodes the two halves of its records, should it be too large; without it, or with one
+    record, that is refused.
+    """
 
     data: bytes
     record_count: int
+    divide: Callable[[], tuple[EncodedBatch, EncodedBatch]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

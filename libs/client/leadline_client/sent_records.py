@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future as ThreadFuture
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 
 class RecordMetadata(NamedTuple):
@@ -48,10 +48,8 @@ class SentRun:
         self._done = False
 
     def halves(self) -> Sequence[SentRun]:
-        """Return two runs that take the place of this one, or none if it is a single record."""
+        """Return two runs that take the place of this one, which has several records."""
         middle = len(self._indexes) // 2
-        if not middle:
-            return ()
         parts = self._indexes[:middle], self._indexes[middle:]
         return [SentRun(self._outcomes, indexes) for indexes in parts]
 
@@ -79,6 +77,63 @@ class SentRun:
     def _settle(self, outcomes: Sequence[Outcome]) -> None:
         self._done = True
         self._outcomes.settle(self._indexes, outcomes)
+
+
+class Completable(Protocol):
+    """The part of a future that a producer uses."""
+
+    def done(self) -> bool:
+        """Tell whether the outcome is known."""
+        ...
+
+    def set_result(self, first: RecordMetadata, /) -> None:
+        """Note that the records are acknowledged, with the place of the first one."""
+        ...
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """Note that the batch has failed."""
+        ...
+
+    def cancel(self) -> bool:
+        """Note that nobody waits for an acknowledgement any more."""
+        ...
+
+
+class SentHalf:
+    """One of the two batches that take the place of one; used like the future of a record.
+
+    The future of the whole gets the place of the first half once the second, sent after it, is
+    acknowledged too; or the error of either.
+    """
+
+    def __init__(self, whole: Completable, first: SentHalf | None) -> None:
+        self._whole = whole
+        self._first = first
+        self._place: RecordMetadata | None = None
+
+    @classmethod
+    def both_of(cls, whole: Completable) -> Sequence[SentHalf]:
+        """Return the two halves of what one future waits for."""
+        first = cls(whole, None)
+        return first, cls(whole, first)
+
+    def done(self) -> bool:
+        """Tell whether the outcome is known."""
+        return self._place is not None or self._whole.done()
+
+    def set_result(self, place: RecordMetadata) -> None:
+        """Note that this half is acknowledged, with the place of its first record."""
+        self._place = place
+        if self._first is not None and self._first._place is not None:
+            self._whole.set_result(self._first._place)
+
+    def set_exception(self, error: BaseException) -> None:
+        """Note that this half has failed, and so the whole."""
+        self._whole.set_exception(error)
+
+    def cancel(self) -> bool:
+        """Note that nobody waits for an acknowledgement any more."""
+        return self._whole.cancel()
 
 
 def _acknowledged(outcomes: Sequence[Outcome]) -> list[RecordMetadata]:

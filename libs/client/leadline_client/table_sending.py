@@ -6,6 +6,7 @@ import random
 import time
 from collections import deque
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ class TableSender:
         self._settings = producer.settings
         self._topic = topic
         self._partition = partition
+        self._batch_bytes = self._settings.batch_bytes
         first = random.randrange(_PARTITIONS)
         self._sticky = StickyPartitions(first, self._settings.batch_bytes)
         self._waiting: dict[int, list[Records]] = {}
@@ -49,7 +51,7 @@ class TableSender:
         for number, part in self._divided(records, count):
             self._waiting.setdefault(number, []).append(part)
             self._sizes[number] = self._sizes.get(number, 0) + pc.sum(part.sizes()).as_py()
-            if self._sizes[number] >= self._settings.batch_bytes:
+            if self._sizes[number] >= self._batch_bytes:
                 self._send(number, keep_rest=True)
         if sum(self._sizes.values()) > self._settings.buffer_bytes:
             self._send_all()
@@ -81,7 +83,7 @@ class TableSender:
 
     def _send(self, number: int, *, keep_rest: bool) -> None:
         """Send the records of a partition; `keep_rest` keeps what does not fill a batch."""
-        parts = list(concat(self._waiting.pop(number)).split(self._settings.batch_bytes))
+        parts = list(concat(self._waiting.pop(number)).split(self._batch_bytes))
         self._sizes[number] = 0
         if keep_rest and len(parts) > 1:
             rest = parts.pop()
@@ -89,10 +91,23 @@ class TableSender:
             self._sizes[number] = pc.sum(rest.sizes()).as_py()
         place = TopicPartition(self._topic, number)
         for part in parts:
-            now_ms = time.time_ns() // 1_000_000
-            data = encode(part, now_ms=now_ms, codec=self._settings.compression)
-            batch = EncodedBatch(data, len(part))
-            self._sent.append((self._producer.send_encoded(place, batch), len(part)))
+            sent = self._producer.send_encoded(place, self._encoded(part))
+            self._sent.append((sent, len(part)))
+
+    def _encoded(self, records: Records) -> EncodedBatch:
+        now_ms = time.time_ns() // 1_000_000
+        data = encode(records, now_ms=now_ms, codec=self._settings.compression)
+        return EncodedBatch(data, len(records), partial(self._halves, records))
+
+    def _halves(self, records: Records) -> tuple[EncodedBatch, EncodedBatch]:
+        """Encode the halves of a batch that is too large for the topic; fill smaller ones then.
+
+        The producer's thread calls it.
+        """
+        self._batch_bytes = min(self._batch_bytes, pc.sum(records.sizes()).as_py() // 2)
+        middle = len(records) // 2
+        first, second = records.slice(0, middle), records.slice(middle, len(records) - middle)
+        return self._encoded(first), self._encoded(second)
 
     def _settle(self) -> None:
         future, count = self._sent.popleft()

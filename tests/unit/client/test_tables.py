@@ -29,6 +29,7 @@ from leadline_client import (
 )
 from leadline_client.codec import CODEC
 from leadline_client.errors import (
+    BodyTooLarge,
     CorruptBatch,
     InvalidRequest,
     NotEnoughReplicas,
@@ -299,6 +300,45 @@ def test_decimals_are_text(cluster: StandInCluster) -> None:
     with Producer(cluster.bootstrap) as producer:
         produce_table(producer, "t", pa.table({"v": [Decimal("1.50")]}), partition=0)
     assert cluster.values(0) == [b'{"v":"1.50"}']
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_rows_are_sent_by_halves_where_the_topic_takes_smaller_batches(
+    cluster: StandInCluster, compression: str
+) -> None:
+    row = cluster.partitions[0]
+    row.max_bytes = 2_000
+    table = pa.table({"n": range(1_000)})
+    with Producer(cluster.bootstrap, ProducerSettings(compression=compression)) as producer:
+        assert produce_table(producer, "t", table, partition=0) == 1_000
+        refused = row.too_large
+        assert refused > 0
+        assert produce_table(producer, "t", table.slice(0, 5), partition=0) == 5
+        assert row.too_large == refused
+    wanted = [b'{"n":%d}' % number for number in [*range(1_000), *range(5)]]
+    assert [one.value for one in batches.decode(bytes(row.log))] == wanted
+    headers = list(batches.parse_headers(bytes(row.log)))
+    assert [one.base_sequence for one in headers] == [one.base_offset for one in headers]
+
+
+def test_batches_behind_a_refused_one_are_filled_by_half(cluster: StandInCluster) -> None:
+    row = cluster.partitions[0]
+    row.max_bytes = 4_000
+    table = pa.table({"n": range(20_000)})
+    settings = ProducerSettings(batch_bytes=10_000, buffer_bytes=20_000)
+    with Producer(cluster.bootstrap, settings) as producer:
+        assert produce_table(producer, "t", table, partition=0) == 20_000
+    in_the_buffer = 5
+    assert 0 < row.too_large <= in_the_buffer
+    assert len(list(batches.parse_headers(bytes(row.log)))) > 100
+
+
+def test_one_row_that_is_too_large_fails_and_the_others_are_sent(cluster: StandInCluster) -> None:
+    cluster.partitions[0].max_bytes = 2_000
+    values = pa.array(["a", "x" * 3_000, "b"])
+    with Producer(cluster.bootstrap) as producer, pytest.raises(BodyTooLarge):
+        produce_table(producer, "t", pa.table({"v": values}), partition=0)
+    assert cluster.values(0) == [b'{"v":"a"}', b'{"v":"b"}']
 
 
 def test_a_refused_row_is_an_error(cluster: StandInCluster, client: Client) -> None:
