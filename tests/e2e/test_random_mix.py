@@ -35,7 +35,6 @@ SETTINGS = {"zookeeper.session.timeout.ms": str(LINKED_SESSION_MS)}
 
 
 @pytest.mark.scenario("S30")
-@pytest.mark.timeout(600)
 async def test_s30_random_mix(mix_minutes: float, tmp_path: Path, seeded: Random) -> None:
     window_s = WINDOW_S if mix_minutes else SHORT_WINDOW_S
     count = max(QUIET_EVERY, math.ceil(mix_minutes * 60 / window_s)) if mix_minutes else 2

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e import test_random_mix
 from tests.support.faults import __main__ as command
 from tests.support.faults.catalogue import BLACK_BOX, SCENARIOS, TESTS, marked_tests
 
@@ -54,6 +55,12 @@ def test_the_documentation_names_the_files_of_each_scenario() -> None:
     }
 
     assert named == marked
+
+
+def test_nothing_but_the_command_limits_how_long_the_random_mix_goes_on() -> None:
+    """A mark would count for more than `--timeout`, and end a run of an hour."""
+    marks = {mark.name for mark in test_random_mix.test_s30_random_mix.pytestmark}
+    assert "timeout" not in marks
 
 
 def test_a_mark_is_found_by_itself_and_for_a_module(tmp_path: Path) -> None:
