@@ -59,7 +59,7 @@ def test_the_documentation_names_the_files_of_each_scenario() -> None:
 
 def test_nothing_but_the_command_limits_how_long_the_random_mix_goes_on() -> None:
     """A mark would count for more than `--timeout`, and end a run of an hour."""
-    marks = {mark.name for mark in test_random_mix.test_s30_random_mix.pytestmark}
+    marks = {mark.name for mark in vars(test_random_mix.test_s30_random_mix)["pytestmark"]}
     assert "timeout" not in marks
 
 
