@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup demo up test unit integration check lint types imports drift \
-	format openapi lock sbom wheels faults soak test-upgrade mutants model bench bench-peers clean \
+	format openapi lock sbom wheels faults gate soak test-upgrade mutants model bench bench-peers clean \
 	checkwheels docs docs-serve docs-linkcheck screenshots
 
 help: ## List the targets
@@ -110,6 +110,9 @@ MINUTES ?=
 faults: setup ## List the fault scenarios, or run one with several seeds (S=S17 SEEDS=5)
 	@$(BIN)/python -m tests.support.faults $(S) --seeds $(SEEDS) --first-seed $(SEED) \
 		$(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
+gate: setup ## Run what a change of the protocol must pass: twelve scenarios, 10,000 seeds
+	@$(BIN)/python -m tests.support.faults gate $(ARGS)
 
 soak: setup ## Run the long fault tests, or the random mix of faults for so long (MINUTES=60)
 	$(if $(MINUTES),$(BIN)/python -m tests.support.faults S30 --seeds 1 --first-seed $(SEED) \

@@ -48,7 +48,10 @@ CONTINUOUS = "leadline spark archive --topics orders,payments --to /archive --co
 SETTLE_S = 900.0
 COLLECT = {
     " -m pytest": " -m pytest --collect-only -q",
-    **{f"make {name}": f"make -C {ROOT} {name} ARGS=--collect-only" for name in ("faults", "soak")},
+    **{
+        f"make {name}": f"make -C {ROOT} {name} ARGS=--collect-only"
+        for name in ("faults", "gate", "soak")
+    },
 }
 """The tests that a page names must exist; they are run by themselves."""
 SESSION = f"""

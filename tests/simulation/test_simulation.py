@@ -17,8 +17,8 @@ from tests.simulation.checks import LOSSES, LOST, STUCK, TWO_RECORDS
 from tests.simulation.faults import make_plan
 from tests.simulation.run import report, search, shrink, simulate
 
-CHUNK = 100
-SEEDS = 2_000
+CHUNK = 250
+SEEDS = 10_000
 CHANGING = 200
 FIND_WITHIN = 4_000
 SOAK_CHUNK = 2_500

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e import test_random_mix
 from tests.support.faults import __main__ as command
-from tests.support.faults.catalogue import BLACK_BOX, SCENARIOS, TESTS, marked_tests
+from tests.support.faults.catalogue import BLACK_BOX, GATE, SCENARIOS, TESTS, marked_tests
 
 ROOT = TESTS.parent
 ROW = re.compile(r"^\| (S\d+) \| .* \| (.*) \|$", re.MULTILINE)
@@ -55,6 +55,18 @@ def test_the_documentation_names_the_files_of_each_scenario() -> None:
     }
 
     assert named == marked
+
+
+def test_the_gate_has_twelve_scenarios_and_ten_thousand_seeds() -> None:
+    assert len(GATE) == len(set(GATE) & set(SCENARIOS)) == 12
+    words = [sys.executable, "-m", "tests.support.faults", "gate", "--collect-only"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    parts = re.findall(r"test_with_every_rule_nothing_is_lost\[(\d+)\]", done.stdout)
+    assert [int(part) for part in parts] == list(range(0, 10_000, 10_000 // len(parts)))
+    for number in GATE:
+        names = [test.rpartition("::")[2] for test in marked_tests(BLACK_BOX)[number]]
+        assert any(name in done.stdout for name in names), f"{number} is left out"
 
 
 def test_nothing_but_the_command_limits_how_long_the_random_mix_goes_on() -> None:

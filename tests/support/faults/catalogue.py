@@ -44,6 +44,9 @@ SCENARIOS: Final[Mapping[str, str]] = {
     "S30": "random mix: new faults every window, one window in four quiet, groups included",
 }
 
+GATE: Final = ("S1", "S2", "S3", "S6", "S7", "S10", "S11", "S15", "S16", "S17", "S27", "S28")
+"""What `make gate` runs: kills, a freeze, cuts, delays, a power cut, a full disk, an election."""
+
 TESTS: Final = Path(__file__).resolve().parents[2]
 BLACK_BOX: Final = TESTS / "e2e"
 _MARK: Final = "scenario"

@@ -6,6 +6,7 @@ long the random mix (S30) goes on.
 
 from __future__ import annotations
 
+import argparse
 from random import Random
 
 import pytest
@@ -15,13 +16,22 @@ from tests.support.faults.catalogue import SCENARIOS
 DEFAULT_SEED = 1
 
 
+def _numbers(text: str) -> frozenset[str]:
+    """Return the scenarios of an option. Raises ArgumentTypeError if there is no such scenario."""
+    numbers = frozenset(text.split(","))
+    if strangers := numbers.difference(SCENARIOS):
+        raise argparse.ArgumentTypeError(f"there is no scenario {', '.join(sorted(strangers))}")
+    return numbers
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options."""
     group = parser.getgroup("fault scenarios")
     group.addoption(
         "--scenario",
-        choices=[*SCENARIOS],
-        help="run only the tests of this scenario (tests/support/faults/catalogue.py)",
+        type=_numbers,
+        metavar="S1[,S2 …]",
+        help="run only the tests of these scenarios (tests/support/faults/catalogue.py)",
     )
     group.addoption("--fault-seed", type=int, default=DEFAULT_SEED, help="decides on the faults")
     group.addoption("--minutes", type=float, default=0.0, help="how long S30 goes on; 0: shortly")
@@ -46,9 +56,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     asked = config.getoption("--scenario")
     if asked is None:
         return
-    chosen = [item for item in items if any(asked in m.args for m in item.iter_markers("scenario"))]
+    chosen = {
+        item
+        for item in items
+        if any(not asked.isdisjoint(mark.args) for mark in item.iter_markers("scenario"))
+    }
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-    items[:] = chosen
+    items[:] = [item for item in items if item in chosen]
 
 
 @pytest.fixture
