@@ -9,8 +9,6 @@ from itertools import count
 from random import Random
 from typing import Any, Final
 
-import structlog
-
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.configuration import Configuration
@@ -26,6 +24,7 @@ from leadline_broker.runtime.replication.fetch_sessions import FetchSessions
 from leadline_broker.runtime.replication.fetcher_manager import ReplicaFetcherManager
 from leadline_broker.runtime.replication.fetchers import FetchContext
 from leadline_broker.runtime.replication.flusher import GroupFlusher
+from leadline_broker.runtime.replication.isr_log import IsrLog
 from leadline_broker.runtime.replication.isr_writer import IsrWriter
 from leadline_broker.runtime.replication.maintenance import Maintenance
 from leadline_broker.runtime.replication.partition import NOT_APPLIED, Partition
@@ -50,8 +49,6 @@ from leadline_common.clock import Clock
 from leadline_common.identity import InternalAddress
 from leadline_common.rpc import HeartbeatRequest, HeartbeatResponse, LateRow
 from leadline_common.settings import BrokerSettings
-
-logger = structlog.get_logger(__name__)
 
 _MAX_LATE_ROWS: Final = 1_000
 
@@ -106,6 +103,7 @@ class Engine:
         self.replicas = ReplicaManager(
             dependencies.broker_state.broker_id, logs, self.fetchers, self._executor.execute
         )
+        self._isr_log = IsrLog(lambda flush: asyncio.get_running_loop().call_soon(flush))
         self.isr_writer = IsrWriter(
             dependencies.store,
             execute=self._executor.execute,
@@ -373,10 +371,4 @@ class Engine:
     ) -> None:
         self._dependencies.metrics.isr_changed(proposal, members_before)
         self.heartbeats.isr_changed(partition.topic_partition)
-        logger.info(
-            "ISR changed",
-            topic=partition.topic,
-            partition=partition.partition,
-            isr=proposal.isr,
-            reason=proposal.reason,
-        )
+        self._isr_log.add(partition.topic_partition, proposal)
