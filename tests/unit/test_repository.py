@@ -158,6 +158,19 @@ def test_every_silenced_finding_has_its_code_and_a_reason() -> None:
     assert not found
 
 
+def test_types_of_messages_are_prepared_on_import() -> None:
+    """Msgspec crashes if two threads use a type for the first time at the same moment."""
+    late = [
+        f"{name(path)}:{node.lineno}"
+        for path in sources()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in {"msgspec.json.decode", "msgspec.msgpack.decode"}
+        and any(one.arg == "type" for one in node.keywords)
+    ]
+    assert late == [], "make a Decoder of the type when the module is imported"
+
+
 def test_make_help_lists_every_documented_target() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     documented = re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE)

@@ -42,6 +42,9 @@ class Node(msgspec.Struct, frozen=True):
     version: int
 
 
+_node = msgspec.json.Decoder(Node)
+
+
 class Member(msgspec.Struct, frozen=True):
     """A member of the file. `source` is the path that a history was copied from."""
 
@@ -82,7 +85,7 @@ def decode_nodes(data: bytes) -> list[Node]:
 
     """
     try:
-        nodes = [msgspec.json.decode(line, type=Node) for line in data.splitlines()]
+        nodes = [_node.decode(line) for line in data.splitlines()]
     except msgspec.MsgspecError as problem:
         raise UnusableBackup(f"{NODES} has a line that is no node: {problem}") from None
     seen = {"/"}

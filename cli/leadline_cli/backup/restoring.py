@@ -27,6 +27,8 @@ HISTORY: Final = "history.db"
 _AUDIT_MARGIN: Final = 10_000
 """More audit entries than there can be that no given history has."""
 
+_survey_format = msgspec.json.Decoder(LogSurvey)
+
 
 class UnusableSurvey(ValueError):
     """The file is no survey of a broker's logs."""
@@ -152,7 +154,7 @@ def _survey(path: Path) -> LogSurvey:
     if path.is_dir():
         return survey_logs(path)
     try:
-        survey = msgspec.json.decode(path.read_bytes(), type=LogSurvey)
+        survey = _survey_format.decode(path.read_bytes())
     except msgspec.MsgspecError as problem:
         raise UnusableSurvey(f"{path} is no survey of a broker's logs: {problem}") from None
     if survey.format != FORMAT:

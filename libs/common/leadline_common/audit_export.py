@@ -60,6 +60,9 @@ class ExportedEntry(msgspec.Struct, frozen=True):
     changes: tuple[ExportedChange, ...]
 
 
+_entry = msgspec.json.Decoder(ExportedEntry)
+
+
 def exported(audit_id: int, zxid: int, entry: AuditEntry) -> ExportedEntry:
     """Return an entry in its exported form."""
     members = msgspec.structs.asdict(entry) | {
@@ -114,4 +117,4 @@ def decode_line(line: bytes) -> ExportedEntry:
         msgspec.MsgspecError: the line is not an entry.
 
     """
-    return msgspec.json.decode(line, type=ExportedEntry)
+    return _entry.decode(line)

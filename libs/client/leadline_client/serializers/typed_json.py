@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from threading import Lock
+from typing import Any, Final
 
 import msgspec
+
+_PREPARING: Final = Lock()
+"""msgspec crashes if two threads prepare the same type at the same moment."""
 
 
 class TypedJson:
@@ -12,7 +16,8 @@ class TypedJson:
 
     def __init__(self, wanted: Any) -> None:
         self._encoder = msgspec.json.Encoder()
-        self._decoder = msgspec.json.Decoder(wanted)
+        with _PREPARING:
+            self._decoder = msgspec.json.Decoder(wanted)
 
     def serialize(self, _topic: str, value: Any, /) -> bytes:
         """Return `value` as JSON."""

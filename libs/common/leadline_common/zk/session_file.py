@@ -83,6 +83,9 @@ class StoredSession(msgspec.Struct, frozen=True):
         return ZkCredentials("", (), ZkTls(Path(self.tls_ca_file), certificate))
 
 
+_stored = msgspec.json.Decoder(StoredSession)
+
+
 class SessionFile:
     """The file of a service that runs: it has the service's current session.
 
@@ -292,7 +295,7 @@ def _read(path: Path) -> StoredSession | None:
     if not content:
         return None
     try:
-        stored = msgspec.json.decode(content, type=StoredSession)
+        stored = _stored.decode(content)
         _ = stored.identity  # raises ValueError if it is not hexadecimal
     except (msgspec.MsgspecError, ValueError) as problem:
         logger.warning("the file of a session is unreadable", file=str(path), reason=str(problem))

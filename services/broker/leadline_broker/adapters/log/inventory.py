@@ -43,6 +43,9 @@ class InventoryEntry(msgspec.Struct, frozen=True):
     written: bool = True
 
 
+_entry = msgspec.json.Decoder(InventoryEntry)
+
+
 class LogInventory:
     """The entries of one log directory, by topic id and partition. Thread-safe.
 
@@ -66,7 +69,7 @@ class LogInventory:
                 continue
             try:
                 body = read_checked(path, _KIND)
-                yield (topic_id, int(number)), msgspec.json.decode(body, type=InventoryEntry)
+                yield (topic_id, int(number)), _entry.decode(body)
             except (CorruptFile, msgspec.MsgspecError):
                 entry = InventoryEntry(uuid4().hex)
                 write_checked(path, _KIND, msgspec.json.encode(entry))

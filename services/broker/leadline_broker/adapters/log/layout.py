@@ -85,6 +85,9 @@ class PartitionIdentity:
         return self.topic_id, self.partition
 
 
+_identity = msgspec.json.Decoder(PartitionIdentity)
+
+
 def offset_name(offset: int, suffix: str) -> str:
     """Return the file name for an offset; names sort like offsets."""
     return f"{offset:0{_DIGITS}d}{suffix}"
@@ -113,6 +116,6 @@ def read_identity(directory: Path) -> PartitionIdentity:
     """
     try:
         body = read_checked(directory / METADATA_FILE, METADATA_FILE)
-        return msgspec.json.decode(body, type=PartitionIdentity)
+        return _identity.decode(body)
     except (FileNotFoundError, msgspec.MsgspecError) as error:
         raise CorruptFile(f"{directory.name} has no valid {METADATA_FILE}") from error

@@ -40,6 +40,9 @@ class Owner(msgspec.Struct, frozen=True):
     version: int = 1
 
 
+_owner = msgspec.json.Decoder(Owner)
+
+
 def lock_root(root: Path) -> FileLock:
     """Lock the directory for this process.
 
@@ -101,7 +104,7 @@ def read_owner(root: Path) -> Owner:
 
 def _decode_owner(root: Path) -> Owner:
     try:
-        return msgspec.json.decode((root / META_FILE).read_bytes(), type=Owner)
+        return _owner.decode((root / META_FILE).read_bytes())
     except msgspec.MsgspecError as error:
         raise WrongDirectory(f"{root / META_FILE} cannot be read") from error
 

@@ -26,6 +26,11 @@ class _Snapshot(msgspec.Struct, frozen=True):
     publishes: list[PublishRow]
 
 
+_snapshot: msgspec.json.Decoder[_Snapshot | list[ProducerRow]] = msgspec.json.Decoder(
+    _Snapshot | list[ProducerRow]
+)
+
+
 def write_snapshot(directory: Path, offset: int, producers: ProducerStates) -> None:
     """Write the state of the producers after all batches below `offset`."""
     body = msgspec.json.encode(_Snapshot(producers.rows(), producers.publishes.rows()))
@@ -38,7 +43,7 @@ def latest_snapshot(directory: Path, at_most: int, default: int) -> tuple[int, P
         if default <= offset <= at_most:
             try:
                 body = read_checked(directory / offset_name(offset, SNAPSHOT_SUFFIX), _KIND)
-                found = msgspec.json.decode(body, type=_Snapshot | list[ProducerRow])
+                found = _snapshot.decode(body)
             except (CorruptFile, msgspec.MsgspecError):
                 continue
             if isinstance(found, list):

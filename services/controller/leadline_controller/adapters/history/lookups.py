@@ -8,6 +8,7 @@ from sqlalchemy import Connection, func, select
 from leadline_controller.adapters.history.tables import audit, snapshot
 from leadline_controller.domain.history import CLUSTER_RESTORED, UNAUDITED_CHANGES, PastCluster
 
+_past = msgspec.json.Decoder(PastCluster)
 NOTHING = -1
 """The id before the first record."""
 
@@ -51,4 +52,4 @@ def kind_after(connection: Connection, audit_id: int) -> str | None:
 def kept_snapshot(connection: Connection) -> PastCluster:
     """Return the state of the cluster before the oldest entry that is kept."""
     text = connection.scalar(select(snapshot.c.cluster))
-    return PastCluster() if text is None else msgspec.json.decode(text, type=PastCluster)
+    return PastCluster() if text is None else _past.decode(text)

@@ -19,6 +19,7 @@ from leadline_controller.domain.history import (
 
 _encoder = msgspec.json.Encoder()
 _Roles = tuple[int, int, tuple[int, ...]]
+_decoder: msgspec.json.Decoder[_Roles] = msgspec.json.Decoder(_Roles)
 
 
 def audit_row(record: AuditRecord) -> dict[str, Any]:
@@ -125,5 +126,4 @@ def _value(text: str | None) -> Any:
 
 
 def _roles(text: str) -> _Roles:
-    roles: _Roles = msgspec.json.decode(text, type=_Roles)
-    return roles
+    return _decoder.decode(text)

@@ -47,6 +47,9 @@ logger = structlog.get_logger(__name__)
 MIN_BACKOFF_S = 0.05
 MAX_BACKOFF_S = 2.0
 
+_response = msgspec.json.Decoder(rpc.CommandResponse)
+_metadata_response = msgspec.json.Decoder(rpc.UpdateMetadataResponse)
+
 _Partitions: TypeAlias = dict[str, dict[int, None]]
 
 
@@ -374,7 +377,7 @@ class BrokerRequestQueue:
         """Return the partitions that the broker refused; all if the answer is malformed."""
         codes: list[list[int]] = []
         with contextlib.suppress(msgspec.DecodeError):
-            codes = msgspec.json.decode(answer, type=rpc.CommandResponse).codes
+            codes = _response.decode(answer).codes
         if [len(row) for row in codes] != [len(numbers) for _, numbers in request.partitions]:
             logger.error("broker answered with codes that do not fit", broker=self.broker.id)
             codes = [[-1] * len(numbers) for _, numbers in request.partitions]
@@ -391,5 +394,5 @@ class BrokerRequestQueue:
 def _applied(answer: bytes) -> int:
     """Return the metadata version that a broker reports."""
     with contextlib.suppress(msgspec.DecodeError):
-        return msgspec.json.decode(answer, type=rpc.UpdateMetadataResponse).version
+        return _metadata_response.decode(answer).version
     return -1
