@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -26,32 +25,21 @@ from leadline_common.zk.batches import batches_of
 from leadline_common.zk.errors import BadVersion, MultiFailed, ZkError
 from leadline_common.zk.ops import ANY_VERSION, CheckOp, CreateOp, DeleteOp, Op, SetOp
 from leadline_common.zk.session import ZkSession
-from leadline_common.znode_json import node_number
 from leadline_common.znodes import AuditEntry
+from leadline_coordinator.adapters.group_reading import WrittenGroup, read_groups
 from leadline_coordinator.adapters.group_values import (
     group_value,
     member_values,
-    offset_of,
     offset_value,
     owner_values,
-    record_of,
 )
 from leadline_coordinator.domain.records import CommittedOffset, GroupRecord, StoredGroup
 
 logger = structlog.get_logger(__name__)
 
 _ATTEMPTS: Final = 3
-
-
-@dataclass(slots=True)
-class WrittenGroup:
-    """The nodes of one group as they are in ZooKeeper."""
-
-    group: bytes | None = None
-    members: dict[str, bytes] = field(default_factory=dict)
-    owners: dict[str, bytes] = field(default_factory=dict)
-    offsets: dict[str, set[int]] = field(default_factory=dict)
-    """The partitions that have an offset node, by topic."""
+_READ_AT_ONCE: Final = 250
+"""Groups. Their values are decoded without giving way to the session's heartbeats."""
 
 
 class GroupNodes:
@@ -68,62 +56,23 @@ class GroupNodes:
     # -- reading ---------------------------------------------------------------
 
     async def load(self) -> list[StoredGroup]:
-        """Read all groups."""
+        """Read all groups, many at a time."""
         names = await self._session.get_children(nodes.GROUPS)
-        found = [await self._load_group(nodes.name_of_node(name)) for name in names]
-        return [stored for stored in found if stored is not None]
+        groups = [nodes.name_of_node(name) for name in names]
+        stored: list[StoredGroup] = []
+        for start in range(0, len(groups), _READ_AT_ONCE):
+            stored += await self._load_groups(groups[start : start + _READ_AT_ONCE])
+        return stored
 
-    async def _load_group(self, group: str) -> StoredGroup | None:
-        """Read one group, and remember its nodes."""
-        path = nodes.group_path(group)
-        ((node, *_), children) = await asyncio.gather(
-            self._session.get_many([path]),
-            self._session.get_children_many(
-                [nodes.ids_path(group), nodes.owners_path(group), nodes.offsets_path(group)]
-            ),
-        )
-        if node is None:
-            self._written.pop(group, None)
-            return None
-        ids, topics, committed = (names or [] for names in children)
-        members = await self._values(nodes.ids_path(group), ids)
-        owners = await self._values(nodes.owners_path(group), topics)
-        offsets, present = await self._load_offsets(group, committed)
-        written = self._written[group] = WrittenGroup(
-            node[0],
-            {nodes.name_of_node(one): data for one, data in members.items()},
-            owners,
-            present,
-        )
-        record = record_of(group, node[0], written.members, owners)
-        return None if record is None else StoredGroup(record, offsets)
-
-    async def _values(self, parent: str, names: Sequence[str]) -> dict[str, bytes]:
-        found = await self._session.get_many([f"{parent}/{name}" for name in names])
-        return {name: node[0] for name, node in zip(names, found, strict=True) if node is not None}
-
-    async def _load_offsets(
-        self, group: str, topics: Sequence[str]
-    ) -> tuple[dict[TopicPartition, CommittedOffset], dict[str, set[int]]]:
-        parents = [nodes.topic_offsets_path(group, topic) for topic in topics]
-        children = await self._session.get_children_many(parents)
-        topic_partitions = [
-            TopicPartition(topic, number)
-            for topic, names in zip(topics, children, strict=True)
-            for name in names or []
-            if (number := node_number(name)) is not None
-        ]
-        paths = [nodes.offset_path(group, *one) for one in topic_partitions]
-        offsets = {}
-        found = await self._session.get_many(paths)
-        for topic_partition, path, node in zip(topic_partitions, paths, found, strict=True):
-            committed = None if node is None else offset_of(node[0], path)
-            if committed is not None:
-                offsets[topic_partition] = committed
-        present: dict[str, set[int]] = {topic: set() for topic in topics}
-        for topic, number in topic_partitions:
-            present[topic].add(number)
-        return offsets, present
+    async def _load_groups(self, groups: Sequence[str]) -> list[StoredGroup]:
+        """Read groups, and remember their nodes."""
+        found = await read_groups(self._session, groups)
+        for group in groups:
+            if group in found:
+                self._written[group] = found[group].written
+            else:
+                self._written.pop(group, None)
+        return [one.stored for one in found.values() if one.stored is not None]
 
     # -- writing ---------------------------------------------------------------
 
@@ -205,7 +154,7 @@ class GroupNodes:
 
     async def _is_gone(self, group: str) -> bool:
         """Look for a group whose deletion had an unknown outcome."""
-        await self._load_group(group)
+        await self._load_groups([group])
         return group not in self._written
 
     async def write_audit(self, term: LeadershipTerm, entry: AuditEntry) -> None:
@@ -259,7 +208,7 @@ class GroupNodes:
         """
         async with self._locks[group]:
             if group not in self._written:
-                await self._load_group(group)
+                await self._load_groups([group])
             if group not in self._written:
                 await self._create(term, group, value)
             return self._written[group]

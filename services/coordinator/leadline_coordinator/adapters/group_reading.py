@@ -1,0 +1,136 @@
+"""Reading many consumer groups from ZooKeeper at once.
+
+The number of round trips does not grow with the groups, members, topics and offsets that are read
+together. The number of requests does, by one for each batch of nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from leadline_client.wire import TopicPartition
+from leadline_common import consumer_znodes as nodes
+from leadline_common.zk.session import ZkSession
+from leadline_common.znode_json import node_number
+from leadline_coordinator.adapters.group_values import offset_of, record_of
+from leadline_coordinator.domain.records import CommittedOffset, StoredGroup
+
+
+@dataclass(slots=True)
+class WrittenGroup:
+    """The nodes of one group as they are in ZooKeeper."""
+
+    group: bytes | None = None
+    members: dict[str, bytes] = field(default_factory=dict)
+    owners: dict[str, bytes] = field(default_factory=dict)
+    offsets: dict[str, set[int]] = field(default_factory=dict)
+    """The partitions that have an offset node, by topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadGroup:
+    """A group's nodes, and what they say; `stored` is None if the group's node is unreadable."""
+
+    written: WrittenGroup
+    stored: StoredGroup | None
+
+
+@dataclass(slots=True)
+class _Listing:
+    """The names of a group's nodes."""
+
+    group: str
+    value: bytes
+    members: Sequence[str]
+    topics: Sequence[str]
+    committed: Sequence[str]
+    offsets: list[TopicPartition] = field(default_factory=list)
+
+    def value_paths(self) -> Iterator[str]:
+        """Yield the paths of the members' and owners' nodes."""
+        for name in self.members:
+            yield f"{nodes.ids_path(self.group)}/{name}"
+        for name in self.topics:
+            yield f"{nodes.owners_path(self.group)}/{name}"
+
+
+async def read_groups(session: ZkSession, groups: Sequence[str]) -> dict[str, ReadGroup]:
+    """Read groups in three round trips; those without a node are left out."""
+    listings = await _list(session, groups)
+    values, _ = await asyncio.gather(
+        _values(session, [path for one in listings for path in one.value_paths()]),
+        _list_offsets(session, listings),
+    )
+    values |= await _values(
+        session,
+        [nodes.offset_path(one.group, *spot) for one in listings for spot in one.offsets],
+    )
+    return {one.group: _read_group(one, values) for one in listings}
+
+
+async def _list(session: ZkSession, groups: Sequence[str]) -> list[_Listing]:
+    parts = (nodes.ids_path, nodes.owners_path, nodes.offsets_path)
+    found, children = await asyncio.gather(
+        session.get_many([nodes.group_path(group) for group in groups]),
+        session.get_children_many([path_of(group) for group in groups for path_of in parts]),
+    )
+    names = iter([one or [] for one in children])
+    return [
+        _Listing(group, node[0], members, topics, committed)
+        for group, node, members, topics, committed in zip(
+            groups, found, names, names, names, strict=True
+        )
+        if node is not None
+    ]
+
+
+async def _values(session: ZkSession, paths: Sequence[str]) -> dict[str, bytes]:
+    """Return the data of the nodes that exist, by path."""
+    found = await session.get_many(paths)
+    return {path: node[0] for path, node in zip(paths, found, strict=True) if node is not None}
+
+
+async def _list_offsets(session: ZkSession, listings: Sequence[_Listing]) -> None:
+    """Add to each listing the partitions that have an offset node."""
+    parents = [(one, topic) for one in listings for topic in one.committed]
+    paths = [nodes.topic_offsets_path(one.group, topic) for one, topic in parents]
+    children = await session.get_children_many(paths)
+    for (one, topic), names in zip(parents, children, strict=True):
+        numbers = map(node_number, names or [])
+        one.offsets += [TopicPartition(topic, number) for number in numbers if number is not None]
+
+
+def _read_group(listing: _Listing, values: Mapping[str, bytes]) -> ReadGroup:
+    group = listing.group
+    members = {
+        nodes.name_of_node(name): values[path]
+        for name in listing.members
+        if (path := f"{nodes.ids_path(group)}/{name}") in values
+    }
+    owners = {
+        name: values[path]
+        for name in listing.topics
+        if (path := f"{nodes.owners_path(group)}/{name}") in values
+    }
+    present: dict[str, set[int]] = {topic: set() for topic in listing.committed}
+    for topic, number in listing.offsets:
+        present[topic].add(number)
+    written = WrittenGroup(listing.value, members, owners, present)
+    record = record_of(group, listing.value, members, owners)
+    stored = None if record is None else StoredGroup(record, _offsets(listing, values))
+    return ReadGroup(written, stored)
+
+
+def _offsets(
+    listing: _Listing, values: Mapping[str, bytes]
+) -> dict[TopicPartition, CommittedOffset]:
+    """Return the committed offsets that are readable."""
+    offsets = {}
+    for spot in listing.offsets:
+        path = nodes.offset_path(listing.group, *spot)
+        committed = offset_of(values[path], path) if path in values else None
+        if committed is not None:
+            offsets[spot] = committed
+    return offsets
