@@ -87,10 +87,10 @@ class Administration:
             await self._recreate(name, 1 + action.choice % 3)
         elif action.kind == ADD:
             await self._add(name)
-        elif action.kind == REASSIGN:
-            await self._reassign(name, action)
         else:
-            await self._cancel()
+            begun = await self._reassign(name, action)
+            if action.kind == CANCEL and begun:
+                await self._cancel()
 
     # -- what operators do -----------------------------------------------------
 
@@ -116,20 +116,23 @@ class Administration:
         if await self._try(ADD_PARTITIONS_PATH, MorePartitions(name, wanted)):
             self.world.reached(ADD)
 
-    async def _reassign(self, name: str, action: Action) -> None:
+    async def _reassign(self, name: str, action: Action) -> bool:
+        """Give a partition other replicas; return whether a controller has accepted that."""
         topic = self.topics.assignment(name)
         if topic is None:
-            return
+            return False
         number = action.partition % len(topic.partitions)
         random = Random(action.choice)
         # Fewer than two replicas might lose their only disk.
         replicas = tuple(random.sample(self.brokers, random.randint(2, 3)))
         wanted = Reassign(name, number, replicas, random.random() < 0.5)
-        if await self._try(REASSIGN_PATH, wanted):
+        accepted = await self._try(REASSIGN_PATH, wanted)
+        if accepted:
             self.world.reached(REASSIGN)
+        return accepted
 
     async def _cancel(self) -> None:
-        """Cancel a reassignment as soon as there is one."""
+        """Cancel a reassignment that goes on, as soon as there is one."""
         until_s = self.world.loop.now_s + CANCEL_WITHIN_S
         while self.world.loop.now_s < until_s:
             for partition in self.moving():

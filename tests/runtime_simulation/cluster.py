@@ -16,6 +16,7 @@ from leadline_controller.runtime.topics.elections import ElectLeaders
 from tests.runtime_simulation.controllers import ControllerHost
 from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.network import Network
+from tests.runtime_simulation.plan import Plan
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.services import BrokerService, Machine, Service
 from tests.runtime_simulation.system_calls import SimulatedSystem
@@ -34,20 +35,20 @@ FAST_DISK_S = 0.004
 class Cluster:
     """Brokers, controllers, ZooKeeper and producers in one world."""
 
-    def __init__(self, world: World, root: Path, brokers: int = 3, controllers: int = 2) -> None:
+    def __init__(self, world: World, root: Path, plan: Plan) -> None:
         self.world = world
         self.history = History()
         self.system = SimulatedSystem(world.loop, world.random)
         self.zookeeper = ZooKeeper(world)
         self.topics = Topics(world, self.zookeeper)
         self.network = Network(world)
-        machine = Machine(world, self.system, self.zookeeper, self.network)
+        machine = Machine(world, self.system, self.zookeeper, self.network, plan.stray_grace_ms)
         self.brokers: dict[int, BrokerService] = {}
-        for number in range(1, brokers + 1):
+        for number in range(1, plan.brokers + 1):
             disk = Disk(root / f"broker-{number}", world.random)
             self.system.disks.append(disk)
             self.brokers[number] = BrokerService(machine, number, disk)
-        self.controllers = [ControllerHost(machine, n) for n in range(1, controllers + 1)]
+        self.controllers = [ControllerHost(machine, n) for n in range(1, plan.controllers + 1)]
         self.producers: list[Producer] = []
         self.readers: list[Reader] = []
         self.wiped: int | None = None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from leadline_broker.adapters.log.errors import CorruptFile
 from leadline_broker.adapters.log.layout import read_identity
+from leadline_broker.adapters.log.set_aside import STRAY_SUFFIX
 from leadline_client.errors import BrokerFenced
 from leadline_common import znodes
 from leadline_common.tasks import decode_task
@@ -21,6 +22,7 @@ from tests.runtime_simulation.zookeeper_tree import Tree
 
 _INTENTS = (znodes.PARTITIONS_ADD, znodes.PARTITIONS_REMOVE, znodes.PARTITIONS_REASSIGNED)
 _REPLICA = re.compile(r".+-\d+(\..+-(stray|delete))?")
+STRAY = "a replica of a deleted topic was set aside"
 Replica = tuple[str, str, int]
 """Topic, topic id and partition."""
 
@@ -34,6 +36,13 @@ def leftovers(cluster: Cluster) -> list[str]:
         found += _served(broker, cluster.topics, expected)
         found += _directories(broker.disk.root, broker.name, expected)
     return found
+
+
+def count_strays(cluster: Cluster) -> None:
+    """Count the replicas that brokers have set aside: a topic was deleted while they were away."""
+    for broker in cluster.brokers.values():
+        for _ in broker.disk.root.glob(f"*{STRAY_SUFFIX}"):
+            cluster.world.reached(STRAY)
 
 
 def _replicas_of(broker: int, topics: Topics) -> set[Replica]:

@@ -55,6 +55,9 @@ class Fault:
         return f"at {self.at_s:.3f} s {self.kind}, target {self.target}, for {self.for_s:.3f} s"
 
 
+STRAY_GRACE_MS: Final = 3_000
+"""Long enough to restore a stray, and short enough to see that it is deleted."""
+
 DELETE, ADD, REASSIGN, CANCEL = (
     "topic deleted and created again",
     "partitions added",
@@ -98,6 +101,7 @@ class Plan:
     actions: tuple[Action, ...] = ()
     topics: int = 1
     replication_factor: int = 0
+    stray_grace_ms: int = 24 * 3_600_000
     slow_disk_s: float = 0.004
     network: NetworkWeather = field(default_factory=NetworkWeather)
     zookeeper: ZooKeeperWeather = field(default_factory=ZooKeeperWeather)
@@ -154,9 +158,11 @@ def _administered(plan: Plan, random: Random) -> Plan:
     ]
     return replace(
         plan,
-        brokers=random.choice((3, 3, 4)),
+        brokers=random.choice((3, 4)),
         topics=random.choice((1, 2)),
+        producers=1,
         replication_factor=random.choice((2, 3)),
+        stray_grace_ms=STRAY_GRACE_MS,
         actions=tuple(sorted(actions, key=lambda action: action.at_s)),
     )
 

@@ -23,7 +23,7 @@ from tests.runtime_simulation.cluster import TOPICS, Cluster, files
 from tests.runtime_simulation.event_loop import OWNER, OutOfSteps
 from tests.runtime_simulation.faults import Faults
 from tests.runtime_simulation.flaws import in_force
-from tests.runtime_simulation.leftovers import leftovers
+from tests.runtime_simulation.leftovers import count_strays, leftovers
 from tests.runtime_simulation.plan import HORIZON_S, Plan, make_plan, smaller
 from tests.runtime_simulation.world import World
 
@@ -75,7 +75,7 @@ def simulate(
 
 
 def _run(world: World, plan: Plan, root: Path, result: Result) -> None:
-    cluster = Cluster(world, root, plan.brokers, plan.controllers)
+    cluster = Cluster(world, root, plan)
     with cluster.system.in_force():
         try:
             _live(cluster, plan, result)
@@ -129,6 +129,7 @@ def _heal(cluster: Cluster, administration: Administration, result: Result) -> N
     if cluster.wiped is not None:
         cluster.run(LEADERLESS_S)
         cluster.elect_after_wiped_disk()
+    count_strays(cluster)
     if not cluster.run_in_steps(HEALING_S, lambda: _is_administered(cluster, administration)):
         raise Violation(ADMINISTRATION, "; ".join(leftovers(cluster)) or "requests go on")
     partitions = [each for each in cluster.topics.partitions() if not cluster.is_lost(each)]

@@ -38,18 +38,17 @@ from tests.runtime_simulation.world import World
 from tests.runtime_simulation.zookeeper import ZooKeeper
 
 SESSION_MS = 2_000
-STRAY_GRACE_MS = 3_000
-"""Long enough to restore a stray, and short enough to see it deleted."""
 
 
 @dataclass(eq=False)
 class Machine:
-    """What all processes run on."""
+    """What all processes run on; `stray_grace_ms` is a setting of the brokers."""
 
     world: World
     system: SimulatedSystem
     zookeeper: ZooKeeper
     network: Network
+    stray_grace_ms: int
 
     def random(self) -> Random:
         """Return a source of chance for one process."""
@@ -141,7 +140,7 @@ class BrokerService(Service):
         """Run the broker as `leadline_broker.main` does."""
         self.stopping = False
         machine, clock = self.machine, SimulatedClock()
-        settings = broker_settings(self.number, str(self.disk.root))
+        settings = broker_settings(self.number, str(self.disk.root), machine.stray_grace_ms)
         broker = self.broker = Broker(
             settings,
             store=ZkBrokerStore(
@@ -200,7 +199,7 @@ class BrokerService(Service):
         return -1 if found is None else found.log.log_end_offset
 
 
-def broker_settings(number: int, log_dir: str) -> BrokerSettings:
+def broker_settings(number: int, log_dir: str, stray_grace_ms: int) -> BrokerSettings:
     """Return the settings of a broker: short waits, so that a run reaches much."""
     return BrokerSettings(
         broker_id=number,
@@ -210,7 +209,7 @@ def broker_settings(number: int, log_dir: str) -> BrokerSettings:
         replica_fetch_wait_max_ms=400,
         heartbeat_interval_ms=400,
         log_segment_bytes=1_024,
-        stray_grace_ms=STRAY_GRACE_MS,
+        stray_grace_ms=stray_grace_ms,
     )
 
 

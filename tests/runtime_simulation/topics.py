@@ -16,6 +16,8 @@ from tests.runtime_simulation.world import World
 from tests.runtime_simulation.zookeeper import ZooKeeper
 from tests.runtime_simulation.zookeeper_tree import Change
 
+MOVED = "reassignments of a topic have ended"
+
 
 @dataclass(eq=False)
 class Topics:
@@ -24,6 +26,8 @@ class Topics:
     world: World
     zookeeper: ZooKeeper
     ever: dict[str, list[str]] = field(default_factory=dict)
+    _moving: set[str] = field(default_factory=set, init=False)
+    _decoded: dict[bytes, TopicAssignment] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.zookeeper.on_commit.append(self._look)
@@ -39,6 +43,10 @@ class Topics:
     def _note(self, name: str, topic: TopicAssignment | None) -> None:
         if topic is None:
             return
+        moving = bool(topic.adding or topic.removing)
+        if topic.topic_id in self._moving and not moving:
+            self.world.reached(MOVED)
+        (self._moving.add if moving else self._moving.discard)(topic.topic_id)
         ids = self.ever.setdefault(name, [])
         if topic.topic_id not in ids:
             ids.append(topic.topic_id)
@@ -47,7 +55,11 @@ class Topics:
     def assignment(self, name: str) -> TopicAssignment | None:
         """Return a topic's node."""
         node = self.zookeeper.tree.now(znodes.topic_path(name))
-        return None if node is None else znodes.decode_topic(node.data)
+        if node is None:
+            return None
+        if node.data not in self._decoded:
+            self._decoded[node.data] = znodes.decode_topic(node.data)
+        return self._decoded[node.data]
 
     def id_of(self, name: str) -> str | None:
         """Return the id of the topic of this name, None if there is none."""
