@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from leadline_client.errors import CorruptBatch
-from leadline_common import znodes
-from tests.runtime_simulation.cluster import TOPIC, Cluster
+from leadline_client.wire import TopicPartition
+from leadline_common.znodes import PartitionState
+from tests.runtime_simulation.administration import MOST_PARTITIONS
+from tests.runtime_simulation.cluster import Cluster
+from tests.runtime_simulation.topics import name_of
+from tests.support.checks.history import Read
 from tests.support.checks.replica_files import Replica, differences, read_replica
 
 LIVENESS = "liveness"
@@ -15,6 +20,7 @@ ANOMALY = "anomaly"
 REPLICAS = "replicas"
 STATES = "states"
 LEASES = "leases"
+ADMINISTRATION = "administration"
 ERRORS = "errors"
 
 
@@ -26,28 +32,27 @@ class Violation(Exception):
         self.kind = kind
 
 
-def check_everything(cluster: Cluster, partitions: Sequence[int]) -> None:
+def check_everything(cluster: Cluster, partitions: Sequence[TopicPartition]) -> None:
     """Check a cluster that has healed and whose load has ended.
 
     Raises:
         Violation: something is wrong.
 
     """
-    problems = [problem for number in partitions for problem in _states(cluster, number)]
-    _require(STATES, problems)
+    _require(STATES, [problem for states in _all_states(cluster) for problem in _broken(states)])
     reads = []
-    for number in partitions:
-        replicas = _replicas(cluster, number)
-        reads += [replica.as_read() for replica in replicas]
+    for partition in partitions:
+        replicas = _replicas(cluster, partition)
+        reads += [_as_read(cluster, replica) for replica in replicas]
         ends = [replica.log_end_offset for replica in replicas]
         problems = [problem for replica in replicas for problem in replica.problems()]
         problems += differences(replicas, min(ends))
         if len(set(ends)) > 1:
-            problems.append(f"I5: {TOPIC}-{number} ends at {ends}")
+            problems.append(f"I5: {partition} ends at {ends}")
         _require(REPLICAS, problems)
     for reader in cluster.readers:
         _require(ANOMALY, reader.problems)
-        reads.append(reader.as_read())
+        reads += reader.reads()
     _require(ANOMALY, [str(anomaly) for anomaly in cluster.history.check(reads)])
     _require(LEASES, cluster.world.problems)
     _require(ERRORS, [f"{error}" for error in cluster.world.loop.errors])
@@ -58,24 +63,31 @@ def _require(kind: str, problems: list[str]) -> None:
         raise Violation(kind, "; ".join(problems[:3]))
 
 
-def _replicas(cluster: Cluster, number: int) -> list[Replica]:
+def _as_read(cluster: Cluster, replica: Replica) -> Read:
+    """Return what a replica's files hold, as records of the topic that lives now."""
+    topic_id = cluster.topics.id_of(replica.topic)
+    assert topic_id is not None
+    name = name_of(replica.topic, topic_id)
+    return replace(replica.as_read(), partition=(name, replica.partition))
+
+
+def _replicas(cluster: Cluster, partition: TopicPartition) -> list[Replica]:
+    brokers = [cluster.brokers[number] for number in cluster.topics.replicas(partition)]
     try:
-        return [
-            read_replica(broker.name, broker.disk.root, TOPIC, number)
-            for broker in cluster.brokers.values()
-        ]
+        return [read_replica(broker.name, broker.disk.root, *partition) for broker in brokers]
     except CorruptBatch as problem:
         raise Violation(REPLICAS, str(problem)) from None
 
 
-def _states(cluster: Cluster, number: int) -> list[str]:
+def _all_states(cluster: Cluster) -> Iterator[list[PartitionState]]:
+    """Yield the states of each partition that ever was, of each incarnation of its topic."""
+    for topic in cluster.topics.ever:
+        for number in range(MOST_PARTITIONS):
+            yield from cluster.topics.states_ever(TopicPartition(topic, number))
+
+
+def _broken(states: Sequence[PartitionState]) -> list[str]:
     """Say where the history of a state node breaks the rules of elections (I6, I11)."""
-    path = znodes.state_path(TOPIC, number)
-    states = [
-        znodes.decode_state(node.data)
-        for _, node in cluster.zookeeper.tree.history(path)
-        if node is not None
-    ]
     found = []
     for before, after in pairwise(states):
         if after.leader_epoch < before.leader_epoch:

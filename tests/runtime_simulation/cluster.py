@@ -12,20 +12,22 @@ from pathlib import Path
 from leadline_client.errors import LeadlineError, NoController
 from leadline_client.wire import NewTopic, TopicPartition
 from leadline_common import znodes
-from leadline_common.znodes import PartitionState
 from leadline_controller.runtime.topics.elections import ElectLeaders
+from tests.runtime_simulation.controllers import ControllerHost
 from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.network import Network
+from tests.runtime_simulation.plan import Plan
 from tests.runtime_simulation.process import Process
-from tests.runtime_simulation.services import BrokerService, ControllerHost, Machine, Service
+from tests.runtime_simulation.services import BrokerService, Machine, Service
 from tests.runtime_simulation.system_calls import SimulatedSystem
+from tests.runtime_simulation.topics import Topics
 from tests.runtime_simulation.workload import Producer, Reader
 from tests.runtime_simulation.world import World
 from tests.runtime_simulation.zookeeper import ZooKeeper
 from tests.support.checks.history import History
 
-TOPIC = "t"
-MOST_PARTITIONS = 3
+TOPICS = ("t", "u")
+FIRST = TopicPartition(TOPICS[0], 0)
 FAST_DISK_S = 0.004
 """The longest fsync of a good disk."""
 
@@ -33,19 +35,20 @@ FAST_DISK_S = 0.004
 class Cluster:
     """Brokers, controllers, ZooKeeper and producers in one world."""
 
-    def __init__(self, world: World, root: Path, brokers: int = 3, controllers: int = 2) -> None:
+    def __init__(self, world: World, root: Path, plan: Plan) -> None:
         self.world = world
         self.history = History()
         self.system = SimulatedSystem(world.loop, world.random)
         self.zookeeper = ZooKeeper(world)
+        self.topics = Topics(world, self.zookeeper)
         self.network = Network(world)
-        machine = Machine(world, self.system, self.zookeeper, self.network)
+        machine = Machine(world, self.system, self.zookeeper, self.network, plan.stray_grace_ms)
         self.brokers: dict[int, BrokerService] = {}
-        for number in range(1, brokers + 1):
+        for number in range(1, plan.brokers + 1):
             disk = Disk(root / f"broker-{number}", world.random)
             self.system.disks.append(disk)
             self.brokers[number] = BrokerService(machine, number, disk)
-        self.controllers = [ControllerHost(machine, n) for n in range(1, controllers + 1)]
+        self.controllers = [ControllerHost(machine, n) for n in range(1, plan.controllers + 1)]
         self.producers: list[Producer] = []
         self.readers: list[Reader] = []
         self.wiped: int | None = None
@@ -65,7 +68,7 @@ class Cluster:
 
     def growth(self, path: str) -> tuple[int, int] | None:
         """Return leader and joiner if the last write of this state node let one join the ISR."""
-        if path not in {znodes.state_path(TOPIC, number) for number in range(MOST_PARTITIONS)}:
+        if not (path.startswith(f"{znodes.TOPICS}/") and path.endswith("/state")):
             return None
         nodes = [node for _, node in self.zookeeper.tree.history(path) if node is not None][-2:]
         if len(nodes) < 2:
@@ -96,44 +99,44 @@ class Cluster:
             if service.process is not None:
                 self.system.release(service.process)
 
-    def complete(self, partitions: Iterable[int]) -> bool:
+    def complete(self, partitions: Iterable[TopicPartition]) -> bool:
         """Tell whether every partition has a leader, and all replicas in its ISR."""
-        states = [self.state(number) for number in partitions]
-        return all(
-            state is not None and state.leader >= 0 and len(state.isr) == len(self.brokers)
-            for state in states
-        )
+        return all(map(self.topics.is_complete, partitions))
 
-    def is_settled(self, partitions: Iterable[int]) -> bool:
+    def is_settled(self, partitions: Iterable[TopicPartition]) -> bool:
         """Tell whether all replicas are in sync and end alike, and readers have read all of it."""
-        numbers = list(partitions)
-        return self.complete(numbers) and all(
-            len(self._ends(number)) == 1
-            and all(not p.busy for p in self.producers if p.partition == number)
-            for number in numbers
+        wanted = list(partitions)
+        return self.complete(wanted) and all(
+            len(self._ends(partition)) == 1
+            and all(not p.busy for p in self.producers if p.of(partition))
+            for partition in wanted
         )
 
-    def _ends(self, number: int) -> set[int]:
+    def _ends(self, partition: TopicPartition) -> set[int]:
         """Return where the replicas of a partition end, and where its readers are."""
-        ends = {broker.log_end_offset(TOPIC, number) for broker in self.brokers.values()}
-        return ends | {reader.position for reader in self.readers if reader.partition == number}
+        ends = {self.brokers[n].log_end_offset(*partition) for n in self.topics.replicas(partition)}
+        topic_id = self.topics.id_of(partition.topic)
+        for reader in self.readers:
+            if reader.of(partition):
+                ends.add(reader.position if reader.topic_id == topic_id else -1)
+        return ends
 
-    def describe(self, partitions: Iterable[int]) -> str:
+    def describe(self, partitions: Iterable[TopicPartition]) -> str:
         """Describe the cluster for a person."""
-        states = [str(self.state(number)) for number in partitions]
+        states = [f"{'-'.join(map(str, p))}: {self.topics.state(p)}" for p in partitions]
         acked = [producer.acked for producer in self.producers]
         running = [service.name for service in self.services if service.running]
         return f"{states}, acknowledged {acked}, running {running}"
 
-    def create_topic(self, partitions: int, replication_factor: int) -> None:
-        """Have the active controller create the topic, as soon as there is one."""
+    def create_topics(self, number: int, partitions: int, replication_factor: int) -> None:
+        """Have the active controller create the topics, as soon as there is one."""
 
-        async def create() -> None:
+        async def create(topic: str) -> None:
             while True:
                 for host in self.controllers:
                     try:
                         assert host.service is not None
-                        new = NewTopic(TOPIC, partitions, replication_factor)
+                        new = NewTopic(topic, partitions, replication_factor)
                         await host.service.create_topic(new, dry_run=False)
                     except LeadlineError as problem:
                         self.world.note("no topic yet: %r", problem)
@@ -141,17 +144,18 @@ class Cluster:
                         return
                 await asyncio.sleep(0.1)
 
-        self.world.loop.in_process(Process("administrator"), create())
+        for topic in TOPICS[:number]:
+            self.world.loop.in_process(Process("administrator"), create(topic))
 
-    def elect_after_wiped_disk(self, partitions: Iterable[int]) -> None:
+    def elect_after_wiped_disk(self) -> None:
         """Do what an operator does for partitions whose last ISR member has lost its disk.
 
         The replicas that are eligible hold every committed record, so that nothing is lost.
         """
         lost = [
-            TopicPartition(TOPIC, number)
-            for number in partitions
-            if (state := self.state(number)) is not None
+            partition
+            for partition in self.topics.partitions()
+            if (state := self.topics.state(partition)) is not None
             and state.leader < 0
             and state.isr == (self.wiped,)
             and state.eligible
@@ -171,9 +175,9 @@ class Cluster:
             self.run(1.0, task.done)
             task.result()
 
-    def is_lost(self, partition: int) -> bool:
+    def is_lost(self, partition: TopicPartition) -> bool:
         """Tell whether a partition rightly has no leader: a wiped disk had its last records."""
-        state = self.state(partition)
+        state = self.topics.state(partition)
         return (
             state is not None
             and state.leader < 0
@@ -181,17 +185,18 @@ class Cluster:
             and not state.eligible
         )
 
-    def produce(self, partitions: int, each: int, pause_s: float) -> None:
+    def produce(self, partitions: Iterable[TopicPartition], each: int, pause_s: float) -> None:
         """Start producers."""
         names = [broker.name for broker in self.brokers.values()]
-        for number in range(partitions * each):
+        for partition in [*partitions] * each:
+            number = len(self.producers)
             producer = Producer(
                 self.world,
                 self.network,
                 self.history,
+                self.topics,
                 number,
-                TOPIC,
-                number % partitions,
+                *partition,
                 names,
                 pause_s=pause_s,
                 idempotent=number % 2 == 0,
@@ -200,11 +205,19 @@ class Cluster:
             self.producers.append(producer)
             producer.start()
 
-    def read(self, partitions: int) -> None:
+    def read(self, partitions: Iterable[TopicPartition]) -> None:
         """Start one reader for each partition."""
         names = [broker.name for broker in self.brokers.values()]
-        for number in range(partitions):
-            reader = Reader(self.world, self.network, self.history, number, TOPIC, number, names)
+        for partition in partitions:
+            reader = Reader(
+                self.world,
+                self.network,
+                self.history,
+                self.topics,
+                len(self.readers),
+                *partition,
+                names,
+            )
             self.readers.append(reader)
             reader.start()
 
@@ -228,11 +241,6 @@ class Cluster:
         ambushes, self._ambushes = self._ambushes, []
         for action in ambushes:
             self.world.loop.after(0.0, action)
-
-    def state(self, partition: int) -> PartitionState | None:
-        """Return a partition's state in ZooKeeper."""
-        node = self.zookeeper.tree.now(znodes.state_path(TOPIC, partition))
-        return None if node is None else znodes.decode_state(node.data)
 
 
 @contextmanager

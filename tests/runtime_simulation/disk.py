@@ -66,6 +66,7 @@ class Disk:
                 Path(path).mkdir()
         for path in directories:
             self.synced(path)
+            os.utime(path)  # on the clock that is in force: the age of a stray begins again
 
     def wipe(self) -> None:
         """Lose everything."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from leadline_common import znodes
-from tests.runtime_simulation.cluster import FAST_DISK_S, Cluster
+from tests.runtime_simulation.cluster import FAST_DISK_S, FIRST, Cluster
 from tests.runtime_simulation.network import NetworkWeather
 from tests.runtime_simulation.plan import Fault, Plan
 from tests.runtime_simulation.services import BrokerService, Service
@@ -98,7 +98,7 @@ class Faults:
     def _broker(self, fault: Fault) -> BrokerService:
         """Return the leader of a partition in half of the faults, otherwise any broker."""
         brokers = self._cluster.brokers
-        state = self._cluster.state(0)
+        state = self._cluster.topics.state(FIRST)
         if fault.choice & 8 and state is not None and state.leader in brokers:
             return brokers[state.leader]
         return brokers[1 + fault.target % len(brokers)]

@@ -13,16 +13,21 @@ from functools import partial
 from typing import Any, Final
 
 from leadline_broker.adapters.log import durability
+from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_broker.domain.replica import Replica
 from leadline_broker.domain.rules import ALL_RULES, Rules
+from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.cluster.controller_check import ControllerCheck
 from leadline_broker.runtime.replication import replica_manager
 from leadline_broker.runtime.replication.commands import ControllerCommands
+from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.serving.serving import Serving
 from leadline_common.zk.ops import ANY_VERSION, CheckOp
 from leadline_common.zk.session import SessionLease
 from leadline_common.znodes import CONTROLLER_EPOCH
 from leadline_controller.domain import failover
 from leadline_controller.domain.failover import BrokerChange
+from leadline_controller.domain.reassignment.machine import ReassignmentState
 from leadline_controller.runtime.engine import state_writer
 from leadline_controller.runtime.topics import brokers
 from leadline_controller.runtime.topics.brokers import BrokerManager
@@ -70,6 +75,40 @@ def _no_controller_epoch() -> list[Replacement]:
     ]
 
 
+def _names_without_ids() -> list[Replacement]:
+    """Let a topic take what was meant for an earlier one of its name (R1, F25)."""
+    real: Callable[..., Partition] = Serving.led
+
+    def led(
+        serving: Serving,
+        topic: str,
+        number: int,
+        leader_epoch: int | None = None,
+        *,
+        topic_id: str | None = None,
+    ) -> Partition:
+        del topic_id
+        return real(serving, topic, number, leader_epoch)
+
+    return [(Serving, "led", led)]
+
+
+def _no_deletion_of_logs() -> list[Replacement]:
+    """Leave the log of a deleted replica to the next topic of its name (R12)."""
+
+    def delete(directory: LogDirectory, key: ReplicaKey) -> Callable[[], None]:
+        directory._take(key).discard()
+        return lambda: None
+
+    return [(LogDirectory, "delete", delete), (LogDirectory, "_prepare_directory", lambda *_: None)]
+
+
+def _no_wait_for_added_replicas() -> list[Replacement]:
+    """Drop replicas while the new ones may still lack records (R13)."""
+    live = property(lambda state: tuple(b for b in state.replicas if b in state.live))
+    return [(ReassignmentState, "in_sync", live)]
+
+
 FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R1": partial(_without, "r1_identity"),
     "R2": partial(_without, "r2_reconcile"),
@@ -81,7 +120,10 @@ FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R9": _no_new_epoch_after_a_restart,
     "R10": _no_end_of_leases,
     "R11": _no_controller_epoch,
+    "R12": _no_deletion_of_logs,
+    "R13": _no_wait_for_added_replicas,
     "R17": partial(_without, "r17_directories"),
+    "topic id": _names_without_ids,
     "fsync": lambda: [(durability, "_sync", lambda *_: None)],
 }
 """By the name of the rule, what to replace where."""

@@ -1,4 +1,4 @@
-"""Requests of simulated clients, which the brokers' HTTP layer decodes otherwise."""
+"""Requests of simulated clients and operators, which the HTTP layer decodes otherwise."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ class Produce(msgspec.Struct):
     partition: int
     batch: bytes
     timeout_ms: int
+    topic_id: str
     leader_epoch: int | None = None
 
 
@@ -42,6 +43,7 @@ class Fetched(msgspec.Struct):
 
     records: bytes
     next_offset: int
+    topic_id: str
 
 
 PRODUCER_ID_PATH = "/v1/producer-ids"
@@ -55,3 +57,54 @@ class ProducerId(msgspec.Struct):
     """A new producer id; its first epoch is 0."""
 
     id: int
+
+
+CREATE_TOPIC_PATH = "/v1/topics/create"
+DELETE_TOPIC_PATH = "/v1/topics/delete"
+ADD_PARTITIONS_PATH = "/v1/topics/partitions/add"
+REASSIGN_PATH = "/v1/reassignments/submit"
+CANCEL_PATH = "/v1/reassignments/cancel"
+
+
+class Create(msgspec.Struct):
+    """Creates a topic, whose replicas the controller places."""
+
+    topic: str
+    partitions: int
+    replication_factor: int
+
+
+class Delete(msgspec.Struct):
+    """Deletes a topic, and waits for that."""
+
+    topic: str
+    wait_ms: int
+
+
+class MorePartitions(msgspec.Struct):
+    """Adds partitions up to a total number."""
+
+    topic: str
+    total: int
+
+
+class Reassign(msgspec.Struct):
+    """Gives a partition other replicas, also while it is being reassigned with `retarget`."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    retarget: bool
+
+
+class Cancel(msgspec.Struct):
+    """Cancels the reassignment of a partition."""
+
+    topic: str
+    partition: int
+
+
+class Done(msgspec.Struct):
+    """The request has been carried out; not `complete` when it goes on."""
+
+    complete: bool = True

@@ -55,9 +55,42 @@ class Fault:
         return f"at {self.at_s:.3f} s {self.kind}, target {self.target}, for {self.for_s:.3f} s"
 
 
+STRAY_GRACE_MS: Final = 3_000
+"""Long enough to restore a stray, and short enough to see that it is deleted."""
+
+DELETE, ADD, REASSIGN, CANCEL = (
+    "topic deleted and created again",
+    "partitions added",
+    "replicas reassigned",
+    "reassignment cancelled",
+)
+ACTIONS: Final = (DELETE, ADD, REASSIGN, CANCEL)
+"""What operators do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One request of an operator: when (s), what, and to which topic and partition.
+
+    `choice` decides on the rest.
+    """
+
+    at_s: float
+    kind: str
+    topic: int
+    partition: int
+    choice: int = 0
+
+    def __str__(self) -> str:
+        return f"at {self.at_s:.3f} s {self.kind}, topic {self.topic}, partition {self.partition}"
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole run: its size, its load, its faults and its weather."""
+    """A whole run: its size, its load, its faults, what operators do, and its weather.
+
+    `replication_factor` 0 means replicas on all brokers.
+    """
 
     brokers: int = 3
     controllers: int = 2
@@ -65,6 +98,10 @@ class Plan:
     producers: int = 1
     pause_s: float = 0.1
     faults: tuple[Fault, ...] = ()
+    actions: tuple[Action, ...] = ()
+    topics: int = 1
+    replication_factor: int = 0
+    stray_grace_ms: int = 24 * 3_600_000
     slow_disk_s: float = 0.004
     network: NetworkWeather = field(default_factory=NetworkWeather)
     zookeeper: ZooKeeperWeather = field(default_factory=ZooKeeperWeather)
@@ -88,7 +125,7 @@ def make_plan(seed: int) -> Plan:
     ]
     if random.random() < 0.3:
         faults += _ambush(random)
-    return Plan(
+    plan = Plan(
         brokers=random.choice((2, 3, 3, 3)),
         controllers=random.choice((1, 2)),
         partitions=random.choice((1, 1, 2, 3)),
@@ -98,6 +135,35 @@ def make_plan(seed: int) -> Plan:
         slow_disk_s=random.choice((0.004, 0.004, 0.05, 0.3)),
         network=_network(random),
         zookeeper=_zookeeper(random),
+    )
+    return _administered(plan, Random(f"administration {seed}"))
+
+
+def _administered(plan: Plan, random: Random) -> Plan:
+    """Let operators change topics in half of the plans; the other plans stay as they are."""
+    if random.random() < 0.5:
+        return plan
+    weights = [random.choice((0, 1, 3)) for _ in ACTIONS]
+    if not any(weights):
+        weights[0] = 1
+    actions = [
+        Action(
+            random.uniform(0, HORIZON_S),
+            kind,
+            random.randrange(2),
+            random.randrange(3),
+            random.randrange(1 << 16),
+        )
+        for kind in random.choices(ACTIONS, weights, k=random.randint(1, 6))
+    ]
+    return replace(
+        plan,
+        brokers=random.choice((3, 4)),
+        topics=random.choice((1, 2)),
+        producers=1,
+        replication_factor=random.choice((2, 3)),
+        stray_grace_ms=STRAY_GRACE_MS,
+        actions=tuple(sorted(actions, key=lambda action: action.at_s)),
     )
 
 
@@ -143,12 +209,17 @@ def smaller(plan: Plan) -> list[Plan]:
         replace(plan, faults=plan.faults[:index] + plan.faults[index + 1 :])
         for index in range(len(plan.faults))
     ]
+    found += [
+        replace(plan, actions=plan.actions[:index] + plan.actions[index + 1 :])
+        for index in range(len(plan.actions))
+    ]
     calmer = [
         replace(plan, network=NetworkWeather()),
         replace(plan, zookeeper=ZooKeeperWeather()),
         *(replace(plan, network=replace(plan.network, **{n: 0.0})) for n in _NETWORK),
         *(replace(plan, zookeeper=replace(plan.zookeeper, **{n: 0.0})) for n in _ZOOKEEPER),
         replace(plan, slow_disk_s=0.004),
+        replace(plan, topics=1),
         replace(plan, partitions=1),
         replace(plan, producers=1),
         replace(plan, controllers=1),

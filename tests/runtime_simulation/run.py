@@ -11,11 +11,19 @@ from typing import Any
 
 import structlog
 
-from tests.runtime_simulation.checks import LIVENESS, Violation, check_everything
-from tests.runtime_simulation.cluster import Cluster, files
+from leadline_client.wire import TopicPartition
+from tests.runtime_simulation.administration import MOST_PARTITIONS, Administration
+from tests.runtime_simulation.checks import (
+    ADMINISTRATION,
+    LIVENESS,
+    Violation,
+    check_everything,
+)
+from tests.runtime_simulation.cluster import TOPICS, Cluster, files
 from tests.runtime_simulation.event_loop import OWNER, OutOfSteps
 from tests.runtime_simulation.faults import Faults
 from tests.runtime_simulation.flaws import in_force
+from tests.runtime_simulation.leftovers import count_strays, leftovers
 from tests.runtime_simulation.plan import HORIZON_S, Plan, make_plan, smaller
 from tests.runtime_simulation.world import World
 
@@ -67,7 +75,7 @@ def simulate(
 
 
 def _run(world: World, plan: Plan, root: Path, result: Result) -> None:
-    cluster = Cluster(world, root, plan.brokers, plan.controllers)
+    cluster = Cluster(world, root, plan)
     with cluster.system.in_force():
         try:
             _live(cluster, plan, result)
@@ -77,39 +85,79 @@ def _run(world: World, plan: Plan, root: Path, result: Result) -> None:
 
 
 def _live(cluster: Cluster, plan: Plan, result: Result) -> None:
-    world = cluster.world
     cluster.start()
-    cluster.create_topic(plan.partitions, plan.brokers)
-    everywhere = range(plan.partitions)
-    if not cluster.run(START_S, lambda: all(cluster.state(n) is not None for n in everywhere)):
+    cluster.create_topics(plan.topics, plan.partitions, plan.replication_factor or plan.brokers)
+    first = [TopicPartition(t, n) for t in TOPICS[: plan.topics] for n in range(plan.partitions)]
+    if not cluster.run(START_S, lambda: all(cluster.topics.state(each) for each in first)):
         raise Violation(LIVENESS, "no topic could be created without any fault")
-    cluster.produce(plan.partitions, plan.producers, plan.pause_s)
-    cluster.read(plan.partitions)
+    most = range(MOST_PARTITIONS if plan.actions else plan.partitions)
+    clients_of = [TopicPartition(t, n) for t in TOPICS[: plan.topics] for n in most]
+    cluster.produce(clients_of, plan.producers, plan.pause_s)
+    cluster.read(clients_of)
+    administration = _administration(cluster, plan)
     faults = Faults(cluster, plan)
     cluster.run(HORIZON_S)
     faults.heal()
+    _heal(cluster, administration, result)
+
+
+def _administration(cluster: Cluster, plan: Plan) -> Administration:
+    administration = Administration(
+        cluster.world,
+        cluster.network,
+        cluster.topics,
+        list(TOPICS[: plan.topics]),
+        plan.partitions,
+        plan.replication_factor or plan.brokers,
+        list(cluster.brokers),
+        [host.name for host in cluster.controllers],
+    )
+    administration.begin(plan.actions)
+    return administration
+
+
+def _heal(cluster: Cluster, administration: Administration, result: Result) -> None:
+    """Wait until everything has recovered, and check it.
+
+    Raises:
+        Violation: it has not, or something is wrong.
+
+    """
+    world = cluster.world
     healed_at_s = world.loop.now_s
-    before = {producer: producer.acked for producer in cluster.producers}
+    administration.keep_topics()
     if cluster.wiped is not None:
         cluster.run(LEADERLESS_S)
-        cluster.elect_after_wiped_disk(range(plan.partitions))
-    numbers = [number for number in range(plan.partitions) if not cluster.is_lost(number)]
+        cluster.elect_after_wiped_disk()
+    count_strays(cluster)
+    if not cluster.run_in_steps(HEALING_S, lambda: _is_administered(cluster, administration)):
+        raise Violation(ADMINISTRATION, "; ".join(leftovers(cluster)) or "requests go on")
+    partitions = [each for each in cluster.topics.partitions() if not cluster.is_lost(each)]
+    before = {producer: producer.acked for producer in cluster.producers}
 
     def recovered() -> bool:
-        return cluster.complete(numbers) and all(
+        return cluster.complete(partitions) and all(
             producer.acked > acked
             for producer, acked in before.items()
-            if producer.partition in numbers
+            if any(map(producer.of, partitions))
         )
 
     if not cluster.run_in_steps(HEALING_S, recovered):
-        raise Violation(LIVENESS, cluster.describe(numbers))
+        raise Violation(LIVENESS, cluster.describe(partitions))
     result.healed_in_s = world.loop.now_s - healed_at_s
     for producer in cluster.producers:
         producer.stop()
-    if not cluster.run_in_steps(HEALING_S, lambda: cluster.is_settled(numbers)):
-        raise Violation(LIVENESS, f"not settled: {cluster.describe(numbers)}")
-    check_everything(cluster, numbers)
+    if not cluster.run_in_steps(HEALING_S, lambda: cluster.is_settled(partitions)):
+        raise Violation(LIVENESS, f"not settled: {cluster.describe(partitions)}")
+    check_everything(cluster, partitions)
+
+
+def _is_administered(cluster: Cluster, administration: Administration) -> bool:
+    """Tell whether all that operators asked for is done, and nothing of it is left over."""
+    if not administration.is_done:
+        return False
+    lost = any(map(cluster.is_lost, cluster.topics.partitions()))
+    return lost or not leftovers(cluster)
 
 
 @contextmanager
@@ -149,7 +197,7 @@ def shrink(result: Result) -> Result:
 
 def report(result: Result) -> str:
     """Return plan, trace, verdict and the command that replays the seed."""
-    plan = [f"    plan  {fault}" for fault in result.plan.faults]
+    plan = [f"    plan  {each}" for each in (*result.plan.faults, *result.plan.actions)]
     weather = [f"    {result.plan.network}", f"    {result.plan.zookeeper}"]
     verdict = f"{result.kind}: {result.message}" if result.failed else "every check held"
     off = f" --flaw {result.flaw}" if result.flaw else ""

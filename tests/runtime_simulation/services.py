@@ -1,4 +1,4 @@
-"""Simulated processes of the services: their own runtime and adapters, wired as `main` does it."""
+"""Simulated processes: brokers with their own runtime and adapters, wired as `main` does it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,7 @@ from leadline_client.errors import BrokerFenced
 from leadline_client.wire import ProduceResult
 from leadline_common import rpc
 from leadline_common.metrics import Metrics
-from leadline_common.settings import BrokerSettings, ControllerSettings
-from leadline_controller.adapters.brokers import BrokerRpcClient
-from leadline_controller.adapters.zk_store import ControllerZkStore
-from leadline_controller.runtime.engine.metrics import ControllerMetrics
-from leadline_controller.runtime.leadership import ControllerDependencies, ControllerLeadership
-from leadline_controller.runtime.ports import ControllerStore
-from leadline_controller.runtime.service import ControllerService
+from leadline_common.settings import BrokerSettings
 from tests.runtime_simulation.clock import SimulatedClock
 from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.messages import (
@@ -48,12 +42,13 @@ SESSION_MS = 2_000
 
 @dataclass(eq=False)
 class Machine:
-    """What all processes run on."""
+    """What all processes run on; `stray_grace_ms` is a setting of the brokers."""
 
     world: World
     system: SimulatedSystem
     zookeeper: ZooKeeper
     network: Network
+    stray_grace_ms: int
 
     def random(self) -> Random:
         """Return a source of chance for one process."""
@@ -145,7 +140,7 @@ class BrokerService(Service):
         """Run the broker as `leadline_broker.main` does."""
         self.stopping = False
         machine, clock = self.machine, SimulatedClock()
-        settings = broker_settings(self.number, str(self.disk.root))
+        settings = broker_settings(self.number, str(self.disk.root), machine.stray_grace_ms)
         broker = self.broker = Broker(
             settings,
             store=ZkBrokerStore(
@@ -204,7 +199,7 @@ class BrokerService(Service):
         return -1 if found is None else found.log.log_end_offset
 
 
-def broker_settings(number: int, log_dir: str) -> BrokerSettings:
+def broker_settings(number: int, log_dir: str, stray_grace_ms: int) -> BrokerSettings:
     """Return the settings of a broker: short waits, so that a run reaches much."""
     return BrokerSettings(
         broker_id=number,
@@ -214,6 +209,7 @@ def broker_settings(number: int, log_dir: str) -> BrokerSettings:
         replica_fetch_wait_max_ms=400,
         heartbeat_interval_ms=400,
         log_segment_bytes=1_024,
+        stray_grace_ms=stray_grace_ms,
     )
 
 
@@ -246,6 +242,7 @@ def _broker_routes(broker: Broker, as_leader: Callable[[str], None]) -> Routes:
             acks="all",
             timeout_ms=request.timeout_ms,
             leader_epoch=request.leader_epoch,
+            topic_id=request.topic_id,
         )
         as_leader(f"{request.topic}-{request.partition} acknowledged")
         return Produced(result.base_offset, result.leader_epoch, duplicate=result.duplicate)
@@ -265,7 +262,7 @@ def _broker_routes(broker: Broker, as_leader: Callable[[str], None]) -> Routes:
             wait_ms=request.wait_ms,
         )
         as_leader(f"{request.topic}-{request.partition} read")
-        return Fetched(found.records, found.next_offset)
+        return Fetched(found.records, found.next_offset, found.topic_id)
 
     routes.add(FETCH_PATH, Fetch, fetch)
     routes.add(PRODUCER_ID_PATH, NewProducerId, producer_id)
@@ -274,68 +271,4 @@ def _broker_routes(broker: Broker, as_leader: Callable[[str], None]) -> Routes:
     routes.add(rpc.UPDATE_METADATA_PATH, rpc.UpdateMetadataRequest, update_metadata)
     routes.add(rpc.REPLICA_FETCH_PATH, rpc.ReplicaFetchRequest, replica_fetch)
     routes.add(PRODUCE_PATH, Produce, produce)
-    return routes
-
-
-@dataclass(eq=False)
-class ControllerHost(Service):
-    """A controller; its audit history is left out."""
-
-    service: ControllerService | None = field(default=None, init=False)
-    leadership: ControllerLeadership | None = field(default=None, init=False)
-
-    @property
-    def name(self) -> str:
-        """The name on the network."""
-        return f"controller-{self.number}"
-
-    async def run(self) -> None:
-        """Run the controller as `leadline_controller.main` does."""
-        machine, random = self.machine, self.machine.random()
-        settings = controller_settings(self.number)
-
-        async def open_store() -> ControllerStore:
-            store = ControllerZkStore(open_transport=machine.zookeeper.transport)
-            await store.start("zookeeper", SESSION_MS)
-            return store
-
-        dependencies = ControllerDependencies(
-            open_store=open_store,
-            gateway=BrokerRpcClient(SimulatedCalls(machine.network)),
-            clock=SimulatedClock(),
-            new_id=lambda: f"{random.getrandbits(128):032x}",
-            random_index=random.randrange,
-        )
-        leadership = ControllerLeadership(
-            settings, f"http://sim/{self.name}", dependencies, ControllerMetrics()
-        )
-        leadership.set_internal_url(f"https://sim/{self.name}")
-        self.leadership = leadership
-        self.service = ControllerService(leadership)
-        assert self.process is not None
-        machine.network.listen(self.process, _controller_routes(self.service))
-        await leadership.run()
-
-
-def controller_settings(number: int) -> ControllerSettings:
-    """Return the settings of a controller."""
-    return ControllerSettings(
-        controller_id=number,
-        zookeeper_session_timeout_ms=SESSION_MS,
-        command_ack_timeout_ms=1_000,
-        reconcile_interval_ms=1_000,
-        failed_broker_interval_ms=-1,
-    )
-
-
-def _controller_routes(service: ControllerService) -> Routes:
-    routes = Routes()
-
-    async def heartbeat(beat: rpc.HeartbeatRequest) -> rpc.HeartbeatResponse:
-        return service.heartbeat(beat)
-
-    routes.add(rpc.HEARTBEAT_PATH, rpc.HeartbeatRequest, heartbeat)
-    routes.add(
-        rpc.CONTROLLED_SHUTDOWN_PATH, rpc.ControlledShutdownRequest, service.controlled_shutdown
-    )
     return routes

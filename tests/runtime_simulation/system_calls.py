@@ -23,7 +23,17 @@ from tests.runtime_simulation.process import Process
 
 _real: dict[str, Any] = {
     name: getattr(os, name)
-    for name in ("open", "close", "fsync", "fdatasync", "pwrite", "rename", "replace", "urandom")
+    for name in (
+        "open",
+        "close",
+        "fsync",
+        "fdatasync",
+        "pwrite",
+        "rename",
+        "replace",
+        "urandom",
+        "utime",
+    )
 }
 
 
@@ -79,6 +89,11 @@ class SimulatedSystem:
         if disk is not None and Path(path).is_dir():
             disk.moved(os.fspath(source), path)
 
+    def utime(self, path: Any) -> None:
+        """Set the times of a file to now."""
+        now_ns = time.time_ns()
+        _real["utime"](path, ns=(now_ns, now_ns))
+
     def release(self, process: Process) -> None:
         """Close the files of a process that is dead, which frees its locks."""
         for descriptor in process.descriptors:
@@ -116,6 +131,7 @@ class SimulatedSystem:
             "rename": self.rename,
             "replace": self.rename,
             "urandom": self.random.randbytes,
+            "utime": self.utime,
         }
 
     def _clocks(self) -> dict[str, Callable[..., Any]]:

@@ -10,7 +10,15 @@ from typing import TypeVar
 import msgspec
 
 from leadline_client import batches
-from leadline_client.errors import LeadlineError, OffsetOutOfRange, OutcomeUnknown
+from leadline_client.errors import (
+    LeadlineError,
+    OffsetOutOfRange,
+    OutcomeUnknown,
+    TopicIdMismatch,
+    UnknownPartition,
+    UnknownTopic,
+)
+from leadline_client.wire import TopicPartition
 from leadline_common.rpc import MSGPACK
 from tests.runtime_simulation.messages import (
     FETCH_PATH,
@@ -24,11 +32,17 @@ from tests.runtime_simulation.messages import (
 )
 from tests.runtime_simulation.network import Network
 from tests.runtime_simulation.process import Process
+from tests.runtime_simulation.topics import Topics, name_of
 from tests.runtime_simulation.world import World
 from tests.support.checks.history import History, Read
 
 TIMEOUT_MS = 800
 _T = TypeVar("_T")
+_NO_SUCH_TOPIC = (TopicIdMismatch, UnknownTopic, UnknownPartition)
+
+
+class TopicGone(Exception):
+    """The topic that a request names by its id is no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +62,16 @@ class Client:
     world: World
     network: Network
     history: History
+    topics: Topics
     number: int
     topic: str
     partition: int
     brokers: list[str]
     _leader: str = field(default="", init=False)
+
+    def of(self, partition: TopicPartition) -> bool:
+        """Tell whether this is a client of a partition."""
+        return partition == (self.topic, self.partition)
 
     async def ask_once(
         self, path: str, body: bytes, kind: type[_T], *, repeatable: bool = True
@@ -97,6 +116,7 @@ class Producer(Client):
     _stopping: bool = field(default=False, init=False)
     _sequence: int = field(default=0, init=False)
     _producer_id: int = field(default=-1, init=False)
+    _topic_id: str = field(default="", init=False)
 
     def start(self) -> None:
         """Start the producer's process."""
@@ -114,7 +134,17 @@ class Producer(Client):
     async def _run(self) -> None:
         while not self._stopping:
             await asyncio.sleep(self.world.between(0, 2 * self.pause_s))
-            await self._send_batch(1 + self.world.random.randrange(3))
+            if not self._topic_id:
+                self._find_topic()
+            if self._topic_id:
+                await self._send_batch(1 + self.world.random.randrange(3))
+
+    def _find_topic(self) -> None:
+        """Adopt the topic that has the name now, if it has this partition."""
+        topic = self.topics.assignment(self.topic)
+        if topic is not None and self.partition in topic.partitions:
+            self._topic_id = topic.topic_id
+            self._producer_id = -1
 
     async def _send_batch(self, count: int) -> None:
         if self.idempotent and self._producer_id < 0:
@@ -123,12 +153,19 @@ class Producer(Client):
         values = [f"p{self.number}-{self.sent + index}" for index in range(count)]
         self.sent += count
         for value in values:
-            self.history.send(value, self.topic, self.partition, self.number)
+            self.history.send(
+                value, name_of(self.topic, self._topic_id), self.partition, self.number
+            )
         try:
             produced = await self._ask(PRODUCE_PATH, self._encoded(values), Produced)
         except OutcomeUnknown:
             for value in values:
                 self.history.give_up(value)
+            return
+        except TopicGone:
+            self._topic_id = ""
+            for value in values:
+                self.history.refuse(value)
             return
         self._sequence += count
         for offset, value in enumerate(values, produced.base_offset):
@@ -144,7 +181,9 @@ class Producer(Client):
             producer_epoch=0 if self.idempotent else -1,
             base_sequence=self._sequence if self.idempotent else -1,
         )
-        return msgspec.msgpack.encode(Produce(self.topic, self.partition, bytes(batch), TIMEOUT_MS))
+        return msgspec.msgpack.encode(
+            Produce(self.topic, self.partition, bytes(batch), TIMEOUT_MS, self._topic_id)
+        )
 
     async def _ask(self, path: str, body: bytes, kind: type[_T]) -> _T:
         """Send until it is known that it took effect; an unknown outcome ends it.
@@ -153,29 +192,46 @@ class Producer(Client):
 
         Raises:
             OutcomeUnknown: it may have taken effect, and must not be repeated.
+            TopicGone: the topic was deleted, and nothing was appended.
 
         """
+        unknown: OutcomeUnknown | None = None
         while True:
             try:
                 return await self.ask_once(path, body, kind, repeatable=self.idempotent)
-            except OutcomeUnknown:
+            except OutcomeUnknown as problem:
                 if not self.idempotent:
                     raise
+                unknown = problem
+            except _NO_SUCH_TOPIC:
+                if self.topics.id_of(self.topic) != self._topic_id:
+                    self._note_deleted(unknown)
             except LeadlineError as refusal:
                 del refusal  # nothing was appended
             await self.pause()
+
+    def _note_deleted(self, unknown: OutcomeUnknown | None) -> None:
+        """End a request to a topic that was deleted."""
+        self.world.reached("a producer met a deleted topic")
+        if unknown is not None:
+            self._topic_id = ""
+            raise unknown
+        raise TopicGone
 
 
 @dataclass(eq=False)
 class Reader(Client):
     """Reads a partition from its begin on, as a consumer that never goes back.
 
-    `records` are (offset, value) in the order in which they came; `problems` what a consumer must
-    never see.
+    It begins again when the topic was deleted and created again. `records` are (offset, value) in
+    the order in which they came, of the incarnation `topic_id`; `earlier` what was read of those
+    before; `problems` what a consumer must never see.
     """
 
     records: list[tuple[int, Hashable]] = field(default_factory=list, init=False)
+    earlier: list[Read] = field(default_factory=list, init=False)
     problems: list[str] = field(default_factory=list, init=False)
+    topic_id: str = field(default="", init=False)
     _offset: int = field(default=0, init=False)
 
     @property
@@ -187,11 +243,13 @@ class Reader(Client):
         """Start the reader's process."""
         self.world.loop.in_process(Process(f"reader-{self.number}"), self._run())
 
-    def as_read(self) -> Read:
-        """Return what it has read."""
-        return Read(
-            (self.topic, self.partition), self.records, f"reader {self.number}", complete=False
-        )
+    def reads(self) -> list[Read]:
+        """Return what it has read, by incarnation."""
+        return [*self.earlier, self._as_read()] if self.topic_id else self.earlier
+
+    def _as_read(self) -> Read:
+        name = name_of(self.topic, self.topic_id)
+        return Read((name, self.partition), self.records, f"reader {self.number}", complete=False)
 
     async def _run(self) -> None:
         while True:
@@ -199,12 +257,27 @@ class Reader(Client):
             try:
                 self._take(await self.ask_once(FETCH_PATH, body, Fetched))
             except OffsetOutOfRange as error:
-                self.problems.append(f"I8: reader {self.number} at {self._offset}: {error}")
-                return
+                if self.topics.id_of(self.topic) == self.topic_id:
+                    self.problems.append(f"I8: reader {self.number} at {self._offset}: {error}")
+                    return
+                self._begin_again("")
             except LeadlineError:
                 await self.pause()
 
+    def _begin_again(self, topic_id: str) -> None:
+        """Read another incarnation from its begin, or whichever comes next."""
+        if self.topic_id:
+            self.world.reached("a reader met a deleted topic")
+            self.earlier.append(self._as_read())
+        self.topic_id, self._offset, self.records = topic_id, 0, []
+
     def _take(self, fetched: Fetched) -> None:
+        if fetched.topic_id != self.topic_id:
+            self._require_newer(fetched.topic_id)
+            at_begin = self._offset == 0
+            self._begin_again(fetched.topic_id)
+            if not at_begin:
+                return
         for record in batches.decode(fetched.records):
             if record.offset < self._offset:
                 continue
@@ -214,3 +287,8 @@ class Reader(Client):
                 )
             self.records.append((record.offset, (record.value or b"").decode()))
             self._offset = record.offset + 1
+
+    def _require_newer(self, topic_id: str) -> None:
+        """Note it if a topic is served again after a later one of its name (F25)."""
+        if name_of(self.topic, topic_id) in {read.partition[0] for read in self.earlier}:
+            self.problems.append(f"I3: reader {self.number} got deleted topic {topic_id} again")

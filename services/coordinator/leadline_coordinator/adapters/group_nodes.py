@@ -39,7 +39,7 @@ logger = structlog.get_logger(__name__)
 
 _ATTEMPTS: Final = 3
 _READ_AT_ONCE: Final = 250
-"""Groups. Their values are decoded without giving way to the session's heartbeats."""
+"""Groups. All their nodes are in memory at the same time."""
 
 
 class GroupNodes:

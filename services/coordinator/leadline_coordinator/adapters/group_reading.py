@@ -67,7 +67,11 @@ async def read_groups(session: ZkSession, groups: Sequence[str]) -> dict[str, Re
         session,
         [nodes.offset_path(one.group, *spot) for one in listings for spot in one.offsets],
     )
-    return {one.group: _read_group(one, values) for one in listings}
+    found = {}
+    for one in listings:
+        found[one.group] = _read_group(one, values)
+        await asyncio.sleep(0)  # Groups may be large, and the session has heartbeats to send.
+    return found
 
 
 async def _list(session: ZkSession, groups: Sequence[str]) -> list[_Listing]:

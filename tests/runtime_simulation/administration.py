@@ -1,0 +1,168 @@
+"""Operators of a simulated cluster: they send requests to controllers until one does as asked."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from random import Random
+
+import msgspec
+
+from leadline_client.errors import LeadlineError
+from leadline_client.wire import TopicPartition
+from leadline_common.rpc import JSON
+from tests.runtime_simulation.messages import (
+    ADD_PARTITIONS_PATH,
+    CANCEL_PATH,
+    CREATE_TOPIC_PATH,
+    DELETE_TOPIC_PATH,
+    REASSIGN_PATH,
+    Cancel,
+    Create,
+    Delete,
+    Done,
+    MorePartitions,
+    Reassign,
+)
+from tests.runtime_simulation.network import Network
+from tests.runtime_simulation.plan import ADD, CANCEL, DELETE, REASSIGN, Action
+from tests.runtime_simulation.process import Process
+from tests.runtime_simulation.topics import Topics
+from tests.runtime_simulation.world import World
+
+MOST_PARTITIONS = 4
+TIMEOUT_S = 3.0
+WAIT_MS = 1_000
+CANCEL_WITHIN_S = 2.0
+
+
+@dataclass(eq=False)
+class Administration:
+    """Carries out the actions of a plan; `names` are the topics that there have to be."""
+
+    world: World
+    network: Network
+    topics: Topics
+    names: list[str]
+    partitions: int
+    replication_factor: int
+    brokers: list[int]
+    controllers: list[str]
+    _open: int = field(default=0, init=False)
+
+    def begin(self, actions: tuple[Action, ...]) -> None:
+        """Carry out actions when they are due."""
+        for action in actions:
+            self.world.loop.after(action.at_s, self._start, action)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all actions that were begun have ended."""
+        return not self._open
+
+    def keep_topics(self) -> None:
+        """Create topics again that are missing, from now on: requests to delete may be late."""
+        self.world.loop.in_process(Process("administrator"), self._keep_topics())
+
+    async def _keep_topics(self) -> None:
+        while True:
+            for name in self.names:
+                if self.topics.assignment(name) is None:
+                    await self._create(name, self.partitions)
+            await asyncio.sleep(0.2)
+
+    def _start(self, action: Action) -> None:
+        self.world.note("ACTION %s", action)
+        self._open += 1
+        task = self.world.loop.in_process(Process("administrator"), self._act(action))
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._open -= 1
+        task.result()
+
+    async def _act(self, action: Action) -> None:
+        name = self.names[action.topic % len(self.names)]
+        if action.kind == DELETE:
+            await self._recreate(name, 1 + action.choice % 3)
+        elif action.kind == ADD:
+            await self._add(name)
+        else:
+            begun = await self._reassign(name, action)
+            if action.kind == CANCEL and begun:
+                await self._cancel()
+
+    # -- what operators do -----------------------------------------------------
+
+    async def _recreate(self, name: str, partitions: int) -> None:
+        """Delete a topic, and create it again as soon as that is possible."""
+        before = self.topics.id_of(name)
+        while self.topics.id_of(name) in {before, None}:
+            if self.topics.id_of(name) is None:
+                await self._create(name, partitions)
+            else:
+                await self._try(DELETE_TOPIC_PATH, Delete(name, WAIT_MS))
+        self.world.reached(DELETE)
+
+    async def _create(self, name: str, partitions: int) -> None:
+        """Try to create a topic; it may exist, or still be about to be deleted."""
+        await self._try(CREATE_TOPIC_PATH, Create(name, partitions, self.replication_factor))
+
+    async def _add(self, name: str) -> None:
+        topic = self.topics.assignment(name)
+        if topic is None or len(topic.partitions) >= MOST_PARTITIONS:
+            return
+        wanted = len(topic.partitions) + 1
+        if await self._try(ADD_PARTITIONS_PATH, MorePartitions(name, wanted)):
+            self.world.reached(ADD)
+
+    async def _reassign(self, name: str, action: Action) -> bool:
+        """Give a partition other replicas; return whether a controller has accepted that."""
+        topic = self.topics.assignment(name)
+        if topic is None:
+            return False
+        number = action.partition % len(topic.partitions)
+        random = Random(action.choice)
+        # Fewer than two replicas might lose their only disk.
+        replicas = tuple(random.sample(self.brokers, random.randint(2, 3)))
+        wanted = Reassign(name, number, replicas, random.random() < 0.5)
+        accepted = await self._try(REASSIGN_PATH, wanted)
+        if accepted:
+            self.world.reached(REASSIGN)
+        return accepted
+
+    async def _cancel(self) -> None:
+        """Cancel a reassignment that goes on, as soon as there is one."""
+        until_s = self.world.loop.now_s + CANCEL_WITHIN_S
+        while self.world.loop.now_s < until_s:
+            for partition in self.moving():
+                if await self._try(CANCEL_PATH, Cancel(*partition)):
+                    self.world.reached(CANCEL)
+                    return
+            await asyncio.sleep(0.01)
+
+    def moving(self) -> list[TopicPartition]:
+        """Return the partitions that are being reassigned."""
+        found = []
+        for partition in self.topics.partitions():
+            topic = self.topics.assignment(partition.topic)
+            if topic is not None and partition.partition in {*topic.adding, *topic.removing}:
+                found.append(partition)
+        return found
+
+    # -- requests --------------------------------------------------------------
+
+    async def _try(self, path: str, request: msgspec.Struct) -> bool:
+        """Ask each controller once; return whether one has carried it out."""
+        body = msgspec.json.encode(request)
+        for controller in self.controllers:
+            try:
+                answer = await self.network.post(
+                    controller, path, body, JSON, TIMEOUT_S, repeatable=False
+                )
+            except LeadlineError as problem:
+                self.world.note("%s: %r", path, problem)
+            else:
+                return msgspec.json.decode(answer, type=Done).complete
+        await asyncio.sleep(self.world.between(0.02, 0.1))
+        return False

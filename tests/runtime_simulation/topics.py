@@ -1,0 +1,111 @@
+"""The topics of a simulated cluster as ZooKeeper has them: those that live, and those that did.
+
+A topic that is deleted and created again is another one under the same name, with another id. It
+is called an incarnation here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from leadline_client.wire import TopicPartition
+from leadline_common import znodes
+from leadline_common.znodes import PartitionState, TopicAssignment
+from tests.runtime_simulation.world import World
+from tests.runtime_simulation.zookeeper import ZooKeeper
+from tests.runtime_simulation.zookeeper_tree import Change
+
+MOVED = "reassignments of a topic have ended"
+
+
+@dataclass(eq=False)
+class Topics:
+    """Reads topics from ZooKeeper's tree, past all sessions. `ever` has all ids, oldest first."""
+
+    world: World
+    zookeeper: ZooKeeper
+    ever: dict[str, list[str]] = field(default_factory=dict)
+    _moving: set[str] = field(default_factory=set, init=False)
+    _decoded: dict[bytes, TopicAssignment] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.zookeeper.on_commit.append(self._look)
+
+    def _look(self, changes: list[Change]) -> bool:
+        """Note new incarnations, and what happens to topics; a function of `on_commit`."""
+        for change in changes:
+            parent, _, name = change.path.rpartition("/")
+            if parent == znodes.TOPICS and not change.deleted:
+                self._note(name, self.assignment(name))
+        return False
+
+    def _note(self, name: str, topic: TopicAssignment | None) -> None:
+        if topic is None:
+            return
+        moving = bool(topic.adding or topic.removing)
+        if topic.topic_id in self._moving and not moving:
+            self.world.reached(MOVED)
+        (self._moving.add if moving else self._moving.discard)(topic.topic_id)
+        ids = self.ever.setdefault(name, [])
+        if topic.topic_id not in ids:
+            ids.append(topic.topic_id)
+            self.world.note("topic %s is %s", name, topic.topic_id)
+
+    def assignment(self, name: str) -> TopicAssignment | None:
+        """Return a topic's node."""
+        node = self.zookeeper.tree.now(znodes.topic_path(name))
+        if node is None:
+            return None
+        if node.data not in self._decoded:
+            self._decoded[node.data] = znodes.decode_topic(node.data)
+        return self._decoded[node.data]
+
+    def id_of(self, name: str) -> str | None:
+        """Return the id of the topic of this name, None if there is none."""
+        topic = self.assignment(name)
+        return None if topic is None else topic.topic_id
+
+    def state(self, partition: TopicPartition) -> PartitionState | None:
+        """Return a partition's state."""
+        node = self.zookeeper.tree.now(znodes.state_path(*partition))
+        return None if node is None else znodes.decode_state(node.data)
+
+    def replicas(self, partition: TopicPartition) -> tuple[int, ...]:
+        """Return a partition's assigned replicas; none if there is no such partition."""
+        topic = self.assignment(partition.topic)
+        return () if topic is None else topic.partitions.get(partition.partition, ())
+
+    def partitions(self) -> list[TopicPartition]:
+        """Return all partitions that topics have now."""
+        return [
+            TopicPartition(name, number)
+            for name in sorted(self.ever)
+            if (topic := self.assignment(name)) is not None
+            for number in sorted(topic.partitions)
+        ]
+
+    def is_complete(self, partition: TopicPartition) -> bool:
+        """Tell whether a partition has a leader, and all its replicas in the ISR."""
+        state = self.state(partition)
+        return (
+            state is not None
+            and state.leader >= 0
+            and set(state.isr) == set(self.replicas(partition))
+        )
+
+    def states_ever(self, partition: TopicPartition) -> Iterator[list[PartitionState]]:
+        """Yield the states that a partition went through, for each incarnation of its topic."""
+        states: list[PartitionState] = []
+        for _, node in self.zookeeper.tree.history(znodes.state_path(*partition)):
+            if node is not None:
+                states.append(znodes.decode_state(node.data))
+            elif states:
+                yield states
+                states = []
+        yield states
+
+
+def name_of(topic: str, topic_id: str) -> str:
+    """Return the name under which the history keeps an incarnation of a topic."""
+    return f"{topic} {topic_id}"
