@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from functools import partial
 from random import Random
 from typing import Final
 
 import structlog
 
-from leadline_broker.adapters.disk import DiskLogs
+from leadline_broker.adapters.disk import open_logs
 from leadline_broker.adapters.peers import HttpPeers
 from leadline_broker.adapters.zookeeper import ZkBrokerStore
 from leadline_broker.api.app import build_app
@@ -72,7 +73,7 @@ def build_broker(
             open_transport,
         ),
         peers=HttpPeers(ServiceCalls(connections or PeerConnections())),
-        open_logs=lambda cluster_id: DiskLogs(settings, cluster_id),
+        open_logs=partial(open_logs, settings),
         clock=clock,
         metrics=metrics,
         random=Random(),

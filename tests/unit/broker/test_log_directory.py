@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leadline_broker.adapters.disk import DiskLogs
+from leadline_broker.adapters.disk import DiskLogs, open_logs
 from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_broker.adapters.log.errors import CorruptFile, LogClosed, WrongDirectory
 from leadline_broker.adapters.log.inventory import INVENTORY_DIRECTORY
@@ -485,3 +485,10 @@ def test_defect_01_a_damaged_entry_counts_as_a_lost_log(start: Start) -> None:
     assert own_ids(again) == {"a"}
     first = again.own_directory_ids()
     assert start().own_directory_ids() == first, "it is not lost twice"
+
+
+def test_a_disk_that_cannot_be_used_at_the_start_is_a_failed_storage(tmp_path: Path) -> None:
+    occupied = tmp_path / "data"
+    occupied.write_text("no directory")
+    with pytest.raises(StorageFailed, match=r"cannot be used: .*exists"):
+        open_logs(BrokerSettings(broker_id=1, log_dir=str(occupied)), "c")

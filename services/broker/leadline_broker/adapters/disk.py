@@ -21,7 +21,7 @@ from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
 from leadline_broker.domain.state import ReplicaKey
 from leadline_client.batches import Buffer
-from leadline_client.errors import OffsetOutOfRange
+from leadline_client.errors import OffsetOutOfRange, StorageFailed
 from leadline_common.settings import BrokerSettings
 
 logger = structlog.get_logger(__name__)
@@ -269,3 +269,20 @@ class DiskLogs:
         """Return the total and the free bytes of the disk. Thread-safe."""
         usage = shutil.disk_usage(self._directory.root)
         return usage.total, usage.free
+
+
+def open_logs(settings: BrokerSettings, cluster_id: str) -> DiskLogs:
+    """Lock a broker's log directory and recover its logs.
+
+    Raises:
+        WrongDirectory: the directory is in use, or belongs to another broker.
+        StorageFailed: it cannot be read or written.
+
+    """
+    try:
+        return DiskLogs(settings, cluster_id)
+    except OSError as error:
+        raise StorageFailed(
+            f"the log directory {settings.log_dir} cannot be used: {error}. Mend the disk, or "
+            "correct log.dir"
+        ) from error
