@@ -150,7 +150,7 @@ SPECS = {
     "security": Spec(preludes=["", ""]),
     "self-healing": Spec(prepared=[ORDERS]),
     "simulation": Spec(
-        replaced={"0-10000": "0-20", "0-2000": "0-20", **COLLECT},
+        replaced={"0-10000": "0-20", "0-2000": "0-4", **COLLECT},
         linked=["tests", "pyproject.toml"],
     ),
     "tables": Spec(prepared=[ORDERS], preludes=[SESSION, ""]),
