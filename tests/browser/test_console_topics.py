@@ -114,6 +114,8 @@ async def test_partitions_are_sorted_by_the_records_of_their_leaders(cluster: Cl
     async with console(cluster.url("broker-1"), f"/topics/{TOPIC}/offsets", TOPIC) as page:
         table = page.get_by_role("table", name=f"Offsets and sizes of {TOPIC}")
         await table.get_by_role("button", name="Records").click()
+        sorted_by = table.get_by_role("columnheader", name="Records")
+        await expect(sorted_by).to_have_attribute("aria-sort", "ascending")
         await expect(table.get_by_role("rowheader")).to_have_text(["1", "2", "0"])
         await table.get_by_role("button", name="Records").click()
         await expect(table.get_by_role("rowheader")).to_have_text(["0", "1", "2"])

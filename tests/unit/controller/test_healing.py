@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline_controller.domain.healing import brokers_down, is_over_budget
+from leadline_controller.domain.healing import (
+    FailureDiff,
+    brokers_down,
+    diff_failures,
+    is_over_budget,
+)
 from tests.unit.controller.images import cluster
 
 ASSIGNMENT = {0: (1, 2), 1: (2, 3), 2: (3, 4), 3: (4, 1)}
@@ -42,3 +47,23 @@ def test_what_is_recorded_only_ever_adds_to_who_is_down(
     assert is_over_budget(image, recorded, percent) == (
         100 * len(down) > percent * (len(down) + len(live))
     )
+
+
+@pytest.mark.parametrize(
+    ("live", "returned", "expected"),
+    [
+        ([1, 2, 3], (), FailureDiff(failed=(4,), returned=())),
+        ([1, 2, 3, 4], (4,), FailureDiff(failed=(), returned=())),
+        ([1, 2, 3], (4,), FailureDiff(failed=(4,), returned=())),
+        ([1, 2, 3, 5, 6], (5, 6), FailureDiff(failed=(4,), returned=(5, 6))),
+        ([1, 2, 3], (5, 6), FailureDiff(failed=(4, 5, 6), returned=(5, 6))),
+    ],
+)
+def test_a_broker_that_returned_and_is_gone_has_failed_again(
+    live: list[int], returned: tuple[int, ...], expected: FailureDiff
+) -> None:
+    """Broker 5 is recorded as failed and 6 as dead; 4 is not recorded."""
+    image = cluster(live, {0: (1, 2), 1: (2, 3)})
+    seen = {*live, *returned, 4}
+    diff = diff_failures(image, {5}, {5, 6}, seen, returned, covered={})
+    assert diff == expected

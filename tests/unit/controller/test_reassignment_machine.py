@@ -126,6 +126,37 @@ def test_a_new_target_keeps_what_was_to_be_removed() -> None:
     assert next_action(now) == Shrink((3, 0), (3, 0), 3, drops=(1,), finished=True)
 
 
+@pytest.mark.parametrize("algorithm", ReassignmentAlgorithm)
+def test_an_eligible_replica_stays_while_the_isr_is_too_small(
+    algorithm: ReassignmentAlgorithm,
+) -> None:
+    """Replica 1 would have the only copy of what was committed; 3 lacks it."""
+    small = {"isr": (1,), "eligible": (2,), "min_insync_replicas": 2, "algorithm": algorithm}
+    now = state((1, 2, 3), (1, 3), **small)
+    waiting = next_action(now)
+    assert isinstance(waiting, Expand | Wait)
+    if isinstance(waiting, Expand):  # The legacy algorithm adds, and then waits for all.
+        now = apply_action(now, waiting)
+        waiting = next_action(now)
+    assert isinstance(waiting, Wait)
+    assert waiting.waiting_for == (3,)
+    caught_up = msgspec.structs.replace(now, isr=(1, 3), eligible=())
+    for _ in range(3):
+        caught_up = apply_action(caught_up, next_action(caught_up))
+    assert caught_up.replicas == (1, 3)
+
+
+def test_an_eligible_replica_that_lost_its_disk_is_no_copy() -> None:
+    behind = {"isr": (1,), "eligible": (2, 3), "stale": frozenset({3}), "min_insync_replicas": 2}
+    now = state((1, 2, 3, 4), (1, 4), **behind)
+    assert next_action(now) == Expand((1, 4, 2, 3), adding=(), removing=(3,))
+
+
+def test_eligible_replicas_beyond_the_minimum_are_dropped() -> None:
+    now = state((1, 2, 3, 4), (1, 4), isr=(1,), eligible=(2, 3), min_insync_replicas=2)
+    assert next_action(now) == Expand((1, 4, 2, 3), adding=(), removing=(2,))
+
+
 def test_another_order_needs_no_copy() -> None:
     now = state((0, 1, 2), (2, 1, 0))
     assert moves_leader(now)

@@ -49,7 +49,7 @@ class ReassignmentState(msgspec.Struct, frozen=True):
     """Everything that determines the next action.
 
     From the topic node: `replicas` (CR + NR during a step), `adding`, `removing`. From the
-    state node: `leader`, `isr`. From the intent: `target`, `start`, `algorithm`,
+    state node: `leader`, `isr`, `eligible`. From the intent: `target`, `start`, `algorithm`,
     `cancelled`. `live` are the registered brokers, `stale` those that registered after the
     state was written: they are other incarnations than the ISR names (rule R9), and those
     registered with another log directory than their membership (rule R17).
@@ -71,6 +71,7 @@ class ReassignmentState(msgspec.Struct, frozen=True):
     cancelled: bool = False
     min_insync_replicas: int = 1
     replica_movements: int | None = None
+    eligible: tuple[int, ...] = ()
 
     @property
     def goal(self) -> tuple[int, ...]:
@@ -83,6 +84,11 @@ class ReassignmentState(msgspec.Struct, frozen=True):
         return tuple(
             b for b in self.replicas if b in self.isr and b in self.live and b not in self.stale
         )
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """The replicas that have every committed record: in sync, or eligible and not stale."""
+        return (*self.in_sync, *without(without(self.eligible, self.in_sync), self.stale))
 
     @property
     def is_running(self) -> bool:
@@ -191,6 +197,7 @@ def plan_step(state: ReassignmentState) -> Step:
         min_insync_replicas=state.min_insync_replicas,
         live=state.live,
         isr=state.in_sync,
+        eligible=state.holders,
         leader=state.leader,
         algorithm=state.algorithm,
     )
@@ -240,6 +247,7 @@ def apply_action(state: ReassignmentState, action: Action) -> ReassignmentState:
                 removing=(),
                 isr=action.isr,
                 leader=action.leader,
+                eligible=without(state.eligible, action.drops),
             )
         case Wait() | Finish():
             return state
@@ -286,7 +294,7 @@ def _shrink(
     state: ReassignmentState, unwanted: tuple[int, ...], still_adding: tuple[int, ...]
 ) -> Action:
     floor = insync_floor(state.min_insync_replicas, state.goal)
-    drops = limit_drops(unwanted, state.in_sync, floor)
+    drops = limit_drops(unwanted, state.in_sync, state.holders, floor)
     assignment = order_replicas(without(state.replicas, drops), state.goal)
     chosen = _leader_among(state, assignment, state.in_sync)
     if chosen != state.leader:

@@ -316,4 +316,5 @@ def collect_state(
         cancelled=intent.cancelled,
         min_insync_replicas=image.min_insync_replicas(topic),
         replica_movements=replica_movements,
+        eligible=() if roles is None else roles.eligible,
     )

@@ -51,7 +51,10 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class _Situation(msgspec.Struct, frozen=True):
-    """The input of a step; `in_sync` are the live members of CR in the ISR."""
+    """The input of a step; `in_sync` are the live members of CR in the ISR.
+
+    `holders` are these and the eligible members of CR: each has every committed record.
+    """
 
     current: _Replicas
     target: _Replicas
@@ -59,6 +62,7 @@ class _Situation(msgspec.Struct, frozen=True):
     floor: int
     live: frozenset[int]
     in_sync: frozenset[int]
+    holders: frozenset[int]
 
     @property
     def missing(self) -> _Replicas:
@@ -86,13 +90,15 @@ def calculate_reassignment_step(
     min_insync_replicas: int,
     live: Collection[int],
     isr: Collection[int],
+    eligible: Collection[int] = (),
     leader: int = NO_LEADER,
     algorithm: ReassignmentAlgorithm = ReassignmentAlgorithm.INCREMENTAL,
 ) -> Step:
     """Calculate the next step from `current` to `target` (KIP-435).
 
     `replica_movements` is r, or None for no limit. Members of `isr` that are not live do
-    not count as in sync.
+    not count as in sync. `eligible` replicas are outside the ISR and have every committed
+    record (KIP-966).
     """
     in_sync = frozenset(b for b in current if b in isr and b in live)
     situation = _Situation(
@@ -102,6 +108,7 @@ def calculate_reassignment_step(
         floor=insync_floor(min_insync_replicas, target),
         live=frozenset(live),
         in_sync=in_sync,
+        holders=in_sync.union(broker for broker in current if broker in eligible),
     )
     if algorithm is ReassignmentAlgorithm.LEGACY:
         added, dropped = situation.missing, situation.excess
@@ -140,12 +147,22 @@ def choose_leader(
     return next((broker for broker in assignment if broker in in_sync), NO_LEADER)
 
 
-def limit_drops(dropped: tuple[int, ...], in_sync: Collection[int], floor: int) -> tuple[int, ...]:
-    """Withdraw drops of in-sync members, the last first, while fewer than `floor` would remain."""
-    remaining = len(in_sync) - sum(broker in in_sync for broker in dropped)
+def limit_drops(
+    dropped: tuple[int, ...], in_sync: Collection[int], holders: Collection[int], floor: int
+) -> tuple[int, ...]:
+    """Withdraw drops, the last first, while fewer than `floor` replicas would be in sync.
+
+    And while fewer would have every committed record: while the ISR is too small, an eligible
+    replica may be the only other one that has them.
+    """
+    return _keep_enough(_keep_enough(dropped, in_sync, floor), holders, floor)
+
+
+def _keep_enough(dropped: tuple[int, ...], members: Collection[int], floor: int) -> tuple[int, ...]:
+    remaining = len(members) - sum(broker in members for broker in dropped)
     kept: list[int] = []
     for broker in reversed(dropped):
-        if broker in in_sync and remaining < floor:
+        if broker in members and remaining < floor:
             remaining += 1
         else:
             kept.append(broker)
@@ -165,7 +182,8 @@ def _plan_incremental(now: _Situation) -> tuple[_Replicas, _Replicas]:
     # A target member that is down must not reduce the number of replicas.
     spare = len(now.current) + len(added) - min(len(now.current), len(now.target))
     dropped = tuple(excess[: min(wanted, spare)])
-    return added, limit_drops(dropped, now.in_sync.union(added), now.floor)
+    in_sync, holders = now.in_sync.union(added), now.holders.union(added)
+    return added, limit_drops(dropped, in_sync, holders, now.floor)
 
 
 def _finish(
