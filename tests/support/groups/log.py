@@ -93,9 +93,9 @@ def holds_of(
 ) -> list[Hold]:
     """Return the holds of one member, from its events in order.
 
-    Who was `killed` held everything until the last thing that it did. What a frozen
-    member hears to have lost when it wakes up, it held until it froze, or until it
-    consumed of it again, having woken up in time: the freeze itself is no use of it.
+    Who was `killed` held everything until the last thing that it did. What a member hears to have
+    lost, it held until it last consumed of it, or until it froze: it consumes during its lease
+    only, which may have ended long before, while it was frozen or no coordinator was there.
     """
     held: dict[Partition, float] = {}
     used: dict[Partition, float] = {}
@@ -108,8 +108,8 @@ def holds_of(
         elif event.kind in {"revoked", "lost"}:
             for partition in event.partitions:
                 if (since_s := held.pop(partition, None)) is not None:
-                    froze_s = _froze_s(event, since_s, freezes)
-                    until_s = max(froze_s, used.get(partition, froze_s))
+                    let_go_s = _let_go_s(event, since_s, freezes)
+                    until_s = max(let_go_s, used.get(partition, let_go_s))
                     found.append(Hold(event.member, partition, since_s, until_s))
     member = events[0].member if events else ""
     ended = events and (killed or events[-1].kind == "closed")
@@ -117,10 +117,12 @@ def holds_of(
     return found + [Hold(member, p, since_s, until_s) for p, since_s in held.items()]
 
 
-def _froze_s(event: Event, since_s: float, freezes: Iterable[Freeze]) -> float:
-    """Return when a member froze that then lost something; else when it heard of the end."""
+def _let_go_s(event: Event, since_s: float, freezes: Iterable[Freeze]) -> float:
+    """Return when a member gave something up, or froze before it heard that it has lost it."""
+    if event.kind == "revoked":
+        return event.at_s
     slept = [f.since_s for f in freezes if since_s <= f.since_s and f.until_s <= event.at_s]
-    return min(slept) if slept and event.kind == "lost" else event.at_s
+    return min(slept, default=since_s)
 
 
 def two_owners(holds: Iterable[Hold]) -> list[str]:
