@@ -94,7 +94,11 @@ async def test_a_request_outlives_the_leader(cluster: Cluster) -> None:
     # A connection that the dead broker had accepted leaves the first requests in doubt.
     sure = [answer for answer in answers if answer.status_code == 200]
     unsure = [answer for answer in answers if answer.status_code == 504]
-    assert len(sure) + len(unsure) == 5
+    # Where a busy machine elects nobody in time, a request is refused.
+    refused = [answer for answer in answers if answer.status_code == 503]
+    assert {answer.json()["outcome"] for answer in refused} <= {"refused"}
+    assert len(sure) + len(unsure) + len(refused) == 5, [answer.text for answer in answers]
+    assert sure
     last = await produce(cluster, other, [key])
     assert last.status_code == 200
     found = await values(cluster, other, 2)
