@@ -35,11 +35,16 @@ async def write_group(store: GroupNodes, name: str, members: int, partitions: in
     """Write a group whose members own all partitions and have committed in each."""
     term = LeadershipTerm(0, 0)
     names = [f"{name}-m{number}" for number in range(members)]
-    spots = [TopicPartition(TOPIC, number) for number in range(partitions)]
+    topic_partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
     subscriptions = {member: MemberSubscription(topics=(TOPIC,)) for member in names}
-    owners = {spot: names[spot.partition % members] for spot in spots}
+    owners = {
+        topic_partition: names[topic_partition.partition % members]
+        for topic_partition in topic_partitions
+    }
     await store.record(term, GroupRecord(name, "range", "eager", 1, subscriptions, owners))
-    await store.write_offsets(term, name, {spot: CommittedOffset(7, 0) for spot in spots})
+    await store.write_offsets(
+        term, name, {topic_partition: CommittedOffset(7, 0) for topic_partition in topic_partitions}
+    )
 
 
 async def measure(hosts: str, options: argparse.Namespace) -> list[float]:

@@ -156,7 +156,7 @@ async def has_quorum(cluster: Cluster) -> bool:
 
 
 async def whole_again(running: Scenario, victim: str) -> None:
-    """Start a service again, and wait until every replica is in sync and preferred leaders lead."""
+    """Start a service again, and wait until it is ready and every replica is in sync."""
     running.cluster.restart(victim)
     await running.cluster.until_ready(victim, DEADLINE_S)
     await running.full_isr()

@@ -133,14 +133,15 @@ async def test_creating_a_topic_is_one_trace_with_one_cause_from_the_client_to_a
 async def test_a_produce_shows_when_each_replica_has_it_on_disk(traced: Traced) -> None:
     await traced.cluster.client.create_topic(NewTopic("lines", 1, 3))
     name = "POST /v1/topics/{topic}/partitions/{partition}/records"
-    while True:
-        await traced.cluster.in_sync("lines", 3)
-        trace = await traced.command("produce", "lines", stdin=b"one\n")
-        leader = await traced.cluster.leader_of("lines", 0)
-        spans = await traced.until(trace, name, {leader})
-        rows = (await traced.cluster.client.describe("lines")).partitions
-        if len(rows[0].isr) == 3:  # Else a busy follower left, and nobody waited for it.
-            break
+    async with asyncio.timeout(120):
+        while True:
+            await traced.cluster.in_sync("lines", 3)
+            trace = await traced.command("produce", "lines", stdin=b"one\n")
+            leader = await traced.cluster.leader_of("lines", 0)
+            spans = await traced.until(trace, name, {leader})
+            rows = (await traced.cluster.client.describe("lines")).partitions
+            if len(rows[0].isr) == 3:  # Else a busy follower left, and nobody waited for it.
+                break
 
     (request,) = [span for span in spans if span.name == name]
     about = request.attributes

@@ -65,7 +65,11 @@ async def read_groups(session: ZkSession, groups: Sequence[str]) -> dict[str, Re
     )
     values |= await _values(
         session,
-        [nodes.offset_path(one.group, *spot) for one in listings for spot in one.offsets],
+        [
+            nodes.offset_path(one.group, *topic_partition)
+            for one in listings
+            for topic_partition in one.offsets
+        ],
     )
     found = {}
     for one in listings:
@@ -132,9 +136,9 @@ def _offsets(
 ) -> dict[TopicPartition, CommittedOffset]:
     """Return the committed offsets that are readable."""
     offsets = {}
-    for spot in listing.offsets:
-        path = nodes.offset_path(listing.group, *spot)
+    for topic_partition in listing.offsets:
+        path = nodes.offset_path(listing.group, *topic_partition)
         committed = offset_of(values[path], path) if path in values else None
         if committed is not None:
-            offsets[spot] = committed
+            offsets[topic_partition] = committed
     return offsets

@@ -1,7 +1,7 @@
 """Log lines of ISR changes: one for all partitions that change alike at one moment.
 
 After the failure of a broker thousands of partitions do. A line for each would hold up the event
-loop for longer than their write to ZooKeeper does.
+loop.
 """
 
 from __future__ import annotations

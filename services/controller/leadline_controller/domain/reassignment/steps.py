@@ -150,10 +150,10 @@ def choose_leader(
 def limit_drops(
     dropped: tuple[int, ...], in_sync: Collection[int], holders: Collection[int], floor: int
 ) -> tuple[int, ...]:
-    """Withdraw drops, the last first, while fewer than `floor` replicas would be in sync.
+    """Withdraw drops, the last first, while fewer than `floor` in-sync replicas or holders stay.
 
-    And while fewer would have every committed record: while the ISR is too small, an eligible
-    replica may be the only other one that has them.
+    Holders have every committed record. While the ISR is too small, an eligible replica may be the
+    only other holder.
     """
     return _keep_enough(_keep_enough(dropped, in_sync, floor), holders, floor)
 
