@@ -207,6 +207,22 @@ async def test_a_coordinator_that_was_succeeded_cannot_write(
         await session.close()
 
 
+async def test_a_coordinator_whose_node_was_deleted_lets_one_be_elected(
+    rig: CoordinatorRig, zk_session: ZkSession
+) -> None:
+    """An operator may delete it. Without a standby the same process has to lead again."""
+    async with group_of(rig, 1) as (consumer,):
+        await zk_session.delete(consumer_znodes.COORDINATOR, ANY_VERSION)
+
+        await consumer.closed.wait()
+        await rig.active()
+        await consumer.reconnect(rig.url)
+
+        await until(lambda: consumer.starts[-1].coordinator_epoch == 2, "the next term starts it")
+        answer = await commit(rig, consumer, 0, 3)
+        assert answer.json()["offsets"][0]["error_code"] == 0
+
+
 async def test_a_silent_member_is_evicted_and_notified(rig: CoordinatorRig) -> None:
     async with group_of(rig, 2) as (first, second):
         second.answers_pings = False

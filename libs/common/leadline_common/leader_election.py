@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -39,7 +39,7 @@ logger = structlog.get_logger(__name__)
 RETRY_S: Final = 0.2
 """The pause between two sessions, and between two attempts to close one."""
 POLL_S: Final = 2.0
-"""How often a standby reads who leads even if no watch fires (rule R8)."""
+"""How often it is read who leads even if no watch fires (rule R8)."""
 CLOSE_ATTEMPTS: Final = 3
 
 
@@ -246,6 +246,48 @@ class LeaderElection(Generic[SessionT]):
             for wait in waits:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
+
+
+async def require_leadership(
+    session: ElectionSession, term: LeadershipTerm, watch: Callback | None = None
+) -> None:
+    """Check that a session still holds the leader node of its term; see `read_election`.
+
+    An operator may have deleted the node, or restored others. Writes are fenced anyway (rule R11);
+    this protects what is only served, and lets somebody lead again.
+
+    Raises:
+        TermEnded: it does not.
+
+    """
+    election = await session.read_election(watch)
+    leader = election.leader
+    if leader is None or leader.session_id != session.session_id:
+        raise TermEnded("the leader node is not held by this session any more")
+    if election.term.epoch_version != term.epoch_version:
+        raise TermEnded("the epoch was changed in this term")
+
+
+async def watch_leadership(session: ElectionSession, term: LeadershipTerm) -> None:
+    """Check leadership whenever the leader node may have changed, and at intervals.
+
+    Raises:
+        TermEnded: this session does not lead any more, or is over.
+
+    """
+    woken = asyncio.Event()
+    session.on_reconnected(woken.set)  # The connection that broke may have lost the watch.
+    while True:
+        woken.clear()
+        try:
+            await require_leadership(session, term, woken.set)
+        except ConnectionLoss:
+            pass  # The next check comes with the next connection.
+        except ZkError as end:
+            raise TermEnded(f"ZooKeeper was lost: {end}") from end
+        with suppress(TimeoutError):
+            async with asyncio.timeout(POLL_S):
+                await woken.wait()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import structlog
 
 from leadline_common.cause import current_cause
 from leadline_common.clock import Clock
-from leadline_common.leader_election import LeadershipTerm, TermEnded
+from leadline_common.leader_election import LeadershipTerm, require_leadership
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.failover import on_controller_failover
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
@@ -99,16 +99,8 @@ class Reconciler(EventHandler):
 
     @ControllerChanged.handler
     async def check_leadership(self) -> None:
-        """End the term if this session does not hold `/controller` any more, or its epoch is over.
-
-        Writes are fenced anyway (rule R11); this protects what is only served.
-        """
-        election = await self.store.read_election(self._leader_changed)
-        leader = election.leader
-        if leader is None or leader.session_id != self.store.session_id:
-            raise TermEnded("/controller is not held by this session any more")
-        if election.term.epoch_version != self.term.epoch_version:
-            raise TermEnded("/controller_epoch was changed in this term")
+        """End the term if this session does not hold `/controller`, or its epoch is over."""
+        await require_leadership(self.store, self.term, self._leader_changed)
 
     def _leader_changed(self) -> None:
         self.queue.trigger(Reconcile)

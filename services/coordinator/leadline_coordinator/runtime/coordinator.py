@@ -28,7 +28,7 @@ from leadline_client.errors import (
 )
 from leadline_client.wire import TopicPartition
 from leadline_common.cause import cause_scope, new_cause
-from leadline_common.leader_election import TermEnded
+from leadline_common.leader_election import TermEnded, watch_leadership
 from leadline_common.tracing import spans
 from leadline_common.zk.errors import ZkError
 from leadline_coordinator.domain.commits import check_without_members, is_outdated
@@ -84,18 +84,20 @@ class Coordinator:
         """
         work = asyncio.create_task(self._work(), name="coordinator-queue")
         clock = asyncio.create_task(self._tick(), name="coordinator-clock")
-        lost = asyncio.create_task(self.context.store.lost.wait(), name="coordinator-session")
-        ends = (work, clock, lost, self._term_ended)
+        store, term = self.context.store, self.context.term
+        leading = asyncio.create_task(watch_leadership(store, term), name="coordinator-leadership")
+        lost = asyncio.create_task(store.lost.wait(), name="coordinator-session")
+        ends = (work, clock, leading, lost, self._term_ended)
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            for future in (self._term_ended, work, clock):
+            for future in (self._term_ended, work, clock, leading):
                 if future.done():
                     future.result()
             raise TermEnded("the ZooKeeper session is over")
         finally:
             self.ready.clear()
             lost.cancel()
-            await self._close([work, clock, *self._handlers])
+            await self._close([work, clock, leading, *self._handlers])
 
     async def coordinator_startup(self) -> None:
         """Load topics and groups, and check every group's assignment (steps 1 to 4)."""
