@@ -33,6 +33,7 @@ from leadline_client.fetching import ConsumedRecord, Fetcher
 from leadline_client.group_session import Clock, GroupSession
 from leadline_client.groups import commit_offsets
 from leadline_client.membership import AssignPartitions, ConsumerSubscription
+from leadline_client.ownership import Ownership
 from leadline_client.reading import Start
 from leadline_client.wire import LogPosition, TopicPartition
 
@@ -67,6 +68,7 @@ class ConsumerCoordinator:
         self._clock = clock
         self._session: GroupSession | None = None
         self._assigned: set[TopicPartition] = set()
+        self._ownership = Ownership()
         self._notices: deque[Notice] = deque()
         self._revoking: set[TopicPartition] = set()
         self._closing = False
@@ -108,6 +110,7 @@ class ConsumerCoordinator:
         if self._closing:
             return
         for topic_partition, position in assigned.added:
+            self._ownership.begin(topic_partition)
             self._commits.add(topic_partition, position)
             self._start_reading(topic_partition, position)
         self._expect_topics(assigned)
@@ -129,6 +132,7 @@ class ConsumerCoordinator:
 
     def on_lost(self, partitions: tuple[TopicPartition, ...]) -> None:
         """Stop reading at once; the application learns of it at its next poll."""
+        self._ownership.end(partitions)
         known = self._known() - self._revoking
         lost = tuple(one for one in partitions if one in known)
         self._revoking.difference_update(partitions)
@@ -166,16 +170,20 @@ class ConsumerCoordinator:
     async def next_notice(self) -> Notice | None:
         """Return the next notice for the application; call `notice_handled` after its listener.
 
-        Before a notice of revoked partitions, their consumed offsets are committed.
+        Before a notice of revoked partitions, their consumed offsets are committed. They are lost
+        if the lease is over by then, or the channel: another member may own them already.
         """
         if not self._notices:
             return None
         notice = self._notices.popleft()
         if notice.kind == "assigned":
             self._assigned.update(notice.partitions)
+            self._ownership.tell(notice.partitions)
         elif notice.kind == "revoked":
             self._revoking.update(notice.partitions)
             await self._auto_commit(self.session.answer_within_s)
+            if not self.session.may_consume():
+                return Notice("lost", notice.partitions)
         return notice
 
     def notice_handled(self, notice: Notice) -> None:
@@ -203,11 +211,12 @@ class ConsumerCoordinator:
 
         """
         deadline_s = self._clock() + timeout_s
+        known = self._ownership.known(offsets)
         async with self._committing:
             while offsets:
                 left_s = deadline_s - self._clock()
                 try:
-                    await self._commit_once(offsets, left_s)
+                    await self._commit_once(offsets, left_s, known)
                 except _RETRIED:
                     if not await self._may_retry(left_s):
                         raise
@@ -294,11 +303,17 @@ class ConsumerCoordinator:
         self._notices = deque(notice for notice in notices if notice.partitions)
 
     async def _commit_once(
-        self, offsets: Mapping[TopicPartition, LogPosition], timeout_s: float
+        self,
+        offsets: Mapping[TopicPartition, LogPosition],
+        timeout_s: float,
+        known: Mapping[TopicPartition, int] | None = None,
     ) -> None:
+        """Commit; with `known`, only under the ownership in which the offsets were consumed."""
         metadata = None if self._session is None else self._session.group_metadata
         if self._session is not None and metadata is None:
             raise UnknownMember("the consumer is not a member of its group now")
+        if known is not None:
+            self._ownership.require(known)
         limit_s = max(timeout_s, _RETRY_PAUSE_S)
         recreated: TopicIdMismatch | None = None
         for group in self._fetcher.by_topic_id(offsets):

@@ -26,6 +26,7 @@ from leadline_client.errors import (
     FencedInstance,
     LogTruncated,
     OffsetOutOfRange,
+    PartitionNotOwned,
     StaleGeneration,
     UnknownMember,
 )
@@ -575,6 +576,59 @@ async def test_defect_05_each_commit_of_a_member_has_a_higher_number(
         rows = [(body["sequence"], body["offsets"][0]["offset"]) for body in coordinator.commits]
         assert [offset for _, offset in rows] == [10, 3, 5]
         assert sorted({number for number, _ in rows}) == [number for number, _ in rows]
+
+
+async def test_what_was_consumed_before_a_loss_is_not_committed_after_the_next_assignment(
+    cluster: StandInCluster,
+) -> None:
+    """In between another member may have committed more; the coordinator would accept this."""
+    fill(cluster, 0, range(20))
+    async with started(cluster, {A: 0}) as (member, channel, coordinator):
+        await member.records(10)
+        await channel.send(Error.of(UnknownMember("evicted")))
+        again = await coordinator.channel()
+        await again.welcome("n")
+        await again.start({A: 15})
+        await again.expect(Started)
+        with pytest.raises(PartitionNotOwned):
+            await member.consumer.commit({A: 10})
+        assert coordinator.commits == []
+        await member.records(5)
+        await member.consumer.commit()
+        assert [body["offsets"][0]["offset"] for body in coordinator.commits] == [20]
+
+
+async def test_a_commit_that_waits_does_not_go_on_under_another_ownership(
+    cluster: StandInCluster,
+) -> None:
+    fill(cluster, 0, range(20))
+    async with started(cluster, {A: 0}) as (member, channel, coordinator):
+        await member.records(10)
+        coordinator.refusals.append(StaleGeneration("another one"))
+        committing = asyncio.create_task(member.consumer.commit())
+        async with asyncio.timeout(10):
+            await coordinator.refused.wait()
+        await channel.send(Error.of(UnknownMember("evicted")))
+        again = await coordinator.channel()
+        await again.welcome("n")
+        await again.start({A: 15})
+        await again.expect(Started)
+        with pytest.raises((PartitionNotOwned, StaleGeneration)):
+            await committing
+        assert coordinator.commits == []
+
+
+async def test_a_consumer_that_closes_after_its_lease_has_lost_its_partitions(
+    cluster: StandInCluster,
+) -> None:
+    """The coordinator may have assigned them to others, so it is too late to revoke them."""
+    fill(cluster, 0, range(10))
+    async with started(cluster, {A: 0}) as (member, _, coordinator):
+        await member.records(10)
+        member.skew_s = 61.0
+        await member.consumer.aclose()
+        heard = [kind for kind in coordinator.events if isinstance(kind, tuple)]
+        assert heard == [("assigned", (A,)), ("lost", (A,))]
 
 
 async def test_a_commit_that_waits_for_the_next_start_does_not_keep_a_stop_waiting(
