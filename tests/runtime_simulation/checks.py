@@ -21,6 +21,7 @@ REPLICAS = "replicas"
 STATES = "states"
 LEASES = "leases"
 ADMINISTRATION = "administration"
+GROUP = "group"
 ERRORS = "errors"
 
 
@@ -39,7 +40,7 @@ def check_everything(cluster: Cluster, partitions: Sequence[TopicPartition]) -> 
         Violation: something is wrong.
 
     """
-    _require(STATES, [problem for states in _all_states(cluster) for problem in _broken(states)])
+    require(STATES, [problem for states in _all_states(cluster) for problem in _broken(states)])
     reads = []
     for partition in partitions:
         replicas = _replicas(cluster, partition)
@@ -49,16 +50,17 @@ def check_everything(cluster: Cluster, partitions: Sequence[TopicPartition]) -> 
         problems += differences(replicas, min(ends))
         if len(set(ends)) > 1:
             problems.append(f"I5: {partition} ends at {ends}")
-        _require(REPLICAS, problems)
+        require(REPLICAS, problems)
     for reader in cluster.readers:
-        _require(ANOMALY, reader.problems)
+        require(ANOMALY, reader.problems)
         reads += reader.reads()
-    _require(ANOMALY, [str(anomaly) for anomaly in cluster.history.check(reads)])
-    _require(LEASES, cluster.world.problems)
-    _require(ERRORS, [f"{error}" for error in cluster.world.loop.errors])
+    require(ANOMALY, [str(anomaly) for anomaly in cluster.history.check(reads)])
+    require(LEASES, cluster.world.problems)
+    require(ERRORS, [*cluster.world.failures, *map(str, cluster.world.loop.errors)])
 
 
-def _require(kind: str, problems: list[str]) -> None:
+def require(kind: str, problems: list[str]) -> None:
+    """Raise the Violation of some problems, if there are any."""
     if problems:
         raise Violation(kind, "; ".join(problems[:3]))
 

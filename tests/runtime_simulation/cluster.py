@@ -13,10 +13,13 @@ from leadline_client.errors import LeadlineError, NoController
 from leadline_client.wire import NewTopic, TopicPartition
 from leadline_common import znodes
 from leadline_controller.runtime.topics.elections import ElectLeaders
+from tests.runtime_simulation.client_producers import ClientProducer
 from tests.runtime_simulation.controllers import ControllerHost
+from tests.runtime_simulation.coordinators import CoordinatorHost
 from tests.runtime_simulation.disk import Disk
+from tests.runtime_simulation.members import Members
 from tests.runtime_simulation.network import Network
-from tests.runtime_simulation.plan import Plan
+from tests.runtime_simulation.plan import Fault, Group, Plan
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.services import BrokerService, Machine, Service
 from tests.runtime_simulation.system_calls import SimulatedSystem
@@ -25,8 +28,13 @@ from tests.runtime_simulation.workload import Producer, Reader
 from tests.runtime_simulation.world import World
 from tests.runtime_simulation.zookeeper import ZooKeeper
 from tests.support.checks.history import History
+from tests.support.groups.log import Partition
 
 TOPICS = ("t", "u")
+GROUP_TOPIC = "g"
+"""What the consumer group reads, and the client library writes; it is never deleted."""
+FIRST_CLIENT_PRODUCER = 1_000
+"""Apart from the numbers of the other producers."""
 FIRST = TopicPartition(TOPICS[0], 0)
 FAST_DISK_S = 0.004
 """The longest fsync of a good disk."""
@@ -42,13 +50,25 @@ class Cluster:
         self.zookeeper = ZooKeeper(world)
         self.topics = Topics(world, self.zookeeper)
         self.network = Network(world)
-        machine = Machine(world, self.system, self.zookeeper, self.network, plan.stray_grace_ms)
+        group = plan.group
+        self.machine = machine = Machine(
+            world,
+            self.system,
+            self.zookeeper,
+            self.network,
+            plan.stray_grace_ms,
+            serves_http=group is not None,
+        )
         self.brokers: dict[int, BrokerService] = {}
         for number in range(1, plan.brokers + 1):
             disk = Disk(root / f"broker-{number}", world.random)
             self.system.disks.append(disk)
             self.brokers[number] = BrokerService(machine, number, disk)
         self.controllers = [ControllerHost(machine, n) for n in range(1, plan.controllers + 1)]
+        numbers = range(1, 1 + (0 if group is None else group.coordinators))
+        self.coordinators = [CoordinatorHost(machine, number) for number in numbers]
+        self.client_producers: list[ClientProducer] = []
+        self.members: Members | None = None
         self.producers: list[Producer] = []
         self.readers: list[Reader] = []
         self.wiped: int | None = None
@@ -59,7 +79,7 @@ class Cluster:
     @property
     def services(self) -> list[Service]:
         """All services."""
-        return [*self.controllers, *self.brokers.values()]
+        return [*self.controllers, *self.brokers.values(), *self.coordinators]
 
     def start(self) -> None:
         """Start all services."""
@@ -109,6 +129,7 @@ class Cluster:
         return self.complete(wanted) and all(
             len(self._ends(partition)) == 1
             and all(not p.busy for p in self.producers if p.of(partition))
+            and all(not p.busy for p in self.client_producers if p.topic == partition.topic)
             for partition in wanted
         )
 
@@ -125,10 +146,13 @@ class Cluster:
         """Describe the cluster for a person."""
         states = [f"{'-'.join(map(str, p))}: {self.topics.state(p)}" for p in partitions]
         acked = [producer.acked for producer in self.producers]
+        acked += [producer.count for producer in self.client_producers]
         running = [service.name for service in self.services if service.running]
         return f"{states}, acknowledged {acked}, running {running}"
 
-    def create_topics(self, number: int, partitions: int, replication_factor: int) -> None:
+    def create_topics(
+        self, topics: Iterable[str], partitions: int, replication_factor: int
+    ) -> None:
         """Have the active controller create the topics, as soon as there is one."""
 
         async def create(topic: str) -> None:
@@ -144,7 +168,7 @@ class Cluster:
                         return
                 await asyncio.sleep(0.1)
 
-        for topic in TOPICS[:number]:
+        for topic in topics:
             self.world.loop.in_process(Process("administrator"), create(topic))
 
     def elect_after_wiped_disk(self) -> None:
@@ -220,6 +244,54 @@ class Cluster:
             )
             self.readers.append(reader)
             reader.start()
+
+    def start_group(self, group: Group) -> None:
+        """Start the group's members, and the producers of what they read."""
+        names = [broker.name for broker in self.brokers.values()]
+        self.members = Members(self.machine, GROUP_TOPIC, names, group.protocol)
+        for _ in range(group.members):
+            self.members.join()
+        for number in range(group.producers):
+            producer = ClientProducer(
+                self.world,
+                self.machine.web,
+                self.history,
+                self.topics,
+                number + FIRST_CLIENT_PRODUCER,
+                GROUP_TOPIC,
+                names,
+                idempotent=number % 2 == 0,
+                pause_s=0.1,
+            )
+            self.client_producers.append(producer)
+            producer.start()
+
+    def stop_producers(self) -> None:
+        """Let all producers send nothing new any more."""
+        for producer in self.producers:
+            producer.stop()
+        for client_producer in self.client_producers:
+            client_producer.stop()
+
+    def group_acknowledged(self) -> dict[Partition, list[int]]:
+        """Return the acknowledged offsets of the topic that the group reads."""
+        found: dict[Partition, list[int]] = {}
+        for producer in self.client_producers:
+            for partition, offsets in producer.acked.items():
+                found.setdefault((producer.topic, partition), []).extend(offsets)
+        return found
+
+    def cut_from_zookeeper(
+        self, service: Service, fault: Fault, later: Callable[..., None]
+    ) -> None:
+        """Cut a service off from ZooKeeper for a while."""
+        if service.process is None:
+            return
+        self.zookeeper.cut.add(service.name)
+        # A silent cut is noticed only after a part of the session timeout.
+        notice_s = 0.0 if fault.choice % 2 else self.world.between(0.1, 1.3)
+        later(notice_s, self.zookeeper.disconnect, service.process)
+        later(fault.for_s, self.zookeeper.cut.discard, service.name)
 
     def elect_preferred(self) -> None:
         """Have the active controller move leadership to the preferred leaders."""

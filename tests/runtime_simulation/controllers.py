@@ -31,7 +31,8 @@ from tests.runtime_simulation.messages import (
     MorePartitions,
     Reassign,
 )
-from tests.runtime_simulation.network import Routes, SimulatedCalls
+from tests.runtime_simulation.network import Routes
+from tests.runtime_simulation.service_calls import SimulatedCalls
 from tests.runtime_simulation.services import SESSION_MS, Service
 
 
@@ -59,13 +60,13 @@ class ControllerHost(Service):
 
         dependencies = ControllerDependencies(
             open_store=open_store,
-            gateway=BrokerRpcClient(SimulatedCalls(machine.network)),
+            gateway=BrokerRpcClient(SimulatedCalls(machine.network, machine.web)),
             clock=SimulatedClock(),
             new_id=lambda: f"{random.getrandbits(128):032x}",
             random_index=random.randrange,
         )
         leadership = ControllerLeadership(
-            settings, f"http://sim/{self.name}", dependencies, ControllerMetrics()
+            settings, f"http://{self.name}", dependencies, ControllerMetrics()
         )
         leadership.set_internal_url(f"https://sim/{self.name}")
         self.leadership = leadership

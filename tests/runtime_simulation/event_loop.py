@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from heapq import heappop, heappush
+from types import CoroutineType
 from typing import Any, TypeVar, TypeVarTuple
 
 from tests.runtime_simulation.process import Process
@@ -22,6 +22,10 @@ _Ts = TypeVarTuple("_Ts")
 
 OWNER: ContextVar[Process | None] = ContextVar("simulated_process", default=None)
 """The process whose code runs; None for the world around the processes."""
+
+
+_MOST_AWAITS = 20
+"""How often a coroutine that is thrown away may await in its `finally` blocks."""
 
 
 class OutOfSteps(Exception):
@@ -223,8 +227,24 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
 def _throw_away(task: asyncio.Task[Any]) -> None:
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # it has no public name
-    coroutine = task.get_coro()
-    if task.done() or not isinstance(coroutine, Coroutine):
+    if task.done():
         return
-    with suppress(RuntimeError, ValueError):  # it awaits in a `finally` block
-        coroutine.close()
+    # The innermost first: one that awaits in a `finally` block would outlive those around it.
+    for coroutine in reversed(_awaited(task.get_coro())):
+        for _ in range(_MOST_AWAITS):
+            try:
+                coroutine.close()
+            except RuntimeError:  # It awaits in a `finally` block.
+                continue
+            except ValueError:  # It is running.
+                pass
+            break
+
+
+def _awaited(outermost: object) -> list[CoroutineType[Any, Any, Any]]:
+    """Return a coroutine, the one that it awaits, and so on."""
+    found: list[CoroutineType[Any, Any, Any]] = []
+    while isinstance(outermost, CoroutineType):
+        found.append(outermost)
+        outermost = outermost.cr_await
+    return found

@@ -7,6 +7,7 @@ from functools import partial
 
 from leadline_common import znodes
 from tests.runtime_simulation.cluster import FAST_DISK_S, FIRST, Cluster
+from tests.runtime_simulation.group_faults import GroupFaults
 from tests.runtime_simulation.network import NetworkWeather
 from tests.runtime_simulation.plan import Fault, Plan
 from tests.runtime_simulation.services import BrokerService, Service
@@ -52,6 +53,9 @@ class Faults:
             "growing ISR ambushed": self._ambush_growth,
             "preferred leaders elected": lambda _: self._cluster.elect_preferred(),
         }
+        self._of_group: GroupFaults | None = None
+        if cluster.members is not None:
+            self._of_group = GroupFaults(cluster, cluster.members, self._later)
         for fault in plan.faults:
             self._world.loop.after(fault.at_s, self._inject, fault)
 
@@ -75,12 +79,16 @@ class Faults:
         for broker in cluster.brokers.values():
             if broker.stopping:
                 self._start_again(broker)
+        if self._of_group is not None:
+            self._of_group.heal()
 
     def _inject(self, fault: Fault) -> None:
         if self._healed:
             return
         self._world.note("FAULT %s", fault)
         self._world.reached(fault.kind)
+        if self._of_group is not None and self._of_group.inject(fault):
+            return
         broker = self._broker(fault)
         inject = self._of_brokers.get(fault.kind)
         if inject is not None:
@@ -181,22 +189,11 @@ class Faults:
             self._cluster.zookeeper.disconnect(broker.process)
 
     def _cut_from_zookeeper(self, service: Service, fault: Fault) -> None:
-        zookeeper, process = self._cluster.zookeeper, service.process
-        if process is None:
-            return
-        zookeeper.cut.add(service.name)
-        # A silent cut is noticed only after a part of the session timeout.
-        notice_s = 0.0 if fault.choice % 2 else self._world.between(0.1, 1.3)
-        self._later(notice_s, zookeeper.disconnect, process)
-        self._later(fault.for_s, zookeeper.cut.discard, service.name)
+        self._cluster.cut_from_zookeeper(service, fault, self._later)
 
     def _delete_controller(self, _: Fault) -> None:
         """Delete the leader node, as an operator may: two controllers believe that they lead."""
-        zookeeper = self._cluster.zookeeper
-        if zookeeper.tree.now(znodes.CONTROLLER) is not None:
-            transaction = zookeeper.tree.begin()
-            transaction.delete(znodes.CONTROLLER, -1)
-            zookeeper.committed(transaction.commit())
+        self._cluster.zookeeper.delete(znodes.CONTROLLER)
 
     def _lose_quorum(self, fault: Fault) -> None:
         zookeeper = self._cluster.zookeeper

@@ -22,6 +22,9 @@ from leadline_broker.runtime.replication import replica_manager
 from leadline_broker.runtime.replication.commands import ControllerCommands
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.serving.serving import Serving
+from leadline_client.errors import LeadlineError
+from leadline_client.membership import MembershipManager
+from leadline_client.retry import Attempts
 from leadline_common.zk.ops import ANY_VERSION, CheckOp
 from leadline_common.zk.session import SessionLease
 from leadline_common.znodes import CONTROLLER_EPOCH
@@ -31,6 +34,10 @@ from leadline_controller.domain.reassignment.machine import ReassignmentState
 from leadline_controller.runtime.engine import state_writer
 from leadline_controller.runtime.topics import brokers
 from leadline_controller.runtime.topics.brokers import BrokerManager
+from leadline_coordinator.adapters import group_nodes
+from leadline_coordinator.domain.group import Group
+from leadline_coordinator.domain.members import GroupMember
+from leadline_coordinator.runtime import offsets
 
 Replacement = tuple[Any, str, Any]
 
@@ -109,6 +116,52 @@ def _no_wait_for_added_replicas() -> list[Replacement]:
     return [(ReassignmentState, "in_sync", live)]
 
 
+def _repeat_unknown_outcomes() -> list[Replacement]:
+    """Let the client library repeat whatever may have taken effect (R15)."""
+    real: Callable[..., float] = Attempts.pause_after
+
+    def pause_after(
+        attempts: Attempts, error: LeadlineError, *, repeatable: bool, **others: Any
+    ) -> float:
+        del repeatable
+        return real(attempts, error, repeatable=True, **others)
+
+    return [(Attempts, "pause_after", pause_after)]
+
+
+def _no_end_of_members_leases() -> list[Replacement]:
+    """Let a member consume for as long as nobody has told it to stop (R16)."""
+
+    def may_consume(membership: MembershipManager, _: float) -> bool:
+        return bool(membership.owned)
+
+    return [
+        (MembershipManager, "may_consume", may_consume),
+        (MembershipManager, "deadline_s", lambda _: None),
+    ]
+
+
+def _no_coordinator_epoch() -> list[Replacement]:
+    """Let a former coordinator write (R16)."""
+
+    def check(path: str, _: int) -> CheckOp:
+        return CheckOp(path, ANY_VERSION)
+
+    return [(group_nodes, "CheckOp", check)]
+
+
+def _commits_of_anybody() -> list[Replacement]:
+    """Let a member commit whatever generation it is of, and whatever it owns (R16)."""
+
+    def committing(group: Group, member_id: str | None, *_: object) -> GroupMember | None:
+        return None if member_id is None else group.members.get(member_id)
+
+    return [
+        (offsets, "committing_member", committing),
+        (offsets, "check_owned", lambda *_: None),
+    ]
+
+
 FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R1": partial(_without, "r1_identity"),
     "R2": partial(_without, "r2_reconcile"),
@@ -122,6 +175,10 @@ FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R11": _no_controller_epoch,
     "R12": _no_deletion_of_logs,
     "R13": _no_wait_for_added_replicas,
+    "R15": _repeat_unknown_outcomes,
+    "R16 lease": _no_end_of_members_leases,
+    "R16 epoch": _no_coordinator_epoch,
+    "R16 commits": _commits_of_anybody,
     "R17": partial(_without, "r17_directories"),
     "topic id": _names_without_ids,
     "fsync": lambda: [(durability, "_sync", lambda *_: None)],

@@ -1,7 +1,6 @@
 """A simulated network: requests between processes that arrive late, twice, or not at all.
 
-`SimulatedCalls` takes the place of aiohttp in the services' own clients, which still encode each
-request. `Routes` are what a process serves: bodies are decoded by the types of the real routes.
+`Routes` are what a process serves: bodies are decoded by the types of the real routes.
 """
 
 from __future__ import annotations
@@ -18,9 +17,6 @@ from leadline_client.errors import (
     LeadlineError,
     error_from_body,
 )
-from leadline_common.http.peer_connections import PeerConnections
-from leadline_common.http.service_calls import ServiceCalls
-from leadline_common.identity import InternalAddress, ServiceAddress
 from leadline_common.rpc import MSGPACK
 from tests.runtime_simulation.event_loop import OWNER
 from tests.runtime_simulation.process import Process
@@ -111,9 +107,9 @@ class Network:
         sender = OWNER.get()
         assert sender is not None
         future: asyncio.Future[Answer] = self.world.loop.create_future()
-        self._send(sender.name, to, self._arrive, sender, to, path, body, content_type, future)
+        self.carry(sender.name, to, self._arrive, sender, to, path, body, content_type, future)
         if repeatable and self.world.chance(self.weather.repeat):
-            self._send(sender.name, to, self._arrive, sender, to, path, body, content_type, None)
+            self.carry(sender.name, to, self._arrive, sender, to, path, body, content_type, None)
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await future
@@ -125,14 +121,25 @@ class Network:
             raise error_from_body(answer.status, msgspec.json.decode(answer.body))
         return answer.body
 
-    def _send(self, sender: str, to: str, arrive: Callable[..., object], *args: Any) -> None:
-        weather, world = self.weather, self.world
-        if (sender, to) in self.cut or world.chance(weather.loss):
-            return
-        delay_s = world.between(0.0002, weather.delay_s)
-        if world.chance(weather.late):
-            delay_s += world.between(0, weather.late_s)
-        world.loop.after(delay_s, arrive, *args)
+    def carry(self, sender: str, to: str, arrive: Callable[..., object], *args: Any) -> None:
+        """Let something arrive at a process some time later, or never."""
+        if not self.loses(sender, to):
+            self.world.loop.after(self.delay_s(), arrive, *args)
+
+    def is_cut(self, sender: str, to: str) -> bool:
+        """Tell whether nothing of one process arrives at another."""
+        return (sender, to) in self.cut
+
+    def loses(self, sender: str, to: str) -> bool:
+        """Tell whether what is sent now gets lost."""
+        return self.is_cut(sender, to) or self.world.chance(self.weather.loss)
+
+    def delay_s(self) -> float:
+        """Return how long something that is sent now takes to arrive."""
+        delay_s = self.world.between(0.0002, self.weather.delay_s)
+        if self.world.chance(self.weather.late):
+            delay_s += self.world.between(0, self.weather.late_s)
+        return delay_s
 
     def _arrive(
         self,
@@ -145,7 +152,7 @@ class Network:
     ) -> None:
         found = self._listening.get(to)
         if found is None or not found[0].alive:
-            self._send(to, sender.name, self._complete, future, Answer(0, b""))
+            self.carry(to, sender.name, self._complete, future, Answer(0, b""))
             return
         process, routes = found
         if path not in routes.handlers:
@@ -165,38 +172,9 @@ class Network:
         future: asyncio.Future[Answer] | None,
     ) -> None:
         answer = await routes.answer(path, body, content_type)
-        self._send(process.name, sender.name, self._complete, future, answer)
+        self.carry(process.name, sender.name, self._complete, future, answer)
 
     @staticmethod
     def _complete(future: asyncio.Future[Answer] | None, answer: Answer) -> None:
         if future is not None and not future.done():
             future.set_result(answer)
-
-
-class SimulatedCalls(ServiceCalls):
-    """The services' calls of each other, over the simulated network. URLs end in a name."""
-
-    def __init__(self, network: Network) -> None:
-        super().__init__(PeerConnections())
-        self._network = network
-
-    async def post_internal(
-        self, to: InternalAddress, path: str, body: bytes, content_type: str, timeout_ms: int
-    ) -> bytes:
-        """Return the body of a successful response."""
-        return await self._network.post(
-            name_in(to.url), path, body, content_type, timeout_ms / 1000
-        )
-
-    async def post(
-        self, to: ServiceAddress, path: str, body: bytes, content_type: str, timeout_ms: int
-    ) -> bytes:
-        """Return the body of a successful response."""
-        return await self._network.post(
-            name_in(to.url), path, body, content_type, timeout_ms / 1000
-        )
-
-
-def name_in(url: str) -> str:
-    """Return the name of the process that a simulated URL points to."""
-    return url.rpartition("/")[2]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Final
+from typing import Final, Literal
 
 from tests.runtime_simulation.network import NetworkWeather
 from tests.runtime_simulation.zookeeper import ZooKeeperWeather
@@ -39,6 +39,22 @@ KINDS: Final = (
     "preferred leaders elected",
     "growing ISR ambushed",
 )
+
+
+GROUP_KINDS: Final = (
+    "kill coordinator",
+    "freeze coordinator",
+    "cut coordinator from ZooKeeper",
+    "cut coordinator from brokers",
+    "second coordinator",
+    "kill member",
+    "freeze member",
+    "member leaves",
+    "member joins",
+    "cut member from coordinators",
+    "one-way cut of a member",
+)
+"""What happens to a consumer group, and to the coordinators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +102,17 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
+class Group:
+    """A consumer group of one topic, whose producers are the client library's, too."""
+
+    coordinators: int = 2
+    members: int = 2
+    partitions: int = 2
+    producers: int = 1
+    protocol: Literal["eager", "cooperative"] = "cooperative"
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A whole run: its size, its load, its faults, what operators do, and its weather.
 
@@ -99,6 +126,7 @@ class Plan:
     pause_s: float = 0.1
     faults: tuple[Fault, ...] = ()
     actions: tuple[Action, ...] = ()
+    group: Group | None = None
     topics: int = 1
     replication_factor: int = 0
     stray_grace_ms: int = 24 * 3_600_000
@@ -136,7 +164,44 @@ def make_plan(seed: int) -> Plan:
         network=_network(random),
         zookeeper=_zookeeper(random),
     )
-    return _administered(plan, Random(f"administration {seed}"))
+    administered = _administered(plan, Random(f"administration {seed}"))
+    return _with_group(administered, Random(f"group {seed}"))
+
+
+def _with_group(plan: Plan, random: Random) -> Plan:
+    """Add a consumer group, and what happens to it, to three plans of ten."""
+    if random.random() >= 0.3:
+        return plan
+    weights = [random.choice((0, 1, 3)) for _ in GROUP_KINDS]
+    if not any(weights):
+        weights[0] = 1
+    faults = [
+        Fault(
+            random.uniform(0, HORIZON_S),
+            kind,
+            random.randrange(6),
+            random.choice((random.uniform(0.02, 0.4), random.uniform(0.3, 4.0))),
+            random.randrange(1 << 16),
+        )
+        for kind in random.choices(GROUP_KINDS, weights, k=random.randint(1, 6))
+    ]
+    group = Group(
+        coordinators=random.choice((1, 2, 2)),
+        members=random.randint(1, 4),
+        partitions=random.randint(1, 4),
+        producers=random.choice((1, 2)),
+        protocol=random.choice(("eager", "cooperative")),
+    )
+    # Brokers fail less often, or little else would be seen.
+    kept = random.sample(plan.faults, min(len(plan.faults), random.randint(0, 3)))
+    return replace(
+        plan,
+        brokers=max(plan.brokers, 3),
+        producers=1,
+        partitions=1,
+        group=group,
+        faults=tuple(sorted([*kept, *faults], key=lambda fault: fault.at_s)),
+    )
 
 
 def _administered(plan: Plan, random: Random) -> Plan:
@@ -223,8 +288,22 @@ def smaller(plan: Plan) -> list[Plan]:
         replace(plan, partitions=1),
         replace(plan, producers=1),
         replace(plan, controllers=1),
+        *_smaller_groups(plan),
     ]
     return found + [each for each in calmer if each != plan]
+
+
+def _smaller_groups(plan: Plan) -> list[Plan]:
+    group = plan.group
+    if group is None:
+        return []
+    less = [
+        replace(group, members=1),
+        replace(group, coordinators=1),
+        replace(group, partitions=1),
+        replace(group, producers=1),
+    ]
+    return [replace(plan, group=each) for each in (None, *less)]
 
 
 _NETWORK: Final = ("loss", "repeat", "late")

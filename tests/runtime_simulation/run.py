@@ -12,18 +12,22 @@ from typing import Any
 import structlog
 
 from leadline_client.wire import TopicPartition
+from tests.runtime_simulation import forwarding
 from tests.runtime_simulation.administration import MOST_PARTITIONS, Administration
 from tests.runtime_simulation.checks import (
     ADMINISTRATION,
+    GROUP,
     LIVENESS,
     Violation,
     check_everything,
+    require,
 )
-from tests.runtime_simulation.cluster import TOPICS, Cluster, files
+from tests.runtime_simulation.cluster import GROUP_TOPIC, TOPICS, Cluster, files
 from tests.runtime_simulation.event_loop import OWNER, OutOfSteps
 from tests.runtime_simulation.faults import Faults
 from tests.runtime_simulation.flaws import in_force
 from tests.runtime_simulation.leftovers import count_strays, leftovers
+from tests.runtime_simulation.members import Members
 from tests.runtime_simulation.plan import HORIZON_S, Plan, make_plan, smaller
 from tests.runtime_simulation.world import World
 
@@ -76,24 +80,33 @@ def simulate(
 
 def _run(world: World, plan: Plan, root: Path, result: Result) -> None:
     cluster = Cluster(world, root, plan)
-    with cluster.system.in_force():
+    machine = cluster.machine
+    with cluster.system.in_force(), forwarding.in_force(machine.web, machine.sockets):
         try:
             _live(cluster, plan, result)
         finally:
             result.acknowledged = sum(producer.acked for producer in cluster.producers)
+            result.acknowledged += sum(producer.count for producer in cluster.client_producers)
             cluster.end()
 
 
 def _live(cluster: Cluster, plan: Plan, result: Result) -> None:
     cluster.start()
-    cluster.create_topics(plan.topics, plan.partitions, plan.replication_factor or plan.brokers)
-    first = [TopicPartition(t, n) for t in TOPICS[: plan.topics] for n in range(plan.partitions)]
+    topics = TOPICS[: plan.topics]
+    cluster.create_topics(topics, plan.partitions, plan.replication_factor or plan.brokers)
+    first = [TopicPartition(topic, n) for topic in topics for n in range(plan.partitions)]
+    if plan.group is not None:
+        cluster.create_topics([GROUP_TOPIC], plan.group.partitions, 3)
+        first += [TopicPartition(GROUP_TOPIC, n) for n in range(plan.group.partitions)]
     if not cluster.run(START_S, lambda: all(cluster.topics.state(each) for each in first)):
         raise Violation(LIVENESS, "no topic could be created without any fault")
     most = range(MOST_PARTITIONS if plan.actions else plan.partitions)
     clients_of = [TopicPartition(t, n) for t in TOPICS[: plan.topics] for n in most]
     cluster.produce(clients_of, plan.producers, plan.pause_s)
     cluster.read(clients_of)
+    if plan.group is not None:
+        cluster.read(TopicPartition(GROUP_TOPIC, n) for n in range(plan.group.partitions))
+        cluster.start_group(plan.group)
     administration = _administration(cluster, plan)
     faults = Faults(cluster, plan)
     cluster.run(HORIZON_S)
@@ -134,22 +147,50 @@ def _heal(cluster: Cluster, administration: Administration, result: Result) -> N
         raise Violation(ADMINISTRATION, "; ".join(leftovers(cluster)) or "requests go on")
     partitions = [each for each in cluster.topics.partitions() if not cluster.is_lost(each)]
     before = {producer: producer.acked for producer in cluster.producers}
+    of_clients = {producer: producer.count for producer in cluster.client_producers}
 
     def recovered() -> bool:
-        return cluster.complete(partitions) and all(
-            producer.acked > acked
-            for producer, acked in before.items()
-            if any(map(producer.of, partitions))
+        return (
+            cluster.complete(partitions)
+            and all(
+                producer.acked > acked
+                for producer, acked in before.items()
+                if any(map(producer.of, partitions))
+            )
+            and all(producer.count > count for producer, count in of_clients.items())
         )
 
     if not cluster.run_in_steps(HEALING_S, recovered):
         raise Violation(LIVENESS, cluster.describe(partitions))
     result.healed_in_s = world.loop.now_s - healed_at_s
-    for producer in cluster.producers:
-        producer.stop()
+    cluster.stop_producers()
     if not cluster.run_in_steps(HEALING_S, lambda: cluster.is_settled(partitions)):
         raise Violation(LIVENESS, f"not settled: {cluster.describe(partitions)}")
     check_everything(cluster, partitions)
+    if cluster.members is not None:
+        _check_group(cluster, cluster.members)
+
+
+def _check_group(cluster: Cluster, members: Members) -> None:
+    """Wait until the group has consumed and committed everything, and check what it did.
+
+    Raises:
+        Violation: it has not, or something is wrong.
+
+    """
+    acked = cluster.group_acknowledged()
+
+    of_group = [one for one in cluster.topics.partitions() if one.topic == GROUP_TOPIC]
+
+    def done() -> bool:
+        committed = members.committed()
+        return members.is_settled(of_group) and all(
+            committed.get(one, 0) > max(offsets) for one, offsets in acked.items()
+        )
+
+    if not cluster.run_in_steps(HEALING_S, done):
+        raise Violation(LIVENESS, f"the group is not done: committed {members.committed()}")
+    require(GROUP, members.judge(acked))
 
 
 def _is_administered(cluster: Cluster, administration: Administration) -> bool:

@@ -11,6 +11,7 @@ from random import Random
 from leadline_broker.adapters.disk import DiskLogs
 from leadline_broker.adapters.peers import HttpPeers
 from leadline_broker.adapters.zookeeper import ZkBrokerStore
+from leadline_broker.api.app import build_app
 from leadline_broker.domain.state import Addresses
 from leadline_broker.runtime.broker import Broker
 from leadline_client.errors import BrokerFenced
@@ -31,9 +32,12 @@ from tests.runtime_simulation.messages import (
     Produced,
     ProducerId,
 )
-from tests.runtime_simulation.network import Network, Routes, SimulatedCalls
+from tests.runtime_simulation.network import Network, Routes
 from tests.runtime_simulation.process import Process
+from tests.runtime_simulation.service_calls import SimulatedCalls
 from tests.runtime_simulation.system_calls import SimulatedSystem
+from tests.runtime_simulation.web import Web, WebRequest
+from tests.runtime_simulation.web_sockets import WebSockets
 from tests.runtime_simulation.world import World
 from tests.runtime_simulation.zookeeper import ZooKeeper
 
@@ -42,13 +46,33 @@ SESSION_MS = 2_000
 
 @dataclass(eq=False)
 class Machine:
-    """What all processes run on; `stray_grace_ms` is a setting of the brokers."""
+    """What all processes run on; `stray_grace_ms` is a setting of the brokers.
+
+    With `serves_http`, brokers serve their applications on `web`, too.
+    """
 
     world: World
     system: SimulatedSystem
     zookeeper: ZooKeeper
     network: Network
     stray_grace_ms: int
+    serves_http: bool = False
+    web: Web = field(init=False)
+    sockets: WebSockets = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.web = Web(self.world, self.network)
+        self.sockets = WebSockets(self.world, self.network, self.web)
+
+    def end(self, process: Process) -> None:
+        """End a process at once, as by kill -9."""
+        process.alive = False
+        process.missed.clear()
+        self.system.release(process)
+        self.zookeeper.lose_processes()
+        # What it has sent still arrives.
+        self.world.loop.after(0.02, self.zookeeper.disconnect, process)
+        self.world.loop.after(0.02, self.sockets.disconnect, process)
 
     def random(self) -> Random:
         """Return a source of chance for one process."""
@@ -94,12 +118,7 @@ class Service:
         if self.process is None or not self.process.alive:
             return
         self.machine.world.note("%s is killed", self.name)
-        self.process.alive = False
-        self.process.missed.clear()
-        self.machine.system.release(self.process)
-        self.machine.zookeeper.lose_processes()
-        # What it has sent still arrives.
-        self.machine.world.loop.after(0.02, self.machine.zookeeper.disconnect, self.process)
+        self.machine.end(self.process)
 
     def freeze(self) -> None:
         """Freeze the process, as by SIGSTOP."""
@@ -139,7 +158,7 @@ class BrokerService(Service):
     async def run(self) -> None:
         """Run the broker as `leadline_broker.main` does."""
         self.stopping = False
-        machine, clock = self.machine, SimulatedClock()
+        machine, clock, metrics = self.machine, SimulatedClock(), Metrics(process=False)
         settings = broker_settings(self.number, str(self.disk.root), machine.stray_grace_ms)
         broker = self.broker = Broker(
             settings,
@@ -150,17 +169,21 @@ class BrokerService(Service):
                 clock,
                 open_transport=machine.zookeeper.transport,
             ),
-            peers=HttpPeers(SimulatedCalls(machine.network)),
+            peers=HttpPeers(SimulatedCalls(machine.network, machine.web)),
             open_logs=partial(DiskLogs, settings),
             clock=clock,
-            metrics=Metrics(process=False),
+            metrics=metrics,
             random=machine.random(),
         )
         assert self.process is not None
-        machine.network.listen(
-            self.process, _broker_routes(broker, partial(self._answer_as_leader, self.process))
-        )
-        await broker.start(Addresses(f"http://sim/{self.name}", f"https://sim/{self.name}"))
+        as_leader = partial(self._answer_as_leader, self.process)
+        machine.network.listen(self.process, _broker_routes(broker, as_leader))
+        if machine.serves_http:
+            app = build_app(
+                broker, request_max_bytes=settings.request_max_bytes, metrics=metrics, clock=clock
+            )
+            machine.web.serve(self.process, app, partial(_observe_records, as_leader))
+        await broker.start(Addresses(f"http://{self.name}", f"https://sim/{self.name}"))
         await broker.failed()
 
     def stop(self) -> None:
@@ -211,6 +234,12 @@ def broker_settings(number: int, log_dir: str, stray_grace_ms: int) -> BrokerSet
         log_segment_bytes=1_024,
         stray_grace_ms=stray_grace_ms,
     )
+
+
+def _observe_records(as_leader: Callable[[str], None], request: WebRequest, status: int) -> None:
+    path = request.target.partition("?")[0]
+    if path.endswith("/records") and status == 200:
+        as_leader(f"{request.method} {path}")
 
 
 def _broker_routes(broker: Broker, as_leader: Callable[[str], None]) -> Routes:

@@ -112,7 +112,8 @@ class SimulatedSystem:
         answers: list[tuple[Any, dict[str, Callable[..., Any]]]] = [
             (os, self._files()),
             (time, self._clocks()),
-            (random, {"_urandom": self.random.randbytes}),  # of the module `secrets`
+            # Those of the module `secrets`, and of clients.
+            (random, {"_urandom": self.random.randbytes, "random": self.random.random}),
         ]
         before = [(module, {n: getattr(module, n) for n in new}) for module, new in answers]
         try:

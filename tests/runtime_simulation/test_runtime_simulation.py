@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from tests.runtime_simulation.leftovers import STRAY
-from tests.runtime_simulation.plan import ACTIONS, KINDS, make_plan, smaller
+from tests.runtime_simulation.plan import ACTIONS, GROUP_KINDS, KINDS, make_plan, smaller
 from tests.runtime_simulation.run import report, search, shrink, simulate
 from tests.runtime_simulation.topics import MOVED
 
@@ -22,7 +22,15 @@ SOAK_CHUNK = 500
 SOAK_SEEDS = 20_000
 SOAK_FIND_WITHIN = 5_000
 
-FOUND_SOON = {"R2": 31, "R12": 9, "R13": 26, "topic id": 34}
+FOUND_SOON = {
+    "R2": 31,
+    "R12": 9,
+    "R13": 26,
+    "topic id": 149,
+    "R15": 5,
+    "R16 lease": 34,
+    "R16 epoch": 66,
+}
 """The flaws that CI looks for, and the seed at which it begins."""
 
 # The other flaws can be put in as well, but no loss has been found with them yet.
@@ -33,8 +41,17 @@ OPERATORS_MUST = {
     "a producer met a deleted topic",
     "a reader met a deleted topic",
 }
+GROUPS_MUST = {
+    "freeze coordinator",
+    "kill member",
+    "cut member from coordinators",
+    "the client library reported a refusal",
+    "the client library reported an unknown outcome",
+}
 MUST_HAPPEN = {
     *KINDS,
+    *GROUP_KINDS,
+    *GROUPS_MUST,
     *OPERATORS_MUST,
     STRAY,
     "a process ended: LogFailed",
@@ -60,7 +77,7 @@ def test_nothing_acknowledged_is_lost(first: int) -> None:
     reached = check_clean(first, CHUNK)
 
     assert reached["acknowledged"] > 20 * CHUNK
-    assert reached.keys() >= OPERATORS_MUST
+    assert reached.keys() >= OPERATORS_MUST | GROUPS_MUST
 
 
 def test_a_seed_determines_everything() -> None:
@@ -68,6 +85,13 @@ def test_a_seed_determines_everything() -> None:
 
     assert first.trace == second.trace
     assert (first.steps, first.acknowledged) == (second.steps, second.acknowledged)
+
+
+def test_a_seed_determines_what_a_group_does() -> None:
+    seed = next(seed for seed in range(SEEDS) if make_plan(seed).group is not None)
+    first, second = (simulate(seed, tracing=True) for _ in range(2))
+
+    assert first.trace == second.trace
 
 
 def test_a_smaller_plan_lacks_one_action() -> None:
@@ -78,6 +102,12 @@ def test_a_smaller_plan_lacks_one_action() -> None:
     assert {frozenset(plan.actions) - set(actions) for actions in fewer} == {
         frozenset({action}) for action in plan.actions
     }
+
+
+def test_a_smaller_plan_has_a_smaller_group_or_none() -> None:
+    plan = next(plan for plan in map(make_plan, range(SEEDS)) if plan.group is not None)
+
+    assert {each.group for each in smaller(plan)} > {None, plan.group}
 
 
 @pytest.mark.parametrize("flaw", FOUND_SOON)

@@ -19,6 +19,7 @@ class World:
         self.trace: list[str] = []
         self.tracing = tracing
         self.problems: list[str] = []
+        self.failures: list[str] = []
 
     def chance(self, probability: float) -> bool:
         """Tell whether something happens that happens with this probability."""

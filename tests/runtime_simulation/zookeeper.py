@@ -171,6 +171,13 @@ class ZooKeeper:
             lag_s = self.world.between(0, self.weather.lag_s)
             self.world.loop.after(lag_s, self._learn, session, zxid)
 
+    def delete(self, path: str) -> None:
+        """Delete a node if it exists, as an operator does."""
+        if self.tree.now(path) is not None:
+            transaction = self.tree.begin()
+            transaction.delete(path, -1)
+            self.committed(transaction.commit())
+
     def _learn(self, session: Session, zxid: int) -> None:
         if not session.over and session.transport.connected:
             self.advance(session, zxid)

@@ -28,7 +28,6 @@ import httpx
 
 from leadline_cli.processes import Child
 from leadline_client.wire import NewTopic
-from tests.support.checks.anomalies import Anomalies
 from tests.support.faults.load import Load
 from tests.support.groups import member as group_member
 from tests.support.groups.log import (
@@ -37,11 +36,8 @@ from tests.support.groups.log import (
     Freeze,
     Hold,
     Partition,
-    consumed_without_holding,
-    group_history,
     holds_of,
-    two_owners,
-    unconsumed,
+    violations,
 )
 from tests.support.services.cluster import Cluster, wait_until
 
@@ -252,16 +248,8 @@ class Group:
 
     def judge(self, acked: Mapping[Partition, Sequence[int]]) -> list[str]:
         """Say everything that is wrong with what the members did."""
-        events, holds = self.events(), self.holds()
-        anomalies = Anomalies()
         instances = {m.name: m.instance for m in self.members.values() if m.instance is not None}
-        group_history(self.name, events, instances).check(anomalies)
-        return [
-            *two_owners(holds),
-            *consumed_without_holding(events, holds),
-            *map(str, anomalies.all()),
-            *unconsumed(acked, events),
-        ]
+        return violations(self.name, self.events(), self.holds(), acked, instances)
 
     async def stop(self) -> None:
         """End all members, whatever state they are in."""

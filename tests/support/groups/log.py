@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from tests.support.checks.anomalies import Anomalies
 from tests.support.checks.group_history import Commit, GroupHistory
 
 Partition = tuple[str, int]
@@ -195,6 +196,28 @@ def unconsumed(acked: Mapping[Partition, Iterable[int]], events: Iterable[Event]
         if missed := sorted(set(offsets) - seen):
             found.append(f"{len(missed)} of {topic}-{number} never consumed, first {missed[0]}")
     return found
+
+
+def violations(
+    group: str,
+    events: Sequence[Event],
+    holds: Sequence[Hold],
+    acked: Mapping[Partition, Iterable[int]],
+    instances: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Say everything that is wrong with what the members of a group did.
+
+    `events` are those of all members in order of time, `acked` the acknowledged offsets, and
+    `instances` the ids of static members.
+    """
+    anomalies = Anomalies()
+    group_history(group, events, instances).check(anomalies)
+    return [
+        *two_owners(holds),
+        *consumed_without_holding(events, holds),
+        *map(str, anomalies.all()),
+        *unconsumed(acked, events),
+    ]
 
 
 def given_up(events: Iterable[Event], since_s: float) -> set[tuple[str, Partition]]:

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from leadline_client.client import AsyncClient
 from leadline_client.consumer import AsyncConsumer
@@ -27,6 +28,15 @@ _POLL_S = 0.2
 _COMMIT_WITHIN_S = 1.5
 
 Row = tuple[str, int, int, int]
+
+
+class Log(Protocol):
+    """Where a member writes down what happens to it."""
+
+    def write(
+        self, kind: str, rows: Iterable[Row] = (), detail: str = "", at_s: float | None = None
+    ) -> None:
+        """Write an event down, with the present time unless it is of an earlier one."""
 
 
 class EventLog:
@@ -47,8 +57,8 @@ class EventLog:
 class Member:
     """One consumer and its log."""
 
-    def __init__(self, client: AsyncClient, options: argparse.Namespace) -> None:
-        self._log = EventLog(options.log)
+    def __init__(self, client: AsyncClient, options: argparse.Namespace, log: Log) -> None:
+        self._log = log
         self._due: dict[TopicPartition, int] = {}
         """Offsets to commit: what is refused is due again."""
         self._options = options
@@ -63,6 +73,7 @@ class Member:
                 client_id=options.client_id,
             ),
             listener=RebalanceListener(self._assigned, self._revoked, self._lost),
+            clock=_now_s,
         )
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -136,6 +147,11 @@ class Member:
         self._log.write(kind, _rows(partitions))
 
 
+def _now_s() -> float:
+    """Return the time of the module `time`, which a simulated world may have replaced by now."""
+    return time.monotonic()
+
+
 def _rows(partitions: Sequence[TopicPartition]) -> list[Row]:
     return [(topic, number, 0, 0) for topic, number in partitions]
 
@@ -145,7 +161,7 @@ async def consume(options: argparse.Namespace) -> None:
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     async with AsyncClient(options.bootstrap) as client:
-        await Member(client, options).run(stopping)
+        await Member(client, options, EventLog(options.log)).run(stopping)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

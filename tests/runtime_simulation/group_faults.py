@@ -1,0 +1,124 @@
+"""Injects the faults of a plan that meet coordinators and members of the group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from leadline_common import consumer_znodes
+from tests.runtime_simulation.cluster import Cluster
+from tests.runtime_simulation.coordinators import CoordinatorHost
+from tests.runtime_simulation.members import GroupMember, Members
+from tests.runtime_simulation.plan import Fault
+
+_MOST_MEMBERS: Final = 5
+
+
+class GroupFaults:
+    """Injects faults; `later(delay, action, *args)` acts unless everything was healed before."""
+
+    def __init__(self, cluster: Cluster, members: Members, later: Callable[..., None]) -> None:
+        self._cluster = cluster
+        self._members = members
+        self._later = later
+        self._by_kind: dict[str, Callable[[Fault], None]] = {
+            "kill coordinator": self._kill_coordinator,
+            "freeze coordinator": self._freeze_coordinator,
+            "cut coordinator from ZooKeeper": self._cut_from_zookeeper,
+            "second coordinator": self._delete_coordinator,
+            "cut coordinator from brokers": self._cut_from_brokers,
+            "kill member": self._kill_member,
+            "freeze member": self._freeze_member,
+            "member leaves": self._leave,
+            "member joins": self._join,
+            "cut member from coordinators": self._cut_member,
+            "one-way cut of a member": self._cut_member_one_way,
+        }
+
+    def inject(self, fault: Fault) -> bool:
+        """Inject a fault if it is one of a group; return whether it is."""
+        if fault.kind not in self._by_kind:
+            return False
+        self._by_kind[fault.kind](fault)
+        return True
+
+    def heal(self) -> None:
+        """Let all members go on; there is at least one."""
+        for member in self._members.ever:
+            member.resume()
+        if not self._members.running():
+            self._members.join()
+
+    # -- coordinators ----------------------------------------------------------
+
+    def _coordinator(self, fault: Fault) -> CoordinatorHost:
+        """Return the active coordinator in three faults of four, otherwise any."""
+        hosts = self._cluster.coordinators
+        active = [host for host in hosts if host.is_active]
+        return active[0] if active and fault.choice % 4 else hosts[fault.target % len(hosts)]
+
+    def _kill_coordinator(self, fault: Fault) -> None:
+        host = self._coordinator(fault)
+        host.kill()
+        self._later(fault.for_s, host.start)
+
+    def _freeze_coordinator(self, fault: Fault) -> None:
+        host = self._coordinator(fault)
+        host.freeze()
+        self._later(fault.for_s, host.resume)
+
+    def _cut_from_zookeeper(self, fault: Fault) -> None:
+        self._cluster.cut_from_zookeeper(self._coordinator(fault), fault, self._later)
+
+    def _delete_coordinator(self, _: Fault) -> None:
+        """Delete the leader node, so that two coordinators believe that they lead."""
+        self._cluster.zookeeper.delete(consumer_znodes.COORDINATOR)
+
+    def _cut_from_brokers(self, fault: Fault) -> None:
+        name = self._coordinator(fault).name
+        brokers = [broker.name for broker in self._cluster.brokers.values()]
+        self._cut({(name, broker) for broker in brokers}, fault)
+
+    # -- members ---------------------------------------------------------------
+
+    def _member(self, fault: Fault) -> GroupMember | None:
+        running = self._members.running()
+        return running[fault.target % len(running)] if running else None
+
+    def _kill_member(self, fault: Fault) -> None:
+        if (member := self._member(fault)) is not None:
+            member.kill()
+            self._later(fault.for_s, self._join, fault)
+
+    def _freeze_member(self, fault: Fault) -> None:
+        if (member := self._member(fault)) is not None:
+            member.freeze()
+            self._later(fault.for_s, member.resume)
+
+    def _leave(self, fault: Fault) -> None:
+        if (member := self._member(fault)) is not None:
+            member.leave()
+            self._later(fault.for_s, self._join, fault)
+
+    def _join(self, _: Fault) -> None:
+        if len(self._members.running()) < _MOST_MEMBERS:
+            self._members.join()
+
+    def _cut_member(self, fault: Fault) -> None:
+        if (member := self._member(fault)) is not None:
+            names = [host.name for host in self._cluster.coordinators]
+            links = {(member.name, name) for name in names}
+            self._cut(links | {(name, member.name) for name in names}, fault)
+
+    def _cut_member_one_way(self, fault: Fault) -> None:
+        if (member := self._member(fault)) is not None:
+            names = [host.name for host in self._cluster.coordinators]
+            towards = fault.choice % 2
+            self._cut(
+                {(member.name, name) if towards else (name, member.name) for name in names}, fault
+            )
+
+    def _cut(self, links: set[tuple[str, str]], fault: Fault) -> None:
+        network = self._cluster.network
+        network.cut |= links
+        self._later(fault.for_s, network.cut.difference_update, links)
