@@ -7,6 +7,11 @@ acks=all by a new leader, and to the first topic that a new controller creates, 
 maximum. As a ceiling beside them: the same request on the healthy cluster, right before each kill.
 
 Goals: acknowledgement p50 at most 300 ms and p99 600 ms; controller 500 ms.
+
+With `--freezes 50`, as many processes are frozen instead: a leader, the active controller and the
+active coordinator in turn. Each stays frozen for two seconds, while the command of a service
+manager's stop hook is asked to close its session, and another broker is killed. The session, whose
+timeout is 30 s here, must outlive that. The exit code is 1 if one did not.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ import argparse
 import os
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,37 +32,93 @@ from leadline_client import Client, NewTopic, OutcomeUnknown, Producer
 # `leadline up` as the tests run it.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.support.services.up import Up, running, until
+from tests.support.services.up import Up, command_line, running, until
 
 TOPIC = "orders"
 DEADLINE_S = 60.0
+FREEZE_S = 2.0
+LONG_SESSIONS = ("--set", "zookeeper.session.timeout.ms=30000")
+"""So long that no process gives its role up because it was frozen."""
 
 
 def main() -> None:
     """Run the benchmark and print its table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=50)
-    kills = parser.parse_args().kills
-    rows: dict[str, list[float]] = {}
+    parser.add_argument("--freezes", type=int, default=0)
+    arguments = parser.parse_args()
+    words = ("up", "--restart", *(LONG_SESSIONS if arguments.freezes else ()))
     with (
         tempfile.TemporaryDirectory() as directory,
-        running(Path(directory) / "cluster", "up", "--restart") as up,
+        running(Path(directory) / "cluster", *words) as up,
         Client(urls(up)) as client,
     ):
         client.create_topic(NewTopic(TOPIC, 6, 3))
-        for number in range(kills):
-            rows.setdefault("record, healthy", []).append(record_ms(up, kill=False))
-            rows.setdefault("record, leader killed", []).append(record_ms(up, kill=True))
-            until_whole(up, client)
-            healthy, killed = f"healthy-{number}", f"killed-{number}"
-            rows.setdefault("topic, healthy", []).append(topic_ms(up, client, healthy, kill=False))
-            rows.setdefault("topic, controller killed", []).append(
-                topic_ms(up, client, killed, kill=True)
-            )
-            until_whole(up, client)
+        if arguments.freezes:
+            sys.exit(freeze_all(up, client, arguments.freezes))
+        kill_all(up, client, arguments.kills)
+
+
+def kill_all(up: Up, client: Client, kills: int) -> None:
+    """Kill leaders and controllers, and print how long it took."""
+    rows: dict[str, list[float]] = {}
+    for number in range(kills):
+        rows.setdefault("record, healthy", []).append(record_ms(up, kill=False))
+        rows.setdefault("record, leader killed", []).append(record_ms(up, kill=True))
+        until_whole(up, client)
+        healthy, killed = f"healthy-{number}", f"killed-{number}"
+        rows.setdefault("topic, healthy", []).append(topic_ms(up, client, healthy, kill=False))
+        rows.setdefault("topic, controller killed", []).append(
+            topic_ms(up, client, killed, kill=True)
+        )
+        until_whole(up, client)
     print(f"load average {os.getloadavg()[0]:.1f}; milliseconds over {kills} rounds")
     for name, times in rows.items():
         print(f"{name:26} {summary(times)}")
+
+
+def freeze_all(up: Up, client: Client, freezes: int) -> int:
+    """Freeze processes in turn; return 1 if the session of one was closed meanwhile."""
+    lost = [number for number in range(freezes) if not outlives_freeze(up, client, number)]
+    print(f"load average {os.getloadavg()[0]:.1f}; {freezes} frozen, {len(lost)} sessions closed")
+    return int(bool(lost))
+
+
+def outlives_freeze(up: Up, client: Client, number: int) -> bool:
+    """Freeze a process for a while; tell whether it has the same session and role afterwards."""
+    until_whole(up, client)
+    kind = ("broker", "controller", "coordinator")[number % 3]
+    before = role(client, kind)
+    service, _ = before
+    other = next(row["id"] for row in up.file()["brokers"] if row["id"] != service)
+    pid = next(row["pid"] for row in up.file()[f"{kind}s"] if row["id"] == service)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        end(up, "brokers", other)
+        file = up.data_dir / "sessions" / f"{kind}-{service}"
+        command = command_line("close-session", str(file))
+        asked = subprocess.run(command, capture_output=True, check=False)
+        time.sleep(FREEZE_S)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    until_whole(up, client)
+    kept = asked.returncode == 1 and role(client, kind) == before
+    if not kept:
+        print(f"{kind} {service}: {before}, then {role(client, kind)}; {asked.stderr.decode()}")
+    return kept
+
+
+def role(client: Client, kind: str) -> tuple[int, int]:
+    """Return the id of a leader or active service, and what another session would change."""
+    if kind == "broker":
+        leader = client.describe(TOPIC).partitions[0].leader
+        return leader, next(row.incarnation for row in client.brokers() if row.id == leader)
+    if kind == "controller":
+        controller = client.controller()
+        assert controller is not None
+        return controller.id, controller.epoch
+    coordinator = client.find_coordinator()["coordinator"]
+    return coordinator["id"], coordinator["epoch"]
 
 
 def urls(up: Up) -> list[str]:
