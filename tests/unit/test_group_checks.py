@@ -40,6 +40,14 @@ def test_holds_end_by_revocation_close_and_death() -> None:
     ]
 
 
+def test_who_was_killed_has_held_until_its_last_use() -> None:
+    """Its lease may have ended while it waited for a commit, which was then refused."""
+    events = [event("a", 1, "assigned"), event("a", 2, "consumed"), event("a", 5, "refused")]
+
+    assert holds_of(events, killed=True) == [hold("a", 1, 2)]
+    assert holds_of(events) == [hold("a", 1, math.inf)]
+
+
 def test_a_freeze_is_no_use_of_what_is_lost_on_waking() -> None:
     assigned, freeze = event("a", 1, "assigned"), Freeze("a", 2, 6)
 

@@ -94,9 +94,10 @@ def holds_of(
 ) -> list[Hold]:
     """Return the holds of one member, from its events in order.
 
-    Who was `killed` held everything until the last thing that it did. What a member hears to have
-    lost, it held until it last consumed of it, or until it froze: it consumes during its lease
-    only, which may have ended long before, while it was frozen or no coordinator was there.
+    A member consumes during its lease only, which may end long before it hears of that: while it
+    is frozen, or no coordinator can be reached. So what it hears to have lost, it held until it
+    last consumed of it, or until it froze. Who was `killed` before it heard of anything held each
+    partition until it last consumed of it: an answer to a commit may come late.
     """
     held: dict[Partition, float] = {}
     used: dict[Partition, float] = {}
@@ -113,9 +114,11 @@ def holds_of(
                     until_s = max(let_go_s, used.get(partition, let_go_s))
                     found.append(Hold(event.member, partition, since_s, until_s))
     member = events[0].member if events else ""
-    ended = events and (killed or events[-1].kind == "closed")
-    until_s = events[-1].at_s if ended else math.inf
-    return found + [Hold(member, p, since_s, until_s) for p, since_s in held.items()]
+    closed_s = events[-1].at_s if events and events[-1].kind == "closed" else math.inf
+    for partition, since_s in held.items():
+        until_s = max(since_s, used.get(partition, since_s)) if killed else closed_s
+        found.append(Hold(member, partition, since_s, until_s))
+    return found
 
 
 def _let_go_s(event: Event, since_s: float, freezes: Iterable[Freeze]) -> float:
