@@ -235,18 +235,30 @@ class PastCluster(msgspec.Struct):
         self.complete, self.reason = False, self.reason or reason
 
     def apply(self, record: AuditRecord) -> None:
-        """Apply the next record."""
+        """Apply the next record.
+
+        The changes of an entry are applied after the rest of it, even if that is unfit. So a
+        partition's state is that of its latest change, unless the partition is deleted later.
+        """
         entry = record.entry
         self.audit_id = record.id
         if entry.kind == HISTORY_GAP:
             # No transaction wrote it, and its time is that of its detection.
             self.miss(entry.reason or "audit entries are lost")
-            return
-        self.zxid, self.time = record.zxid, entry.time
-        try:
-            self._apply(entry)
-        except _UNFIT as problem:  # anybody may have written the entry
-            self.miss(f"audit entry {record.id} cannot be applied: {problem!r}"[:_MAX_REASON])
+        else:
+            self.zxid, self.time = record.zxid, entry.time
+            try:
+                self._apply(entry)
+            except _UNFIT as problem:  # anybody may have written the entry
+                self.miss(f"audit entry {record.id} cannot be applied: {problem!r}"[:_MAX_REASON])
+        for change in entry.changes:
+            self.set_state(change)
+
+    def set_state(self, change: StateChange) -> None:
+        """Set the state of a partition to that after a change."""
+        partition = self._partition(change.topic, change.partition)
+        partition.leader, partition.leader_epoch, partition.isr = change.after
+        partition.state_version = change.state_version
 
     def _apply(self, entry: AuditEntry) -> None:
         after = entry.after if isinstance(entry.after, Mapping) else {}
@@ -266,8 +278,6 @@ class PastCluster(msgspec.Struct):
         elif topic is not None and ASSIGNMENT in after:
             topic_id = msgspec.convert(entry.resource.get("topic_id"), str | None)
             self._assign(topic, topic_id, after[ASSIGNMENT])
-        for change in entry.changes:
-            self._set_state(change)
 
     def _begin_again(self) -> None:
         """Forget what was before: the next controller records all that has been restored."""
@@ -290,11 +300,6 @@ class PastCluster(msgspec.Struct):
                 topic.partitions.pop(int(number), None)
             else:
                 self._partition(name, int(number)).replicas = _replicas(replicas)
-
-    def _set_state(self, change: StateChange) -> None:
-        partition = self._partition(change.topic, change.partition)
-        partition.leader, partition.leader_epoch, partition.isr = change.after
-        partition.state_version = change.state_version
 
     def _partition(self, name: str, number: int) -> PastPartition:
         topic = self.topics.setdefault(name, PastTopic())
