@@ -30,6 +30,7 @@ from leadline_controller.adapters.history.database import (
     file_of,
     is_in_memory,
     open_database,
+    reading,
     set_aside,
 )
 from leadline_controller.adapters.history.lookups import (
@@ -141,7 +142,7 @@ class HistoryStore:
 
     def ids(self) -> tuple[int, int]:
         """Return the oldest and the newest stored id; both are `NOTHING` if there are none."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             oldest = connection.scalar(select(func.min(audit.c.id)))
             return (NOTHING if oldest is None else oldest), last_id(connection)
 
@@ -154,7 +155,7 @@ class HistoryStore:
         if cursor is not None:
             beyond = audit.c.id < cursor if newest_first else audit.c.id > cursor
             wanted = wanted.where(beyond)
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return list(_records(connection, wanted))
 
     def partition_history(
@@ -207,7 +208,7 @@ class HistoryStore:
             bounds.append(audit.c.time <= time_ms)
         if zxid is not None:
             bounds.append(audit.c.zxid.between(1, zxid))  # a gap has no zxid
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             restored = last_restore(connection)
             if zxid is not None:
                 bounds.append(audit.c.id >= restored)
