@@ -205,7 +205,7 @@ def _replicas(value: Any) -> tuple[int, ...]:
     return msgspec.convert(value, tuple[int, ...])
 
 
-class PastPartition(msgspec.Struct):
+class PastPartition(msgspec.Struct, gc=False):
     """A partition at a past time; `replicas` is empty if no entry lists them.
 
     `state_version` is the data version of the state node, -1 before the first leader.
@@ -315,8 +315,13 @@ class PastCluster(msgspec.Struct):
                 self._partition(name, int(number)).replicas = _replicas(replicas)
 
     def _partition(self, name: str, number: int) -> PastPartition:
-        topic = self.topics.setdefault(name, PastTopic())
-        return topic.partitions.setdefault(number, PastPartition())
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = self.topics[name] = PastTopic()
+        partition = topic.partitions.get(number)
+        if partition is None:
+            partition = topic.partitions[number] = PastPartition()
+        return partition
 
 
 class ReaderPosition(msgspec.Struct, frozen=True):
