@@ -281,3 +281,22 @@ def test_a_past_with_an_entry_that_cannot_be_applied_is_not_complete() -> None:
     past = replay([record(7, wrong)])
     assert not past.complete
     assert "entry 7" in past.reason
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"kind": "topic_created", "resource": {"topic": 5}},
+        {"kind": "topic_created", "resource": {"topic": "t"}, "after": {"assignment": {"x": 5}}},
+        {"kind": "history_gap"},
+    ],
+)
+def test_the_changes_of_an_entry_are_applied_even_if_the_rest_of_it_is_unfit(
+    members: dict[str, Any],
+) -> None:
+    first, second = change(0, None, (1, 0, (1,))), change(1, (1, 0, (1,)), (2, 1, (2,)))
+    past = replay(
+        [record(0, entry(changes=(first,))), record(1, entry(**members, changes=(second,)))]
+    )
+    assert not past.complete
+    assert past.topics["orders"].partitions == {0: PastPartition((), 2, 1, (2,), 1)}

@@ -41,6 +41,12 @@ Its `after` has the id `since`, from which on past states are not certain.
 """
 UNKNOWN = "unknown"
 """The outcome of an entry that does not have all of its change."""
+KINDS_THAT_ACT = frozenset({CONTROLLER_ELECTED, CLUSTER_RESTORED, HISTORY_GAP})
+"""The kinds whose entries affect a past state even without a `resource`, an `after` or changes.
+
+Entries of all other kinds that have neither a `resource` nor an `after` affect it by their changes
+only.
+"""
 REASSIGNMENT_STEP = "reassignment_step"
 """Its `after` maps partitions to rows with `replicas`, `adding` and `removing`."""
 
@@ -188,11 +194,18 @@ def _number(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def _name(value: Any) -> str | None:
+    # Every entry that is replayed has it checked, and `msgspec.convert` took a third of the time.
+    if value is None or isinstance(value, str):
+        return value
+    raise TypeError(f"{value!r} is not a name")
+
+
 def _replicas(value: Any) -> tuple[int, ...]:
     return msgspec.convert(value, tuple[int, ...])
 
 
-class PastPartition(msgspec.Struct):
+class PastPartition(msgspec.Struct, gc=False):
     """A partition at a past time; `replicas` is empty if no entry lists them.
 
     `state_version` is the data version of the state node, -1 before the first leader.
@@ -235,22 +248,34 @@ class PastCluster(msgspec.Struct):
         self.complete, self.reason = False, self.reason or reason
 
     def apply(self, record: AuditRecord) -> None:
-        """Apply the next record."""
+        """Apply the next record.
+
+        The changes of an entry are applied after the rest of it, even if that is unfit. So a
+        partition's state is that of its latest change, unless the partition is deleted later.
+        """
         entry = record.entry
         self.audit_id = record.id
         if entry.kind == HISTORY_GAP:
             # No transaction wrote it, and its time is that of its detection.
             self.miss(entry.reason or "audit entries are lost")
-            return
-        self.zxid, self.time = record.zxid, entry.time
-        try:
-            self._apply(entry)
-        except _UNFIT as problem:  # anybody may have written the entry
-            self.miss(f"audit entry {record.id} cannot be applied: {problem!r}"[:_MAX_REASON])
+        else:
+            self.zxid, self.time = record.zxid, entry.time
+            try:
+                self._apply(entry)
+            except _UNFIT as problem:  # anybody may have written the entry
+                self.miss(f"audit entry {record.id} cannot be applied: {problem!r}"[:_MAX_REASON])
+        for change in entry.changes:
+            self.set_state(change)
+
+    def set_state(self, change: StateChange) -> None:
+        """Set the state of a partition to that after a change."""
+        partition = self._partition(change.topic, change.partition)
+        partition.leader, partition.leader_epoch, partition.isr = change.after
+        partition.state_version = change.state_version
 
     def _apply(self, entry: AuditEntry) -> None:
         after = entry.after if isinstance(entry.after, Mapping) else {}
-        topic = msgspec.convert(entry.resource.get("topic"), str | None)
+        topic = _name(entry.resource.get("topic"))
         if entry.actor == EXTERNAL and entry.outcome == UNKNOWN:
             self.miss(entry.reason)
         if entry.kind == CLUSTER_RESTORED:
@@ -264,10 +289,8 @@ class PastCluster(msgspec.Struct):
         elif topic is not None and entry.kind == REASSIGNMENT_STEP:
             self._reassign(topic, after)
         elif topic is not None and ASSIGNMENT in after:
-            topic_id = msgspec.convert(entry.resource.get("topic_id"), str | None)
+            topic_id = _name(entry.resource.get("topic_id"))
             self._assign(topic, topic_id, after[ASSIGNMENT])
-        for change in entry.changes:
-            self._set_state(change)
 
     def _begin_again(self) -> None:
         """Forget what was before: the next controller records all that has been restored."""
@@ -291,14 +314,14 @@ class PastCluster(msgspec.Struct):
             else:
                 self._partition(name, int(number)).replicas = _replicas(replicas)
 
-    def _set_state(self, change: StateChange) -> None:
-        partition = self._partition(change.topic, change.partition)
-        partition.leader, partition.leader_epoch, partition.isr = change.after
-        partition.state_version = change.state_version
-
     def _partition(self, name: str, number: int) -> PastPartition:
-        topic = self.topics.setdefault(name, PastTopic())
-        return topic.partitions.setdefault(number, PastPartition())
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = self.topics[name] = PastTopic()
+        partition = topic.partitions.get(number)
+        if partition is None:
+            partition = topic.partitions[number] = PastPartition()
+        return partition
 
 
 class ReaderPosition(msgspec.Struct, frozen=True):

@@ -10,13 +10,15 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import structlog
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import URL, Engine, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import StaticPool
 
@@ -148,6 +150,20 @@ def _engine(url: str) -> Engine:
         engine = create_engine(url)
     event.listen(engine, "connect", _set_pragmas)
     return engine
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """Yield a connection whose queries all see the database as of one moment.
+
+    Otherwise the writer could delete entries between two queries of one answer.
+    """
+    with engine.connect() as connection:
+        if engine.dialect.name == "sqlite":
+            connection.exec_driver_sql("BEGIN")  # Python's driver begins with a write only
+        else:
+            connection.execution_options(isolation_level="REPEATABLE READ")
+        yield connection
 
 
 def _set_pragmas(connection: Any, _record: Any) -> None:

@@ -6,7 +6,12 @@ import msgspec
 from sqlalchemy import Connection, func, select
 
 from leadline_controller.adapters.history.tables import audit, snapshot
-from leadline_controller.domain.history import CLUSTER_RESTORED, UNAUDITED_CHANGES, PastCluster
+from leadline_controller.domain.history import (
+    CLUSTER_RESTORED,
+    HISTORY_GAP,
+    UNAUDITED_CHANGES,
+    PastCluster,
+)
 
 _past = msgspec.json.Decoder(PastCluster)
 NOTHING = -1
@@ -41,6 +46,13 @@ def last_id(connection: Connection) -> int:
     if newest is None:
         newest = connection.scalar(select(func.max(snapshot.c.audit_id)))
     return NOTHING if newest is None else newest
+
+
+def last_transaction(connection: Connection, audit_id: int) -> int:
+    """Return the id of the last entry up to this one that a transaction wrote, or `NOTHING`."""
+    wanted = select(func.max(audit.c.id)).where(audit.c.id <= audit_id, audit.c.kind != HISTORY_GAP)
+    found = connection.scalar(wanted)
+    return NOTHING if found is None else found
 
 
 def kind_after(connection: Connection, audit_id: int) -> str | None:

@@ -30,16 +30,11 @@ from leadline_controller.adapters.history.database import (
     file_of,
     is_in_memory,
     open_database,
+    reading,
     set_aside,
 )
-from leadline_controller.adapters.history.lookups import (
-    NOTHING,
-    doubt_about,
-    kept_snapshot,
-    kind_after,
-    last_id,
-    last_restore,
-)
+from leadline_controller.adapters.history.lookups import NOTHING, last_id
+from leadline_controller.adapters.history.past import past_state, state_after
 from leadline_controller.adapters.history.projections import project
 from leadline_controller.adapters.history.tables import (
     audit,
@@ -50,7 +45,6 @@ from leadline_controller.adapters.history.tables import (
     task,
 )
 from leadline_controller.domain.history import (
-    HISTORY_GAP,
     AuditQuery,
     AuditRecord,
     FailureRecord,
@@ -59,7 +53,6 @@ from leadline_controller.domain.history import (
     TaskRecord,
 )
 
-_PAGE = 1_000
 _READERS = 2
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -123,7 +116,7 @@ class HistoryStore:
             newest = connection.scalar(select(func.max(audit.c.id)).where(audit.c.time < time_ms))
             if newest is None:
                 return 0
-            past = self._past(connection, audit.c.id <= newest)
+            past = state_after(connection, newest)
             connection.execute(delete(snapshot))
             connection.execute(
                 insert(snapshot).values(
@@ -141,7 +134,7 @@ class HistoryStore:
 
     def ids(self) -> tuple[int, int]:
         """Return the oldest and the newest stored id; both are `NOTHING` if there are none."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             oldest = connection.scalar(select(func.min(audit.c.id)))
             return (NOTHING if oldest is None else oldest), last_id(connection)
 
@@ -154,7 +147,7 @@ class HistoryStore:
         if cursor is not None:
             beyond = audit.c.id < cursor if newest_first else audit.c.id > cursor
             wanted = wanted.where(beyond)
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return list(_records(connection, wanted))
 
     def partition_history(
@@ -202,39 +195,8 @@ class HistoryStore:
 
         All ids of the result are -1 if that is older than everything that is stored.
         """
-        bounds: list[ColumnElement[bool]] = []
-        if time_ms is not None:
-            bounds.append(audit.c.time <= time_ms)
-        if zxid is not None:
-            bounds.append(audit.c.zxid.between(1, zxid))  # a gap has no zxid
-        with self._engine.connect() as connection:
-            restored = last_restore(connection)
-            if zxid is not None:
-                bounds.append(audit.c.id >= restored)
-            newest = connection.scalar(select(func.max(audit.c.id)).where(*bounds))
-            if newest is None:
-                kept = kept_snapshot(connection)
-                is_older = (time_ms is not None and kept.time > time_ms) or (
-                    zxid is not None and (kept.zxid > zxid or restored > 0)
-                )
-                return PastCluster() if is_older else kept
-            # Clocks of writers differ; the order of ids is the order of the transactions.
-            past = self._past(connection, audit.c.id <= newest)
-            if bounds and kind_after(connection, newest) == HISTORY_GAP:
-                past.miss("audit entries are lost, which may belong to this past")
-            if bounds and (reason := doubt_about(connection, newest)):
-                past.miss(reason)
-            return past
-
-    def _past(self, connection: Connection, until: ColumnElement[bool]) -> PastCluster:
-        past = kept_snapshot(connection)
-        while True:
-            page = select(audit).where(until, audit.c.id > past.audit_id)
-            before = past.audit_id
-            for record in _records(connection, page.order_by(audit.c.id).limit(_PAGE)):
-                past.apply(record)
-            if past.audit_id == before:
-                return past
+        with reading(self._engine) as connection:
+            return past_state(connection, time_ms=time_ms, zxid=zxid)
 
 
 def _records(connection: Connection, wanted: Select[Any]) -> Iterator[AuditRecord]:
