@@ -76,8 +76,8 @@ def in_force(web: Web, sockets: WebSockets) -> Iterator[None]:
 
     real = Forwarder._send, websocket.open_channel
     Forwarder._send = send  # type: ignore[method-assign, assignment]  # for the length of a run
-    websocket.open_channel = sockets.open_channel  # type: ignore[assignment]  # likewise
+    websocket.open_channel = sockets.open_channel  # type: ignore[assignment]  # for the length of a run, too
     try:
         yield
     finally:
-        Forwarder._send, websocket.open_channel = real  # type: ignore[method-assign]  # as before
+        Forwarder._send, websocket.open_channel = real  # type: ignore[method-assign]  # as it was before

@@ -84,9 +84,8 @@ class Coordinator:
         """
         work = asyncio.create_task(self._work(), name="coordinator-queue")
         clock = asyncio.create_task(self._tick(), name="coordinator-clock")
-        store, term = self.context.store, self.context.term
-        leading = asyncio.create_task(watch_leadership(store, term), name="coordinator-leadership")
-        lost = asyncio.create_task(store.lost.wait(), name="coordinator-session")
+        leading = asyncio.create_task(watch_leadership(self.context.store, self.context.term))
+        lost = asyncio.create_task(self.context.store.lost.wait(), name="coordinator-session")
         ends = (work, clock, leading, lost, self._term_ended)
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
