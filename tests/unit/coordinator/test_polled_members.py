@@ -29,7 +29,7 @@ from leadline_common.group_polls import (
     encode_cursor,
 )
 from leadline_common.identity import ServiceAddress
-from leadline_common.leader_election import LeadershipTerm
+from leadline_common.leader_election import ElectionState, Leader, LeadershipTerm
 from leadline_common.settings import CoordinatorSettings
 from leadline_coordinator.domain.channel_limits import ChannelCount
 from leadline_coordinator.domain.members import FIRST_POLL_MS, GroupMember
@@ -100,6 +100,14 @@ class World:
         ___: Sequence[object],
     ) -> None:
         self.offsets |= {one: new.offset for one, new in offsets.items() if new is not None}
+
+    @property
+    def session_id(self) -> int:
+        return 1
+
+    async def read_election(self, _: object) -> ElectionState:
+        """Name this coordinator as the leader."""
+        return ElectionState(Leader(1, "", 1, self.session_id), LeadershipTerm(1, 1))
 
     def on_reconnected(self, _: object) -> None:
         """Never lose the connection."""
