@@ -178,8 +178,10 @@ class AsyncConsumer(Generic[K, V]):
         before it, by which the next consumer notices a truncation.
 
         Raises:
-            LeadlineError: nothing was committed; StaleGeneration, PartitionNotOwned and
-                UnknownMember mean that another member may own a partition now.
+            LeadlineError: nothing was committed; StaleGeneration and UnknownMember mean that
+                another member may own a partition now.
+            PartitionNotOwned: the partitions that it names were lost, and not committed; the others
+                may be.
 
         """
         coordinator = self._coordinator or self._new_coordinator(self._named_group())

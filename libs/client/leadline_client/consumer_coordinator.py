@@ -22,6 +22,7 @@ from leadline_client.errors import (
     LeadlineError,
     LogTruncated,
     OffsetOutOfRange,
+    PartitionNotOwned,
     RebalanceInProgress,
     StaleGeneration,
     TopicIdMismatch,
@@ -207,7 +208,8 @@ class ConsumerCoordinator:
         """Commit positions in owned partitions; wait for a rebalance or a new coordinator.
 
         Raises:
-            LeadlineError: not committed: PartitionNotOwned, UnknownMember, StaleGeneration, …
+            LeadlineError: not committed: UnknownMember, StaleGeneration, …
+            PartitionNotOwned: some partitions were lost; the others may be committed.
 
         """
         deadline_s = self._clock() + timeout_s
@@ -215,13 +217,18 @@ class ConsumerCoordinator:
         async with self._committing:
             while offsets:
                 left_s = deadline_s - self._clock()
+                lost = self._ownership.lost_of(known)
+                kept = {one: at for one, at in offsets.items() if one not in lost}
                 try:
-                    await self._commit_once(offsets, left_s, known)
+                    await self._commit_once(kept, left_s)
                 except _RETRIED:
                     if not await self._may_retry(left_s):
                         raise
                 else:
-                    self._commits.mark_committed(offsets)
+                    self._commits.mark_committed(kept)
+                    if lost:
+                        names = ", ".join(map(str, lost))
+                        raise PartitionNotOwned(f"lost since the offsets were consumed: {names}")
                     return
 
     async def leave(self, *, quietly: bool) -> None:
@@ -303,17 +310,11 @@ class ConsumerCoordinator:
         self._notices = deque(notice for notice in notices if notice.partitions)
 
     async def _commit_once(
-        self,
-        offsets: Mapping[TopicPartition, LogPosition],
-        timeout_s: float,
-        known: Mapping[TopicPartition, int] | None = None,
+        self, offsets: Mapping[TopicPartition, LogPosition], timeout_s: float
     ) -> None:
-        """Commit; with `known`, only under the ownership in which the offsets were consumed."""
         metadata = None if self._session is None else self._session.group_metadata
         if self._session is not None and metadata is None:
             raise UnknownMember("the consumer is not a member of its group now")
-        if known is not None:
-            self._ownership.require(known)
         limit_s = max(timeout_s, _RETRY_PAUSE_S)
         recreated: TopicIdMismatch | None = None
         for group in self._fetcher.by_topic_id(offsets):

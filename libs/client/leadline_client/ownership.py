@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from leadline_client.errors import PartitionNotOwned
 from leadline_client.wire import TopicPartition
 
 _NEVER: Final = 0
@@ -46,15 +45,10 @@ class Ownership:
         """Return the number that the application knows of each partition."""
         return {one: self._told.get(one, _NEVER) for one in topic_partitions}
 
-    def require(self, known: Mapping[TopicPartition, int]) -> None:
-        """Check that partitions were owned without a break since the application heard of it.
+    def lost_of(self, known: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+        """Return the partitions that were lost since the application heard of them.
 
-        What this member never owned is for the coordinator to judge.
-
-        Raises:
-            PartitionNotOwned: one was lost, whether or not it was assigned again.
-
+        They may have been assigned again. What this member never owned is for the coordinator to
+        judge, and not among them.
         """
-        for one, number in known.items():
-            if number != self._present.get(one, _NEVER):
-                raise PartitionNotOwned(f"{one} was lost since these offsets were consumed")
+        return [one for one, number in known.items() if number != self._present.get(one, _NEVER)]

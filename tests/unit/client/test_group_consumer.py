@@ -598,6 +598,23 @@ async def test_what_was_consumed_before_a_loss_is_not_committed_after_the_next_a
         assert [body["offsets"][0]["offset"] for body in coordinator.commits] == [20]
 
 
+async def test_a_loss_of_one_partition_does_not_keep_others_from_being_committed(
+    cluster: StandInCluster,
+) -> None:
+    for partition in (0, 1):
+        fill(cluster, partition, range(20))
+    async with started(cluster, {A: 0, B: 0}) as (member, channel, coordinator):
+        await member.records(40)
+        await channel.start({B: 0})
+        await channel.start({A: 5, B: 0})
+        for _ in range(2):
+            await channel.expect(Started)
+        with pytest.raises(PartitionNotOwned, match="t-0"):
+            await member.consumer.commit()
+        (rows,) = [body["offsets"] for body in coordinator.commits]
+        assert [(row["partition"], row["offset"]) for row in rows] == [(1, 20)]
+
+
 async def test_a_commit_that_waits_does_not_go_on_under_another_ownership(
     cluster: StandInCluster,
 ) -> None:
