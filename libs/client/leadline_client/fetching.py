@@ -10,7 +10,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, Generic, NamedTuple, TypeAlias
+from functools import partial
+from itertools import repeat
+from typing import Any, Final, Generic, NamedTuple, TypeAlias
 
 from leadline_client.client import AsyncClient
 from leadline_client.errors import DeserializationFailed, LeadlineError, PartitionNotOwned
@@ -36,6 +38,12 @@ class ConsumedRecord(NamedTuple, Generic[K, V]):
     def topic_partition(self) -> TopicPartition:
         """The partition with its topic."""
         return TopicPartition(self.topic, self.partition)
+
+
+_CONSUMED: Final[Callable[[tuple[Any, ...]], ConsumedRecord[Any, Any]]] = partial(
+    tuple.__new__, ConsumedRecord
+)
+"""Makes a consumed record of its fields, in half of the time that its class takes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -245,7 +253,12 @@ class Fetcher(Generic[K, V]):
             return
         topic, partition = topic_partition
         waiting, deserialized = buffer.records, self._deserializer.record
-        for _ in range(min(len(waiting), limit - len(taken))):
+        count = min(len(waiting), limit - len(taken))
+        if self._deserializer.keeps_bytes:
+            records = [waiting.popleft() for _ in range(count)]
+            taken += map(_CONSUMED, zip(repeat(topic), repeat(partition), records))
+            return
+        for _ in range(count):
             record = deserialized(topic_partition, waiting[0])
             waiting.popleft()
             taken.append(ConsumedRecord(topic, partition, record))
