@@ -53,10 +53,16 @@ class Traced(NamedTuple):
         return [span for span in self.collector.spans if span.service == "leadline"]
 
     async def until(self, trace: str, name: str, services: set[str]) -> list[CollectedSpan]:
-        """Wait until each of these services has a span with that name in a trace."""
+        """Wait until each of these services has a span with that name in a trace.
+
+        Services send their spans at different times, so the parents are waited for, too.
+        """
 
         async def complete() -> list[CollectedSpan] | None:
             found = self.collector.of_trace(trace)
+            ids = {span.span_id for span in found}
+            if not all(span.parent_id in ids for span in found if span.parent_id):
+                return None
             return found if {s.service for s in found if s.name == name} >= services else None
 
         try:
