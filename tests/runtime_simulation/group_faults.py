@@ -46,6 +46,7 @@ class GroupFaults:
         """Let all members go on; there is at least one."""
         for member in self._members.ever:
             member.resume()
+        self._members.start_again()
         if not self._members.running():
             self._members.join()
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from leadline_client.errors import AllKnownBrokersNotAvailable
 from tests.runtime_simulation.client_producers import new_client
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.services import Machine
@@ -63,6 +64,17 @@ class GroupMember:
     def running(self) -> bool:
         """Whether it lives, frozen or not, and is not leaving."""
         return self._process.alive and not self._stopping.is_set() and not self._task.done()
+
+    @property
+    def found_no_broker(self) -> bool:
+        """Whether its consumer has ended because it reached no broker at first."""
+        kinds = {event.kind for event in self.log.events}
+        last = self.log.events[-1] if self.log.events else None
+        return (
+            last is not None
+            and kinds == {"joining", "failed"}
+            and last.detail.startswith(AllKnownBrokersNotAvailable.__name__)
+        )
 
     def kill(self) -> None:
         """End it at once."""
@@ -130,6 +142,13 @@ class Members:
     def running(self) -> list[GroupMember]:
         """Return the members that live and are not leaving."""
         return [member for member in self.ever if member.running]
+
+    def start_again(self) -> None:
+        """Start those again that found no broker when they started, as their users would."""
+        for member in self.running():
+            if member.found_no_broker:
+                member.kill()
+                self.join()
 
     def committed(self) -> dict[Partition, int]:
         """Return the offsets of which members were told that they are committed."""
