@@ -91,7 +91,7 @@ def outlives_freeze(up: Up, client: Client, number: int) -> bool:
     before = role(client, kind)
     service, _ = before
     other = next(row["id"] for row in up.file()["brokers"] if row["id"] != service)
-    pid = next(row["pid"] for row in up.file()[f"{kind}s"] if row["id"] == service)
+    pid = pid_of(up, f"{kind}s", service)
     os.kill(pid, signal.SIGSTOP)
     try:
         end(up, "brokers", other)
@@ -157,8 +157,12 @@ def topic_ms(up: Up, client: Client, name: str, *, kill: bool) -> float:
 
 def end(up: Up, kind: str, number: int) -> None:
     """Kill a service."""
-    pid = next(row["pid"] for row in up.file()[kind] if row["id"] == number)
-    os.kill(pid, signal.SIGKILL)
+    os.kill(pid_of(up, kind, number), signal.SIGKILL)
+
+
+def pid_of(up: Up, kind: str, number: int) -> int:
+    """Return the process of a service."""
+    return next(int(row["pid"]) for row in up.file()[kind] if row["id"] == number)
 
 
 def until_whole(up: Up, client: Client) -> None:

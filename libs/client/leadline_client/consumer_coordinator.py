@@ -227,7 +227,7 @@ class ConsumerCoordinator:
                 else:
                     self._commits.mark_committed(kept)
                     if lost:
-                        names = ", ".join(map(str, lost))
+                        names = ", ".join(map(str, sorted(lost)))
                         raise PartitionNotOwned(f"lost since the offsets were consumed: {names}")
                     return
 

@@ -45,10 +45,10 @@ class Ownership:
         """Return the number that the application knows of each partition."""
         return {one: self._told.get(one, _NEVER) for one in topic_partitions}
 
-    def lost_of(self, known: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+    def lost_of(self, known: Mapping[TopicPartition, int]) -> set[TopicPartition]:
         """Return the partitions that were lost since the application heard of them.
 
         They may have been assigned again. What this member never owned is for the coordinator to
         judge, and not among them.
         """
-        return [one for one, number in known.items() if number != self._present.get(one, _NEVER)]
+        return {one for one, number in known.items() if number != self._present.get(one, _NEVER)}

@@ -39,7 +39,7 @@ logger = structlog.get_logger(__name__)
 RETRY_S: Final = 0.2
 """The pause between two sessions, and between two attempts to close one."""
 POLL_S: Final = 2.0
-"""How often it is read who leads even if no watch fires (rule R8)."""
+"""How often the leader node is read even if no watch fires (rule R8)."""
 CLOSE_ATTEMPTS: Final = 3
 
 
@@ -249,9 +249,9 @@ class LeaderElection(Generic[SessionT]):
 
 
 async def require_leadership(
-    session: ElectionSession, term: LeadershipTerm, watch: Callback | None = None
+    session: ElectionSession, term: LeadershipTerm, watch: Callback
 ) -> None:
-    """Check that a session still holds the leader node of its term; see `read_election`.
+    """Check that a session still holds the leader node of its term; watch it as `read_election`.
 
     An operator may have deleted the node, or restored others. Writes are fenced anyway (rule R11);
     this protects what is only served, and lets somebody lead again.

@@ -126,6 +126,17 @@ async def started(
         yield member, channel, coordinator
 
 
+async def evicted_and_back(
+    channel: Conversation, coordinator: StandInCoordinator, assignment: dict[TopicPartition, int]
+) -> None:
+    """Evict a member, and start it as a new one."""
+    await channel.send(Error.of(UnknownMember("evicted")))
+    again = await coordinator.channel()
+    await again.welcome("n")
+    await again.start(dict(assignment))
+    await again.expect(Started)
+
+
 @pytest.mark.parametrize(("stated", "waited"), [("7", 7.0), ("900", 30.0), ("soon", 0.0)])
 async def test_a_member_over_its_quota_waits_before_it_connects_again(
     cluster: StandInCluster, monkeypatch: pytest.MonkeyPatch, stated: str, waited: float
@@ -585,11 +596,7 @@ async def test_what_was_consumed_before_a_loss_is_not_committed_after_the_next_a
     fill(cluster, 0, range(20))
     async with started(cluster, {A: 0}) as (member, channel, coordinator):
         await member.records(10)
-        await channel.send(Error.of(UnknownMember("evicted")))
-        again = await coordinator.channel()
-        await again.welcome("n")
-        await again.start({A: 15})
-        await again.expect(Started)
+        await evicted_and_back(channel, coordinator, {A: 15})
         with pytest.raises(PartitionNotOwned):
             await member.consumer.commit({A: 10})
         assert coordinator.commits == []
@@ -625,11 +632,7 @@ async def test_a_commit_that_waits_does_not_go_on_under_another_ownership(
         committing = asyncio.create_task(member.consumer.commit())
         async with asyncio.timeout(10):
             await coordinator.refused.wait()
-        await channel.send(Error.of(UnknownMember("evicted")))
-        again = await coordinator.channel()
-        await again.welcome("n")
-        await again.start({A: 15})
-        await again.expect(Started)
+        await evicted_and_back(channel, coordinator, {A: 15})
         with pytest.raises((PartitionNotOwned, StaleGeneration)):
             await committing
         assert coordinator.commits == []

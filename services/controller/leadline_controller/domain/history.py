@@ -41,7 +41,7 @@ Its `after` has the id `since`, from which on past states are not certain.
 """
 UNKNOWN = "unknown"
 """The outcome of an entry that does not have all of its change."""
-KINDS_THAT_ACT = frozenset({CONTROLLER_ELECTED, CLUSTER_RESTORED, HISTORY_GAP})
+ALWAYS_REPLAYED_KINDS = frozenset({CONTROLLER_ELECTED, CLUSTER_RESTORED, HISTORY_GAP})
 """The kinds whose entries affect a past state even without a `resource`, an `after` or changes.
 
 Entries of all other kinds that have neither a `resource` nor an `after` affect it by their changes

@@ -25,9 +25,9 @@ from leadline_controller.adapters.history.lookups import (
 )
 from leadline_controller.adapters.history.tables import audit, state_change
 from leadline_controller.domain.history import (
+    ALWAYS_REPLAYED_KINDS,
     EXTERNAL,
     HISTORY_GAP,
-    KINDS_THAT_ACT,
     UNKNOWN,
     AuditRecord,
     PastCluster,
@@ -41,7 +41,7 @@ _REPLAYED = (
 _SAYS_MORE = or_(
     audit.c.after.is_not(None),
     audit.c.resource != "{}",
-    audit.c.kind.in_(sorted(KINDS_THAT_ACT)),
+    audit.c.kind.in_(sorted(ALWAYS_REPLAYED_KINDS)),
     and_(audit.c.actor == EXTERNAL, audit.c.outcome == UNKNOWN),
 )
 """Entries that say more than their changes."""
