@@ -19,7 +19,7 @@ from tests.runtime_simulation.coordinators import CoordinatorHost
 from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.members import Members
 from tests.runtime_simulation.network import Network
-from tests.runtime_simulation.plan import Fault, Group, Plan
+from tests.runtime_simulation.plan import Group, Plan
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.services import BrokerService, Machine, Service
 from tests.runtime_simulation.system_calls import SimulatedSystem
@@ -280,18 +280,6 @@ class Cluster:
             for partition, offsets in producer.acked.items():
                 found.setdefault((producer.topic, partition), []).extend(offsets)
         return found
-
-    def cut_from_zookeeper(
-        self, service: Service, fault: Fault, later: Callable[..., None]
-    ) -> None:
-        """Cut a service off from ZooKeeper for a while."""
-        if service.process is None:
-            return
-        self.zookeeper.cut.add(service.name)
-        # A silent cut is noticed only after a part of the session timeout.
-        notice_s = 0.0 if fault.choice % 2 else self.world.between(0.1, 1.3)
-        later(notice_s, self.zookeeper.disconnect, service.process)
-        later(fault.for_s, self.zookeeper.cut.discard, service.name)
 
     def elect_preferred(self) -> None:
         """Have the active controller move leadership to the preferred leaders."""

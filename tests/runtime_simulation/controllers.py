@@ -68,7 +68,7 @@ class ControllerHost(Service):
         leadership = ControllerLeadership(
             settings, f"http://{self.name}", dependencies, ControllerMetrics()
         )
-        leadership.set_internal_url(f"https://sim/{self.name}")
+        leadership.set_internal_url(f"https://{self.name}")
         self.leadership = leadership
         self.service = ControllerService(leadership)
         assert self.process is not None

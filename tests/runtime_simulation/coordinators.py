@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
@@ -20,6 +20,7 @@ from leadline_coordinator.runtime.elector import CoordinatorDependencies, Coordi
 from leadline_coordinator.runtime.ports import CoordinatorStore
 from leadline_coordinator.runtime.service import CoordinatorService
 from tests.runtime_simulation.clock import SimulatedClock
+from tests.runtime_simulation.network import host_of
 from tests.runtime_simulation.services import SESSION_MS, Service
 from tests.runtime_simulation.web import NoAnswer, NotReached, Web, WebRequest
 
@@ -107,7 +108,7 @@ class SimulatedBrokerClient(HttpBrokerClient):
         request = WebRequest(method, target, (("content-type", JSON),), body)
         try:
             answer = await self._web.exchange(
-                urlsplit(broker.url).netloc,
+                host_of(broker.url),
                 request,
                 connect_s=limits.sock_connect or 0.0,
                 timeout_s=limits.total or 0.0,

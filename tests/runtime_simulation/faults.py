@@ -10,6 +10,7 @@ from tests.runtime_simulation.cluster import FAST_DISK_S, FIRST, Cluster
 from tests.runtime_simulation.group_faults import GroupFaults
 from tests.runtime_simulation.network import NetworkWeather
 from tests.runtime_simulation.plan import Fault, Plan
+from tests.runtime_simulation.service_faults import ServiceFaults
 from tests.runtime_simulation.services import BrokerService, Service
 from tests.runtime_simulation.zookeeper import ZooKeeperWeather
 from tests.runtime_simulation.zookeeper_tree import Change
@@ -21,18 +22,18 @@ class Faults:
     def __init__(self, cluster: Cluster, plan: Plan) -> None:
         self._cluster = cluster
         self._world = cluster.world
-        self._healed = False
+        self._services = services = ServiceFaults(cluster)
         cluster.slow_disk_s = plan.slow_disk_s
         cluster.network.weather = plan.network
         cluster.zookeeper.weather = plan.zookeeper
         self._of_brokers: dict[str, Callable[[BrokerService, Fault], None]] = {
-            "kill": self._kill,
+            "kill": services.kill,
             "power cut": self._cut_power,
             "leader killed at an acknowledgement": self._kill_at_acknowledgement,
-            "freeze": self._freeze,
+            "freeze": services.freeze,
             "wiped disk": self._wipe,
             "clean restart": self._restart,
-            "cut from ZooKeeper": self._cut_from_zookeeper,
+            "cut from ZooKeeper": services.cut_from_zookeeper,
             "ZooKeeper connection lost": self._disconnect,
             "fsync fails": self._fail_fsync,
             "disk full": self._fill_disk,
@@ -42,9 +43,9 @@ class Faults:
         self._of_others: dict[str, Callable[[Fault], None]] = {
             "power cut of all": self._cut_all,
             "power cut of all at an acknowledgement": self._cut_all_at_acknowledgement,
-            "kill controller": lambda fault: self._kill(self._active(fault), fault),
-            "freeze controller": lambda fault: self._freeze(self._active(fault), fault),
-            "cut controller from ZooKeeper": lambda fault: self._cut_from_zookeeper(
+            "kill controller": lambda fault: services.kill(self._active(fault), fault),
+            "freeze controller": lambda fault: services.freeze(self._active(fault), fault),
+            "cut controller from ZooKeeper": lambda fault: services.cut_from_zookeeper(
                 self._active(fault), fault
             ),
             "cut controller from brokers": self._cut_controller,
@@ -55,13 +56,13 @@ class Faults:
         }
         self._of_group: GroupFaults | None = None
         if cluster.members is not None:
-            self._of_group = GroupFaults(cluster, cluster.members, self._later)
+            self._of_group = GroupFaults(cluster, cluster.members, services)
         for fault in plan.faults:
             self._world.loop.after(fault.at_s, self._inject, fault)
 
     def heal(self) -> None:
         """End all faults: everything runs, and all links work."""
-        self._healed = True
+        self._services.healed = True
         cluster = self._cluster
         cluster.slow_disk_s = FAST_DISK_S
         cluster.network.weather = NetworkWeather()
@@ -83,7 +84,7 @@ class Faults:
             self._of_group.heal()
 
     def _inject(self, fault: Fault) -> None:
-        if self._healed:
+        if self._services.healed:
             return
         self._world.note("FAULT %s", fault)
         self._world.reached(fault.kind)
@@ -95,13 +96,6 @@ class Faults:
             inject(broker, fault)
         else:
             self._of_others[fault.kind](fault)
-
-    def _later(self, delay_s: float, action: Callable[..., object], *args: object) -> None:
-        def act() -> None:
-            if not self._healed:
-                action(*args)
-
-        self._world.loop.after(delay_s, act)
 
     def _broker(self, fault: Fault) -> BrokerService:
         """Return the leader of a partition in half of the faults, otherwise any broker."""
@@ -115,39 +109,30 @@ class Faults:
         """Return the active controller in three faults of four, otherwise any."""
         hosts = self._cluster.controllers
         active = [host for host in hosts if host.service is not None and host.service.is_active]
-        return active[0] if active and fault.choice % 4 else hosts[fault.target % len(hosts)]
+        return self._services.choose(hosts, active, fault)
 
     # -- processes and disks ---------------------------------------------------
 
-    def _kill(self, service: Service, fault: Fault) -> None:
-        if not self._healed:
-            service.kill()
-            self._later(fault.for_s, service.start)
-
     def _cut_power(self, broker: BrokerService, fault: Fault) -> None:
-        if not self._healed:
+        if not self._services.healed:
             broker.kill()
             broker.disk.cut_power()
-            self._later(fault.for_s * self._world.between(0.5, 1.5), broker.start)
+            self._services.later(fault.for_s * self._world.between(0.5, 1.5), broker.start)
 
     def _cut_all(self, fault: Fault) -> None:
         for broker in self._cluster.brokers.values():
             self._cut_power(broker, fault)
 
     def _kill_at_acknowledgement(self, broker: BrokerService, fault: Fault) -> None:
-        self._cluster.at_next_acknowledgement(partial(self._kill, broker, fault))
+        self._cluster.at_next_acknowledgement(partial(self._services.kill, broker, fault))
 
     def _cut_all_at_acknowledgement(self, fault: Fault) -> None:
         self._cluster.at_next_acknowledgement(partial(self._cut_all, fault))
 
-    def _freeze(self, service: Service, fault: Fault) -> None:
-        service.freeze()
-        self._later(fault.for_s, service.resume)
-
     def _restart(self, broker: BrokerService, fault: Fault) -> None:
         """Stop a broker in good order, and start it again later; meanwhile it may be killed."""
         broker.stop()
-        self._later(fault.for_s + 1.0, self._start_again, broker)
+        self._services.later(fault.for_s + 1.0, self._start_again, broker)
 
     @staticmethod
     def _start_again(broker: BrokerService) -> None:
@@ -160,11 +145,11 @@ class Faults:
             self._cluster.wiped = broker.number
             broker.kill()
             broker.disk.wipe()
-            self._later(fault.for_s, broker.start)
+            self._services.later(fault.for_s, broker.start)
 
     def _fail_fsync(self, broker: BrokerService, fault: Fault) -> None:
         broker.disk.failing = True
-        self._later(fault.for_s, self._repair_disk, broker)
+        self._services.later(fault.for_s, self._repair_disk, broker)
 
     @staticmethod
     def _repair_disk(broker: BrokerService) -> None:
@@ -180,16 +165,13 @@ class Faults:
             broker.disk.free_bytes = None
             broker.start()
 
-        self._later(fault.for_s, free)
+        self._services.later(fault.for_s, free)
 
     # -- ZooKeeper -------------------------------------------------------------
 
     def _disconnect(self, broker: BrokerService, _: Fault) -> None:
         if broker.process is not None:
             self._cluster.zookeeper.disconnect(broker.process)
-
-    def _cut_from_zookeeper(self, service: Service, fault: Fault) -> None:
-        self._cluster.cut_from_zookeeper(service, fault, self._later)
 
     def _delete_controller(self, _: Fault) -> None:
         """Delete the leader node, as an operator may: two controllers believe that they lead."""
@@ -201,7 +183,7 @@ class Faults:
         for service in self._cluster.services:
             if service.process is not None:
                 zookeeper.disconnect(service.process)
-        self._later(fault.for_s, zookeeper.regain_quorum)
+        self._services.later(fault.for_s, zookeeper.regain_quorum)
 
     def _ambush_growth(self, fault: Fault) -> None:
         """As soon as an ISR grows: lose the leader's answer, and soon all brokers but the joiner.
@@ -213,8 +195,8 @@ class Faults:
 
         def look(changes: list[Change]) -> bool:
             found = [grown for change in changes if (grown := cluster.growth(change.path))]
-            if self._healed or not found:
-                return self._healed
+            if self._services.healed or not found:
+                return self._services.healed
             leader, joiner = found[0]
             self._world.loop.after(0.0, self._spring, cluster.brokers[leader], joiner, fault)
             return True
@@ -227,32 +209,27 @@ class Faults:
         others = [b for b in self._cluster.brokers.values() if b.number != joiner]
         self._disconnect(leader, fault)
         links = {(b.name, name) for b in others} | {(name, b.name) for b in others}
-        self._cut(links, fault)
+        self._services.cut(links, fault)
         for broker in others:
-            self._later(self._world.between(0.05, 0.5), self._kill, broker, fault)
+            self._services.later(self._world.between(0.05, 0.5), self._services.kill, broker, fault)
 
     # -- links -----------------------------------------------------------------
 
     def _isolate(self, broker: BrokerService, fault: Fault) -> None:
         others = self._others(broker)
-        self._cut(
+        self._services.cut(
             {(broker.name, other) for other in others} | {(other, broker.name) for other in others},
             fault,
         )
 
     def _cut_one_way(self, broker: BrokerService, fault: Fault) -> None:
         others = self._others(broker)
-        self._cut({(broker.name, others[fault.choice % len(others)])}, fault)
+        self._services.cut({(broker.name, others[fault.choice % len(others)])}, fault)
 
     def _cut_controller(self, fault: Fault) -> None:
         controller = self._active(fault)
         brokers = self._cluster.brokers.values()
-        self._cut({(controller.name, broker.name) for broker in brokers}, fault)
+        self._services.cut({(controller.name, broker.name) for broker in brokers}, fault)
 
     def _others(self, broker: BrokerService) -> list[str]:
         return [each.name for each in self._cluster.brokers.values() if each is not broker]
-
-    def _cut(self, links: set[tuple[str, str]], fault: Fault) -> None:
-        network = self._cluster.network
-        network.cut |= links
-        self._later(fault.for_s, network.cut.difference_update, links)

@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+import pytest
+
 from leadline_broker.adapters.log import durability
 from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_broker.domain.replica import Replica
@@ -189,12 +191,7 @@ FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
 @contextmanager
 def in_force(name: str) -> Iterator[None]:
     """Run the block with a flaw; the empty name is none."""
-    replacements = FLAWS[name]() if name else []
-    before = [(owner, attribute, getattr(owner, attribute)) for owner, attribute, _ in replacements]
-    try:
-        for owner, attribute, value in replacements:
-            setattr(owner, attribute, value)
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, attribute, value in FLAWS[name]() if name else ():
+            patch.setattr(owner, attribute, value)
         yield
-    finally:
-        for owner, attribute, value in before:
-            setattr(owner, attribute, value)

@@ -9,15 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Self
-from urllib.parse import urlsplit
 
 import aiohttp
+import pytest
 
-from leadline_client import websocket
 from leadline_common.http.forward import Forwarder, OutgoingRequest
 from leadline_common.identity import ServiceAddress
+from tests.runtime_simulation.network import host_of
 from tests.runtime_simulation.web import NoAnswer, NotReached, Web, WebAnswer, WebRequest
-from tests.runtime_simulation.web_sockets import WebSockets
 
 _CONNECT_S: Final = 2.0
 
@@ -55,8 +54,8 @@ class ForwardedAnswer:
 
 
 @contextmanager
-def in_force(web: Web, sockets: WebSockets) -> Iterator[None]:
-    """Let services forward, and members open their channels, over the simulated network."""
+def in_force(web: Web) -> Iterator[None]:
+    """Let services forward over the simulated network within the block."""
 
     async def send(
         _: Forwarder, outgoing: OutgoingRequest, to: ServiceAddress, timeout_s: float
@@ -66,7 +65,7 @@ def in_force(web: Web, sockets: WebSockets) -> Iterator[None]:
         )
         try:
             answer = await web.exchange(
-                urlsplit(to.url).netloc, request, connect_s=_CONNECT_S, timeout_s=timeout_s
+                host_of(to.url), request, connect_s=_CONNECT_S, timeout_s=timeout_s
             )
         except NotReached as failure:
             raise aiohttp.ConnectionTimeoutError(str(failure)) from failure
@@ -74,10 +73,6 @@ def in_force(web: Web, sockets: WebSockets) -> Iterator[None]:
             raise TimeoutError(str(failure)) from failure
         return ForwardedAnswer(answer)
 
-    real = Forwarder._send, websocket.open_channel
-    Forwarder._send = send  # type: ignore[method-assign, assignment]  # for the length of a run
-    websocket.open_channel = sockets.open_channel  # type: ignore[assignment]  # for the length of a run, too
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Forwarder, "_send", send)
         yield
-    finally:
-        Forwarder._send, websocket.open_channel = real  # type: ignore[method-assign]  # as it was before

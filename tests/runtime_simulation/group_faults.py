@@ -10,21 +10,24 @@ from tests.runtime_simulation.cluster import Cluster
 from tests.runtime_simulation.coordinators import CoordinatorHost
 from tests.runtime_simulation.members import GroupMember, Members
 from tests.runtime_simulation.plan import Fault
+from tests.runtime_simulation.service_faults import ServiceFaults
 
 _MOST_MEMBERS: Final = 5
 
 
 class GroupFaults:
-    """Injects faults; `later(delay, action, *args)` acts unless everything was healed before."""
+    """Injects faults into one group and its coordinators."""
 
-    def __init__(self, cluster: Cluster, members: Members, later: Callable[..., None]) -> None:
+    def __init__(self, cluster: Cluster, members: Members, services: ServiceFaults) -> None:
         self._cluster = cluster
         self._members = members
-        self._later = later
+        self._services = services
         self._by_kind: dict[str, Callable[[Fault], None]] = {
-            "kill coordinator": self._kill_coordinator,
-            "freeze coordinator": self._freeze_coordinator,
-            "cut coordinator from ZooKeeper": self._cut_from_zookeeper,
+            "kill coordinator": lambda fault: services.kill(self._coordinator(fault), fault),
+            "freeze coordinator": lambda fault: services.freeze(self._coordinator(fault), fault),
+            "cut coordinator from ZooKeeper": lambda fault: services.cut_from_zookeeper(
+                self._coordinator(fault), fault
+            ),
             "second coordinator": self._delete_coordinator,
             "cut coordinator from brokers": self._cut_from_brokers,
             "kill member": self._kill_member,
@@ -56,20 +59,7 @@ class GroupFaults:
         """Return the active coordinator in three faults of four, otherwise any."""
         hosts = self._cluster.coordinators
         active = [host for host in hosts if host.is_active]
-        return active[0] if active and fault.choice % 4 else hosts[fault.target % len(hosts)]
-
-    def _kill_coordinator(self, fault: Fault) -> None:
-        host = self._coordinator(fault)
-        host.kill()
-        self._later(fault.for_s, host.start)
-
-    def _freeze_coordinator(self, fault: Fault) -> None:
-        host = self._coordinator(fault)
-        host.freeze()
-        self._later(fault.for_s, host.resume)
-
-    def _cut_from_zookeeper(self, fault: Fault) -> None:
-        self._cluster.cut_from_zookeeper(self._coordinator(fault), fault, self._later)
+        return self._services.choose(hosts, active, fault)
 
     def _delete_coordinator(self, _: Fault) -> None:
         """Delete the leader node, so that two coordinators believe that they lead."""
@@ -78,7 +68,7 @@ class GroupFaults:
     def _cut_from_brokers(self, fault: Fault) -> None:
         name = self._coordinator(fault).name
         brokers = [broker.name for broker in self._cluster.brokers.values()]
-        self._cut({(name, broker) for broker in brokers}, fault)
+        self._services.cut({(name, broker) for broker in brokers}, fault)
 
     # -- members ---------------------------------------------------------------
 
@@ -89,17 +79,17 @@ class GroupFaults:
     def _kill_member(self, fault: Fault) -> None:
         if (member := self._member(fault)) is not None:
             member.kill()
-            self._later(fault.for_s, self._join, fault)
+            self._services.later(fault.for_s, self._join, fault)
 
     def _freeze_member(self, fault: Fault) -> None:
         if (member := self._member(fault)) is not None:
             member.freeze()
-            self._later(fault.for_s, member.resume)
+            self._services.later(fault.for_s, member.resume)
 
     def _leave(self, fault: Fault) -> None:
         if (member := self._member(fault)) is not None:
             member.leave()
-            self._later(fault.for_s, self._join, fault)
+            self._services.later(fault.for_s, self._join, fault)
 
     def _join(self, _: Fault) -> None:
         if len(self._members.running()) < _MOST_MEMBERS:
@@ -109,17 +99,12 @@ class GroupFaults:
         if (member := self._member(fault)) is not None:
             names = [host.name for host in self._cluster.coordinators]
             links = {(member.name, name) for name in names}
-            self._cut(links | {(name, member.name) for name in names}, fault)
+            self._services.cut(links | {(name, member.name) for name in names}, fault)
 
     def _cut_member_one_way(self, fault: Fault) -> None:
         if (member := self._member(fault)) is not None:
             names = [host.name for host in self._cluster.coordinators]
             towards = fault.choice % 2
-            self._cut(
+            self._services.cut(
                 {(member.name, name) if towards else (name, member.name) for name in names}, fault
             )
-
-    def _cut(self, links: set[tuple[str, str]], fault: Fault) -> None:
-        network = self._cluster.network
-        network.cut |= links
-        self._later(fault.for_s, network.cut.difference_update, links)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -22,6 +23,7 @@ from tests.runtime_simulation.event_loop import OWNER
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.world import World
 
+Response = TypeVar("Response")
 Handler = Callable[[Any], Awaitable[Any]]
 
 
@@ -152,7 +154,7 @@ class Network:
     ) -> None:
         found = self._listening.get(to)
         if found is None or not found[0].alive:
-            self.carry(to, sender.name, self._complete, future, Answer(0, b""))
+            self.carry(to, sender.name, complete, future, Answer(0, b""))
             return
         process, routes = found
         if path not in routes.handlers:
@@ -172,9 +174,15 @@ class Network:
         future: asyncio.Future[Answer] | None,
     ) -> None:
         answer = await routes.answer(path, body, content_type)
-        self.carry(process.name, sender.name, self._complete, future, answer)
+        self.carry(process.name, sender.name, complete, future, answer)
 
-    @staticmethod
-    def _complete(future: asyncio.Future[Answer] | None, answer: Answer) -> None:
-        if future is not None and not future.done():
-            future.set_result(answer)
+
+def complete(future: asyncio.Future[Response] | None, response: Response) -> None:
+    """Let a response arrive, unless nobody waits for it any more."""
+    if future is not None and not future.done():
+        future.set_result(response)
+
+
+def host_of(url: str) -> str:
+    """Return the host of a simulated URL, which is the name of a process."""
+    return urlsplit(url).netloc

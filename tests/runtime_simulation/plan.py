@@ -5,6 +5,7 @@ A plan is data, so that a failing run can be repeated with parts of its plan lef
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, Literal
@@ -138,19 +139,7 @@ class Plan:
 def make_plan(seed: int) -> Plan:
     """Return the plan of a seed: the weights of the faults differ from seed to seed."""
     random = Random(f"plan {seed}")
-    weights = [random.choice((0, 1, 3)) for _ in KINDS]
-    if not any(weights):
-        weights[0] = 1
-    faults = [
-        Fault(
-            random.uniform(0, HORIZON_S),
-            kind,
-            random.randrange(6),
-            random.choice((random.uniform(0.02, 0.4), random.uniform(0.3, 4.0))),
-            random.randrange(1 << 16),
-        )
-        for kind in random.choices(KINDS, weights, k=random.randint(1, 8))
-    ]
+    faults = _faults(random, KINDS, most=8)
     if random.random() < 0.3:
         faults += _ambush(random)
     plan = Plan(
@@ -168,14 +157,16 @@ def make_plan(seed: int) -> Plan:
     return _with_group(administered, Random(f"group {seed}"))
 
 
-def _with_group(plan: Plan, random: Random) -> Plan:
-    """Add a consumer group, and what happens to it, to three plans of ten."""
-    if random.random() >= 0.3:
-        return plan
-    weights = [random.choice((0, 1, 3)) for _ in GROUP_KINDS]
+def _kinds(random: Random, kinds: Sequence[str], *, most: int) -> list[str]:
+    """Draw up to so many kinds, with weights that are drawn, too: some kinds never come."""
+    weights = [random.choice((0, 1, 3)) for _ in kinds]
     if not any(weights):
         weights[0] = 1
-    faults = [
+    return random.choices(kinds, weights, k=random.randint(1, most))
+
+
+def _faults(random: Random, kinds: Sequence[str], *, most: int) -> list[Fault]:
+    return [
         Fault(
             random.uniform(0, HORIZON_S),
             kind,
@@ -183,8 +174,15 @@ def _with_group(plan: Plan, random: Random) -> Plan:
             random.choice((random.uniform(0.02, 0.4), random.uniform(0.3, 4.0))),
             random.randrange(1 << 16),
         )
-        for kind in random.choices(GROUP_KINDS, weights, k=random.randint(1, 6))
+        for kind in _kinds(random, kinds, most=most)
     ]
+
+
+def _with_group(plan: Plan, random: Random) -> Plan:
+    """Add a consumer group, and what happens to it, to three plans of ten."""
+    if random.random() >= 0.3:
+        return plan
+    faults = _faults(random, GROUP_KINDS, most=6)
     group = Group(
         coordinators=random.choice((1, 2, 2)),
         members=random.randint(1, 4),
@@ -208,9 +206,6 @@ def _administered(plan: Plan, random: Random) -> Plan:
     """Let operators change topics in half of the plans; the other plans stay as they are."""
     if random.random() < 0.5:
         return plan
-    weights = [random.choice((0, 1, 3)) for _ in ACTIONS]
-    if not any(weights):
-        weights[0] = 1
     actions = [
         Action(
             random.uniform(0, HORIZON_S),
@@ -219,7 +214,7 @@ def _administered(plan: Plan, random: Random) -> Plan:
             random.randrange(3),
             random.randrange(1 << 16),
         )
-        for kind in random.choices(ACTIONS, weights, k=random.randint(1, 6))
+        for kind in _kinds(random, ACTIONS, most=6)
     ]
     return replace(
         plan,

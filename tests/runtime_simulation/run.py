@@ -81,7 +81,7 @@ def simulate(
 def _run(world: World, plan: Plan, root: Path, result: Result) -> None:
     cluster = Cluster(world, root, plan)
     machine = cluster.machine
-    with cluster.system.in_force(), forwarding.in_force(machine.web, machine.sockets):
+    with cluster.system.in_force(), forwarding.in_force(machine.web), machine.sockets.in_force():
         try:
             _live(cluster, plan, result)
         finally:

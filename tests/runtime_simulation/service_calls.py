@@ -1,6 +1,6 @@
 """The services' calls of each other over the simulated network, in place of aiohttp.
 
-Their own clients still encode each request. URLs end in the name of a process.
+Their own clients still encode each request.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from leadline_client.errors import ConnectionLost, error_from_body
 from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.service_calls import NotSent, ServiceCalls
 from leadline_common.identity import InternalAddress, ServiceAddress
-from tests.runtime_simulation.network import Network
+from tests.runtime_simulation.network import Network, host_of
 from tests.runtime_simulation.web import NoAnswer, NotReached, Web, WebRequest
 
 _CONNECT_S = 2.0
@@ -29,7 +29,7 @@ class SimulatedCalls(ServiceCalls):
         self, to: InternalAddress, path: str, body: bytes, content_type: str, timeout_ms: int
     ) -> bytes:
         """Return the body of a successful response."""
-        name = to.url.rpartition("/")[2]
+        name = host_of(to.url)
         return await self._network.post(name, path, body, content_type, timeout_ms / 1000)
 
     async def post(
@@ -40,7 +40,7 @@ class SimulatedCalls(ServiceCalls):
         timeout_s = timeout_ms / 1000
         try:
             answer = await self._web.exchange(
-                to.url.rpartition("/")[2],
+                host_of(to.url),
                 request,
                 connect_s=min(_CONNECT_S, timeout_s),
                 timeout_s=timeout_s,

@@ -183,7 +183,7 @@ class BrokerService(Service):
                 broker, request_max_bytes=settings.request_max_bytes, metrics=metrics, clock=clock
             )
             machine.web.serve(self.process, app, partial(_observe_records, as_leader))
-        await broker.start(Addresses(f"http://{self.name}", f"https://sim/{self.name}"))
+        await broker.start(Addresses(f"http://{self.name}", f"https://{self.name}"))
         await broker.failed()
 
     def stop(self) -> None:

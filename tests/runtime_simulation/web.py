@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Scope
 from leadline_client.request_urls import target_of
 from leadline_client.transport import Request, Response, connection_lost, unreachable
 from tests.runtime_simulation.event_loop import OWNER
-from tests.runtime_simulation.network import Network
+from tests.runtime_simulation.network import Network, complete, host_of
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.world import World
 
@@ -62,7 +62,7 @@ class WebAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class Listener:
     """The application of one process; `observe` is called with each request and its status."""
 
     process: Process
@@ -80,7 +80,7 @@ class Web:
 
     world: World
     network: Network
-    _sites: dict[str, Site] = field(default_factory=dict, init=False)
+    _listeners: dict[str, Listener] = field(default_factory=dict, init=False)
 
     def serve(
         self,
@@ -89,12 +89,12 @@ class Web:
         observe: Callable[[WebRequest, int], None] = _ignore,
     ) -> None:
         """Let a process serve an application, instead of an earlier one of its name."""
-        self._sites[process.name] = Site(process, app, observe)
+        self._listeners[process.name] = Listener(process, app, observe)
 
-    def site(self, name: str) -> Site | None:
+    def listener(self, name: str) -> Listener | None:
         """Return the application of a process that lives."""
-        site = self._sites.get(name)
-        return site if site is not None and site.process.alive else None
+        listener = self._listeners.get(name)
+        return listener if listener is not None and listener.process.alive else None
 
     async def exchange(
         self, to: str, request: WebRequest, *, connect_s: float, timeout_s: float
@@ -131,30 +131,29 @@ class Web:
         request: WebRequest,
         future: asyncio.Future[WebAnswer] | None,
     ) -> None:
-        site = self.site(to)
-        if site is None:
-            self.network.carry(to, sender.name, _complete, future, WebAnswer())
+        listener = self.listener(to)
+        if listener is None:
+            self.network.carry(to, sender.name, complete, future, WebAnswer())
             return
-        self.world.loop.in_process(site.process, self._serve(site, sender, request, future))
+        self.world.loop.in_process(listener.process, self._serve(listener, sender, request, future))
 
     async def _serve(
         self,
-        site: Site,
+        listener: Listener,
         sender: Process,
         request: WebRequest,
         future: asyncio.Future[WebAnswer] | None,
     ) -> None:
         answer = WebAnswer()
-        await site.app(_scope(site, sender, request), _Receive(request.body).receive, answer.send)
-        site.observe(request, answer.status)
+        await listener.app(
+            _scope(listener, sender, request), _Receive(request.body).receive, answer.send
+        )
+        listener.observe(request, answer.status)
         if answer.status == 500:
-            self.world.failures.append(f"{site.process}: {request.method} {request.target} failed")
-        self.network.carry(site.process.name, sender.name, _complete, future, answer)
-
-
-def _complete(future: asyncio.Future[WebAnswer] | None, answer: WebAnswer) -> None:
-    if future is not None and not future.done():
-        future.set_result(answer)
+            self.world.failures.append(
+                f"{listener.process}: {request.method} {request.target} failed"
+            )
+        self.network.carry(listener.process.name, sender.name, complete, future, answer)
 
 
 @dataclass(slots=True)
@@ -171,11 +170,11 @@ class _Receive:
         return {"type": "http.request", "body": self.body, "more_body": False}
 
 
-def _scope(site: Site, sender: Process, request: WebRequest) -> Scope:
+def _scope(listener: Listener, sender: Process, request: WebRequest) -> Scope:
     length = ("content-length", str(len(request.body)))
     return scope_of(
         "http",
-        site.process.name,
+        listener.process.name,
         sender.name,
         request.target,
         [*request.headers, *([length] if request.body else [])],
@@ -221,7 +220,7 @@ class WebTransport:
         )
         try:
             answer = await self.web.exchange(
-                parts.netloc,
+                host_of(request.url),
                 outgoing,
                 connect_s=request.connect_timeout_s,
                 timeout_s=request.timeout_s,

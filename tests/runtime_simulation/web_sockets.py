@@ -9,26 +9,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import urlsplit
 
+import pytest
 from starlette.types import Message
 
+from leadline_client import websocket
 from leadline_client.channel import CHANNEL_PATH, Frame, FromConsumer, decode, encode
 from leadline_client.errors import ConnectionLost
 from leadline_client.security import Authenticator
 from leadline_client.transport import no_connection
 from tests.runtime_simulation.event_loop import OWNER
-from tests.runtime_simulation.network import Network
+from tests.runtime_simulation.network import Network, complete, host_of
 from tests.runtime_simulation.process import Process
-from tests.runtime_simulation.web import Site, Web, scope_of
+from tests.runtime_simulation.web import Listener, Web, scope_of
 from tests.runtime_simulation.world import World
 
 _AGAIN_S: Final = 0.2
 _CONNECT_S: Final = 3.0
-_NORMAL: Final = 1000
 _ABNORMAL: Final = 1006
 
 Text = str | None
@@ -36,7 +37,7 @@ Text = str | None
 
 
 @dataclass(eq=False)
-class Line:
+class Pipe:
     """One direction of a connection."""
 
     world: World
@@ -67,8 +68,8 @@ class Connection:
 
     client: Process
     server: Process
-    to_server: Line
-    to_client: Line
+    to_server: Pipe
+    to_client: Pipe
 
     def ended(self, process: Process) -> None:
         """Tell the other side that a process of this connection is gone."""
@@ -157,6 +158,13 @@ class WebSockets:
             each for each in self._connections if process not in (each.client, each.server)
         ]
 
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Let members open their channels here within the block."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(websocket, "open_channel", self.open_channel)
+            yield
+
     async def open_channel(
         self, coordinator_url: str, group: str, authenticator: Authenticator
     ) -> SimulatedChannel:
@@ -167,7 +175,7 @@ class WebSockets:
 
         """
         del authenticator
-        sender, to = OWNER.get(), urlsplit(coordinator_url).netloc
+        sender, to = OWNER.get(), host_of(coordinator_url)
         assert sender is not None
         connection = self._connection(sender, to)
         opened: asyncio.Future[bool] = self.world.loop.create_future()
@@ -187,34 +195,29 @@ class WebSockets:
         return SimulatedChannel(connection)
 
     def _connection(self, client: Process, to: str) -> Connection:
-        site = self.web.site(to)
-        server = Process(to, alive=False) if site is None else site.process
-        line = Line(self.world, self.network, client.name, to)
-        back = Line(self.world, self.network, to, client.name)
-        return Connection(client, server, line, back)
+        listener = self.web.listener(to)
+        server = Process(to, alive=False) if listener is None else listener.process
+        there = Pipe(self.world, self.network, client.name, to)
+        back = Pipe(self.world, self.network, to, client.name)
+        return Connection(client, server, there, back)
 
     def _arrive(self, connection: Connection, group: str, opened: asyncio.Future[bool]) -> None:
         client, server = connection.client, connection.server
-        site = self.web.site(server.name)
+        listener = self.web.listener(server.name)
 
         def answer(accepted: bool) -> None:
-            self.network.carry(server.name, client.name, _complete, opened, accepted)
+            self.network.carry(server.name, client.name, complete, opened, accepted)
 
-        if site is None or site.process is not server:
+        if listener is None or listener.process is not server:
             answer(False)
             return
         self._connections.append(connection)
         socket = _Socket(connection, lambda: answer(True))
-        self.world.loop.in_process(server, self._serve(site, socket, group))
+        self.world.loop.in_process(server, self._serve(listener, socket, group))
 
-    async def _serve(self, site: Site, socket: _Socket, group: str) -> None:
+    async def _serve(self, listener: Listener, socket: _Socket, group: str) -> None:
         client = socket.connection.client.name
         path = CHANNEL_PATH.format(group=group)
-        scope = scope_of("websocket", site.process.name, client, path, [])
-        await site.app(scope | {"subprotocols": []}, socket.receive, socket.send)
+        scope = scope_of("websocket", listener.process.name, client, path, [])
+        await listener.app(scope | {"subprotocols": []}, socket.receive, socket.send)
         socket.close()
-
-
-def _complete(opened: asyncio.Future[bool], accepted: bool) -> None:
-    if not opened.done():
-        opened.set_result(accepted)
