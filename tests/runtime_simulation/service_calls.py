@@ -1,4 +1,4 @@
-"""The services' calls of each other over the simulated network, in place of aiohttp.
+"""The services' calls of each other over the simulated network, in place of HTTP.
 
 Their own clients still encode each request.
 """

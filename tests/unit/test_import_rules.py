@@ -63,7 +63,7 @@ PLANTS = [
     Plant("pure", "leadline_controller.domain.planted_helper", "leadline_common.planted_impure"),
     Plant("thin-client", "leadline_client.planted_server", "msgspec"),
     Plant("client-core", "leadline_client.errors.planted_library", "aiohttp"),
-    Plant("executors", "leadline_spark.read.planted_client", "leadline_client.aiohttp_transport"),
+    Plant("executors", "leadline_spark.read.planted_client", "leadline_client.http_transport"),
     Plant("executors", "leadline_spark.codec.planted_library", "httpx"),
     Plant("executors", "leadline_client.columnar.planted_codec", "leadline_client.compiled_codec"),
     Plant("pure", "leadline_client.columnar.planted_clock", "time"),

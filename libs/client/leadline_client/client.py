@@ -47,10 +47,10 @@ def _core(bootstrap: str | Sequence[str], policy: RetryPolicy | None) -> ClientC
 
 
 def _async_transport(authenticator: Authenticator) -> AsyncTransport:
-    """Return a transport by aiohttp, or one that needs the standard library alone."""
-    if installed("aiohttp"):
-        library = import_module("leadline_client.aiohttp_transport")
-        found: AsyncTransport = library.AsyncAiohttpTransport(authenticator)
+    """Return a transport of an event loop, or one that needs the standard library alone."""
+    if installed("httptools", "aiohappyeyeballs"):
+        library = import_module("leadline_client.http_transport")
+        found: AsyncTransport = library.AsyncHttpTransport(authenticator)
         return found
     return ThreadedTransport(StdlibTransport(authenticator), owned=True)
 

@@ -1,6 +1,7 @@
 """An asynchronous transport over a blocking one: each request runs in a thread.
 
-It serves event loops where aiohttp is not installed, and shares the transport of a blocking client.
+It serves event loops where the extra `http` is not installed, and shares the transport of a
+blocking client.
 """
 
 from __future__ import annotations

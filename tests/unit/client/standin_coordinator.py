@@ -16,7 +16,6 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request as Handshake
 from websockets.http11 import Response as Refusal
 
-from leadline_client.aiohttp_transport import AsyncAiohttpTransport
 from leadline_client.channel import (
     Frame,
     FromCoordinator,
@@ -30,6 +29,7 @@ from leadline_client.channel import (
     group_partitions,
 )
 from leadline_client.errors import LeadlineError
+from leadline_client.http_transport import AsyncHttpTransport
 from leadline_client.transport import Request, Response
 from leadline_client.wire import TopicPartition
 
@@ -133,7 +133,7 @@ class StandInCoordinator:
         self.handshakes: deque[tuple[int, str]] = deque()
         self.refused = asyncio.Event()
         self._channels: asyncio.Queue[Conversation] = asyncio.Queue()
-        self._http = AsyncAiohttpTransport()
+        self._http = AsyncHttpTransport()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[StandInCoordinator]:

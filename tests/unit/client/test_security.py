@@ -20,7 +20,6 @@ from websockets.http11 import Response as Answer
 
 from leadline_cli.certificates import PUBLIC, Authority
 from leadline_client import AsyncClient, AsyncProducer, Client, Consumer, Producer, Security
-from leadline_client.aiohttp_transport import AsyncAiohttpTransport
 from leadline_client.errors import (
     ConnectionLost,
     Forbidden,
@@ -32,6 +31,7 @@ from leadline_client.errors import (
     Unreachable,
     UnusableClientCredentials,
 )
+from leadline_client.http_transport import AsyncHttpTransport
 from leadline_client.security import Authenticator
 from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport
 from leadline_client.threaded_transport import ThreadedTransport
@@ -71,10 +71,10 @@ def by(transport: Callable[[Authenticator], AsyncTransport]) -> Send:
 @pytest.fixture(
     params=[
         by_stdlib,
-        by(AsyncAiohttpTransport),
+        by(AsyncHttpTransport),
         by(lambda authenticator: ThreadedTransport(StdlibTransport(authenticator), owned=True)),
     ],
-    ids=["stdlib", "aiohttp", "threaded"],
+    ids=["stdlib", "http", "threaded"],
 )
 def send(request: pytest.FixtureRequest) -> Send:
     """One request by each transport."""
@@ -347,7 +347,7 @@ def test_there_is_one_token() -> None:
 async def test_a_running_client_uses_a_token_that_was_replaced(files: Files, plain: Server) -> None:
     file = files.write("token", SECRET.encode())
     authenticator = Authenticator(Security(token_file=file))
-    asynchronous, stdlib = AsyncAiohttpTransport(authenticator), StdlibTransport(authenticator)
+    asynchronous, stdlib = AsyncHttpTransport(authenticator), StdlibTransport(authenticator)
     request = Request("POST", plain.address, body=b"once")
     for old, new, transport in ((SECRET, SUCCESSOR, asynchronous), (SUCCESSOR, SECRET, stdlib)):
         plain.script = accepting(new)

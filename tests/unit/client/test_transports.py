@@ -19,8 +19,8 @@ from typing import BinaryIO, Protocol
 
 import pytest
 
-from leadline_client.aiohttp_transport import AsyncAiohttpTransport
 from leadline_client.errors import ConnectionLost, Unreachable
+from leadline_client.http_transport import AsyncHttpTransport
 from leadline_client.security import CA_FILE_VARIABLE, Authenticator, Security
 from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport
 from leadline_client.transport import Request, Response
@@ -122,7 +122,7 @@ class BlockingTransport(Protocol):
     def close(self) -> None: ...
 
 
-class BlockingAiohttp:
+class BlockingHttp:
     """The asynchronous transport, run to the end of each request."""
 
     def __init__(self) -> None:
@@ -137,8 +137,8 @@ class BlockingAiohttp:
         self._runner.close()
 
     @staticmethod
-    async def _made() -> AsyncAiohttpTransport:
-        return AsyncAiohttpTransport()
+    async def _made() -> AsyncHttpTransport:
+        return AsyncHttpTransport()
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def server() -> Iterator[Server]:
     running.close()
 
 
-@pytest.fixture(params=[StdlibTransport, BlockingAiohttp])
+@pytest.fixture(params=[StdlibTransport, BlockingHttp])
 def transport(request: pytest.FixtureRequest) -> Iterator[BlockingTransport]:
     """Each of the two transports."""
     made: BlockingTransport = request.param()
@@ -385,7 +385,7 @@ def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLConte
     return context
 
 
-@pytest.mark.parametrize("kind", [StdlibTransport, BlockingAiohttp])
+@pytest.mark.parametrize("kind", [StdlibTransport, BlockingHttp])
 def test_tls_is_checked_and_its_connections_are_used_again(
     certificate: ssl.SSLContext,
     monkeypatch: pytest.MonkeyPatch,
@@ -418,4 +418,4 @@ def test_a_file_of_authorities_that_cannot_be_used_is_named(
     with pytest.raises(Unreachable, match=named):
         StdlibTransport().send(Request("GET", "https://127.0.0.1:1/"))
     with pytest.raises(Unreachable, match=named):
-        AsyncAiohttpTransport()
+        AsyncHttpTransport()

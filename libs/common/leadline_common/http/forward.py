@@ -24,12 +24,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from yarl import URL
 
 from leadline_client.errors import ConnectionLost, LeadlineError, NoController, error_from_body
-from leadline_client.kept_connections import KeptConnections, SentOnce
 from leadline_client.transport import CLUSTER_ID_HEADER
 from leadline_common import cause
 from leadline_common.access.caller import current_caller
 from leadline_common.http.access import PRINCIPAL_HEADER
 from leadline_common.http.errors import error_of_status, error_response
+from leadline_common.http.kept_connections import KeptConnections, SentOnce
 from leadline_common.http.middleware import WITHOUT_BODY
 from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.route_index import ROUTE_KEY, IndexedRoute

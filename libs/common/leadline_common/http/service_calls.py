@@ -5,14 +5,17 @@ Connections are kept alive; each long poll uses a separate one.
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
+from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 
 from leadline_client.errors import ConnectionLost, error_from_body
-from leadline_client.kept_connections import open_socket
+from leadline_client.http_connection import head_of
+from leadline_client.http_connections import Address, HttpConnections, NotConnected, RawRequest
 from leadline_common import cause
 from leadline_common.access.caller import current_caller
 from leadline_common.http.access import PRINCIPAL_HEADER
@@ -22,7 +25,8 @@ from leadline_common.tracing import spans
 from leadline_common.tracing.calls import STATUS, call_span
 
 _CONNECT_TIMEOUT_S: Final = 2.0
-_READ_BUFFER: Final = 1 << 20
+_IDLE_S: Final = 15.0
+"""Long enough that heartbeats need no new connections."""
 
 
 class NotSent(ConnectionLost):
@@ -31,10 +35,16 @@ class NotSent(ConnectionLost):
 
 @dataclass(eq=False, slots=True)
 class ServiceCalls:
-    """Sends POST requests; opens no connection before the first one."""
+    """Sends POST requests; opens no connection before the first one.
+
+    A call's `timeout_ms` limits the wait for each part of the response.
+    """
 
     connections: PeerConnections = field(default_factory=PeerConnections)
-    _session: aiohttp.ClientSession | None = field(default=None, init=False)
+    _kept: HttpConnections = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._kept = HttpConnections(_IDLE_S)
 
     async def post_internal(
         self, to: InternalAddress, path: str, body: bytes, content_type: str, timeout_ms: int
@@ -98,45 +108,39 @@ class ServiceCalls:
         headers = _headers(content_type)
         if principal is not None:
             headers[PRINCIPAL_HEADER] = principal
-        total_s = timeout_ms / 1000
-        timeout = aiohttp.ClientTimeout(
-            total=total_s, sock_connect=min(_CONNECT_TIMEOUT_S, total_s)
-        )
+        timeout_s = timeout_ms / 1000
+        address, host = _address_of(to)
+        head = head_of("POST", path, host, headers, len(body))
         try:
-            async with self._open().post(
-                url,
-                data=body,
-                headers=headers,
-                timeout=timeout,
-                ssl=to.ssl,
-                server_hostname=to.server_hostname,
-                allow_redirects=False,
-            ) as response:
-                content = await response.read()
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as problem:
-            raise NotSent(f"{url} cannot be reached: {problem!r}") from problem
-        except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+            response = await self._kept.exchange(
+                address,
+                RawRequest(head, body),
+                connect_timeout_s=min(_CONNECT_TIMEOUT_S, timeout_s),
+                timeout_s=timeout_s,
+            )
+        except NotConnected as problem:
+            raise NotSent(f"{url} cannot be reached: {problem}") from problem
+        except OSError as problem:
             raise ConnectionLost(f"no response from {url}: {problem!r}") from problem
         span.set({STATUS: response.status})
         if response.status != 200:
-            raise error_from_body(response.status, _json(content))
-        return content
+            raise error_from_body(response.status, _json(response.body))
+        return response.body
 
     async def close(self) -> None:
         """Close all connections."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        self._kept.close()
 
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, socket_factory=open_socket),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                read_bufsize=_READ_BUFFER,
-                auto_decompress=False,
-            )
-        return self._session
+
+@lru_cache(maxsize=256)
+def _address_of(to: Connection) -> tuple[Address, str]:
+    """Return where a connection leads, and the `Host` of its requests."""
+    parts = urlsplit(to.url)
+    host = parts.hostname or ""
+    if parts.scheme != "https":
+        return Address(host, parts.port or 80), parts.netloc
+    tls = to.ssl if isinstance(to.ssl, ssl.SSLContext) else ssl.create_default_context()
+    return Address(host, parts.port or 443, tls, to.server_hostname), parts.netloc
 
 
 def _headers(content_type: str) -> dict[str, str]:

@@ -1,25 +1,22 @@
-"""Connections of aiohttp that are kept between requests, for writes too.
+"""Connections of aiohttp that are kept between forwarded requests, for writes too.
 
-A write that is sent on a connection which the other end has closed has an unknown outcome, although
-a new connection would have been refused. So a kept connection is used only if nothing has arrived
-on it, an end of file included, and only for a moment: shorter than any service keeps one, and than
-it takes to notice that a host is gone.
+Forwarders stream responses, and pass on headers as they came; `HttpConnections` of the client
+library, which does neither, says when a connection may be used again.
 """
 
 from __future__ import annotations
 
 import select
-import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import aiohttp
+
+from leadline_client.http_connections import open_socket
 
 if TYPE_CHECKING:
     from aiohttp.client_reqrep import ConnectionKey
     from aiohttp.connector import Connection
     from aiohttp.tracing import Trace
-
-_CONGESTION: Final = b"cubic"
 
 
 class KeptConnections(aiohttp.TCPConnector):
@@ -59,24 +56,6 @@ class SentOnce:
             raise aiohttp.ClientConnectionError("the connection broke")
         self._sent = True
         return await handler(request)
-
-
-def open_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Create the socket of a connection that is kept.
-
-    Some hosts default to a congestion control that paces short transfers; on a fast network
-    cubic is up to twice as fast. The socket works without it.
-    """
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    option = getattr(socket, "TCP_CONGESTION", None)
-    if option is not None:
-        try:
-            made.setsockopt(socket.IPPROTO_TCP, option, _CONGESTION)
-        except OSError:
-            return made
-    return made
 
 
 def _has_input(connection: Connection) -> bool:

@@ -1,0 +1,204 @@
+"""Connections of HTTP/1.1 that are kept between requests, for writes too.
+
+A write that is sent on a connection which the other end has closed has an unknown outcome, although
+a new connection would have been refused. So a kept connection is used only if nothing has arrived
+on it, an end of file included, and only for a moment: shorter than any service keeps one, and than
+it takes to notice that a host is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import ssl
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from aiohappyeyeballs import AddrInfoType, start_connection
+
+from leadline_client.http_connection import HttpConnection
+from leadline_client.transport import Response
+
+_CONGESTION: Final = b"cubic"
+_NEXT_ADDRESS_S: Final = 0.25
+"""After this a name's next address is tried, too (RFC 8305)."""
+
+
+class NotConnected(OSError):
+    """There was no connection, so that nothing was sent."""
+
+
+class Address(NamedTuple):
+    """Where a connection leads, and as which client.
+
+    `tls` is None for plain HTTP. `server_name`: whom the server's certificate has to name, if it is
+    not `host`.
+    """
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    server_name: str | None = None
+
+
+class RawRequest(NamedTuple):
+    """A request as it is sent, and whether it only reads (GET, HEAD)."""
+
+    head: bytes
+    body: bytes
+    reads: bool = False
+    is_head: bool = False
+
+
+class HttpConnections:
+    """The connections of one client. Owned by the event loop of the first request.
+
+    `idle_s`: how long a connection is kept for the next request. Their number has no limit, because
+    each long poll holds one, and all others would wait for those.
+    """
+
+    def __init__(self, idle_s: float) -> None:
+        self._idle_s = idle_s
+        self._idle: dict[Address, deque[tuple[HttpConnection, float]]] = {}
+        self._open: set[HttpConnection] = set()
+
+    async def exchange(
+        self, address: Address, request: RawRequest, *, connect_timeout_s: float, timeout_s: float
+    ) -> Response:
+        """Return the response, whatever its status; `timeout_s` limits the wait for each part.
+
+        What only reads is sent again, over a new connection, if its kept connection broke. Other
+        requests are not: the caller has to know that the first may have been carried out (R15).
+
+        Raises:
+            NotConnected: nothing was sent.
+            TimeoutError, OSError: the request was sent at least in part.
+
+        """
+        kept = self._take(address)
+        if kept is not None:
+            try:
+                return await self._ask(kept, address, request, timeout_s)
+            except TimeoutError:
+                raise
+            except OSError:
+                if not request.reads:
+                    raise
+        fresh = await _connected(address, connect_timeout_s)
+        self._open.add(fresh)
+        return await self._ask(fresh, address, request, timeout_s)
+
+    def close(self) -> None:
+        """Close all connections; requests under way fail."""
+        for connection in tuple(self._open):
+            self._close(connection)
+        self._idle.clear()
+
+    async def _ask(
+        self, connection: HttpConnection, address: Address, request: RawRequest, timeout_s: float
+    ) -> Response:
+        try:
+            response = await connection.exchange(
+                request.head, request.body, timeout_s, is_head=request.is_head
+            )
+        except BaseException:
+            self._close(connection)
+            raise
+        self._keep(address, connection)
+        return response
+
+    def _take(self, address: Address) -> HttpConnection | None:
+        """Return a kept connection that is open beyond doubt, or None."""
+        idle = self._idle.get(address)
+        now_s = asyncio.get_running_loop().time()
+        while idle:
+            connection, since_s = idle.pop()
+            is_recent = now_s - since_s < self._idle_s
+            if is_recent and connection.is_reusable and not _has_input(connection):
+                return connection
+            self._close(connection)
+        self._idle.pop(address, None)  # An address of a former certificate is never asked again.
+        return None
+
+    def _keep(self, address: Address, connection: HttpConnection) -> None:
+        """Keep a connection if it stays open, and close those that have been idle for too long."""
+        if not connection.is_reusable or connection not in self._open:
+            self._close(connection)
+            return
+        idle = self._idle.setdefault(address, deque())
+        now_s = asyncio.get_running_loop().time()
+        while idle and now_s - idle[0][1] >= self._idle_s:
+            self._close(idle.popleft()[0])
+        idle.append((connection, now_s))
+
+    def _close(self, connection: HttpConnection) -> None:
+        self._open.discard(connection)
+        connection.close()
+
+
+async def _connected(address: Address, timeout_s: float) -> HttpConnection:
+    """Return a new connection; raises NotConnected."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(timeout_s):
+            opened = await start_connection(
+                await _addresses(loop, address.host, address.port),
+                happy_eyeballs_delay=_NEXT_ADDRESS_S,
+                interleave=1,
+                loop=loop,
+                socket_factory=open_socket,
+            )
+            try:
+                _, connection = await loop.create_connection(
+                    HttpConnection,
+                    sock=opened,
+                    ssl=address.tls,
+                    server_hostname=address.server_name or address.host if address.tls else None,
+                )
+            except BaseException:
+                opened.close()
+                raise
+    except (OSError, UnicodeError) as problem:  # A TimeoutError is an OSError.
+        raise NotConnected(str(problem) or f"no connection in {timeout_s:g} s") from problem
+    return connection
+
+
+async def _addresses(
+    loop: asyncio.AbstractEventLoop, host: str, port: int
+) -> Sequence[AddrInfoType]:
+    """Return the addresses of a host; a number needs no thread that asks for it."""
+    kind = socket.SOCK_STREAM
+    try:
+        return socket.getaddrinfo(host, port, type=kind, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        return await loop.getaddrinfo(host, port, type=kind)
+
+
+def open_socket(address: AddrInfoType) -> socket.socket:
+    """Create the socket of a connection that is kept.
+
+    Some hosts default to a congestion control that paces short transfers; on a fast network
+    cubic is up to twice as fast. The socket works without it.
+    """
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    option = getattr(socket, "TCP_CONGESTION", None)
+    if option is not None:
+        try:
+            made.setsockopt(socket.IPPROTO_TCP, option, _CONGESTION)
+        except OSError:
+            return made
+    return made
+
+
+def _has_input(connection: HttpConnection) -> bool:
+    """Tell whether something waits to be read, which the event loop has not handled yet.
+
+    Between requests nothing may arrive but the end of the connection.
+    """
+    poll = select.poll()  # `select` cannot watch descriptors above 1,023.
+    poll.register(connection.fileno, select.POLLIN)
+    return bool(poll.poll(0))

@@ -1,0 +1,91 @@
+"""The asynchronous transport, over connections of its own."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from dataclasses import replace
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from leadline_client.http_connection import head_of
+from leadline_client.http_connections import Address, HttpConnections, NotConnected, RawRequest
+from leadline_client.request_urls import target_of
+from leadline_client.security import Authenticator, Security
+from leadline_client.transport import (
+    IDLE_TIMEOUT_S,
+    UNAUTHORIZED,
+    Request,
+    Response,
+    connection_lost,
+    unreachable,
+)
+
+_PORTS: Final = {"http": 80, "https": 443}
+_ASKS_FOR_GZIP: Final = {"accept-encoding": "gzip"}
+"""Metadata of many partitions is megabytes, of which gzip leaves a fraction."""
+
+
+class AsyncHttpTransport:
+    """Sends requests on an event loop; by default as the environment says.
+
+    All of its requests belong to the event loop of the first one.
+    """
+
+    def __init__(self, authenticator: Authenticator | None = None) -> None:
+        self._authenticator = authenticator or Authenticator(Security.from_environment())
+        self._connections = HttpConnections(IDLE_TIMEOUT_S)
+
+    async def send(self, request: Request) -> Response:
+        """Return the response; raises Unreachable, ConnectionLost or TokenNotSent."""
+        try:
+            parts = urlsplit(request.url)
+            address = self._address(parts)
+        except ValueError as failure:
+            raise unreachable(request, failure) from failure
+        shown = self._authenticator.headers(parts.scheme, parts.hostname)
+        response = await self._send_once(request, parts, address, shown)
+        if response.status == UNAUTHORIZED and self._authenticator.renew(shown):
+            renewed = self._authenticator.headers(parts.scheme, parts.hostname)
+            response = await self._send_once(request, parts, address, renewed)
+        return response
+
+    def _address(self, parts: SplitResult) -> Address:
+        """Return where a URL leads; raises ValueError if it leads nowhere."""
+        if parts.scheme not in _PORTS or not parts.hostname:
+            raise ValueError("the address is no http:// or https:// URL of a host")
+        tls = self._authenticator.tls if parts.scheme == "https" else None
+        return Address(parts.hostname, parts.port or _PORTS[parts.scheme], tls)
+
+    async def _send_once(
+        self, request: Request, parts: SplitResult, address: Address, shown: dict[str, str]
+    ) -> Response:
+        reads = request.method in ("GET", "HEAD")
+        headers = {**request.headers, **shown, **(_ASKS_FOR_GZIP if reads else {})}
+        host = parts.netloc.rpartition("@")[2]
+        try:
+            head = head_of(
+                request.method, target_of(request, parts), host, headers, len(request.body)
+            )
+            response = await self._connections.exchange(
+                address,
+                RawRequest(head, request.body, reads, request.method == "HEAD"),
+                connect_timeout_s=request.connect_timeout_s,
+                timeout_s=request.timeout_s,
+            )
+            return _plain(response)
+        except (NotConnected, ValueError) as failure:
+            raise unreachable(request, failure) from failure
+        except (OSError, EOFError, zlib.error) as failure:
+            raise connection_lost(request, failure) from failure
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        self._connections.close()
+
+
+def _plain(response: Response) -> Response:
+    """Return a response whose body is not compressed."""
+    if response.headers.get("content-encoding") != "gzip":
+        return response
+    return replace(response, body=gzip.decompress(response.body))
