@@ -53,6 +53,9 @@ _JVM_FLAGS: Final = (
     "-Xmx1g",
     "-Xmn192m",
     "-XX:+UseSerialGC",
+    # A failover is a burst of code that hardly ever runs: the second compiler, which begins only
+    # then, doubles the processor time that the server takes for it, and for what precedes it.
+    "-XX:TieredStopAtLevel=1",
     "-XX:+ExitOnOutOfMemoryError",
     "-Dzookeeper.jmx.log4j.disable=true",
     "-Djava.awt.headless=true",

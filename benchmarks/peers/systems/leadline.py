@@ -37,6 +37,7 @@ class LeadlineCluster:
         )
         self._http = httpx.AsyncClient(trust_env=False, timeout=60)
         self._killed_controller = ""
+        self._views: dict[int, tuple[str, View]] = {}
 
     @property
     def bootstrap(self) -> str:
@@ -71,13 +72,19 @@ class LeadlineCluster:
             yield session
 
     async def view(self, broker: int) -> View:
-        """Return the whole metadata as one broker has it."""
+        """Return the whole metadata as one broker has it; only what changed is transferred."""
+        known = self._views.get(broker)
+        headers = {} if known is None else {"If-None-Match": known[0]}
         try:
-            answer = await self._http.get(f"{self._url(broker)}/v1/metadata")
+            answer = await self._http.get(f"{self._url(broker)}/v1/metadata", headers=headers)
+            if known is not None and answer.status_code == httpx.codes.NOT_MODIFIED:
+                return known[1]
             answer.raise_for_status()
         except httpx.HTTPError as problem:
             raise ConnectionError(str(problem)) from problem
-        return view_of(answer.content)
+        found = view_of(answer.content)
+        self._views[broker] = answer.headers["ETag"], found
+        return found
 
     def broker_pid(self, broker: int) -> int:
         """Return the process id of a broker."""
