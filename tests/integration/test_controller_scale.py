@@ -9,6 +9,7 @@ from leadline_common.leader_election import LeadershipTerm
 from leadline_common.zk.ops import MultiResults, Op, SetOp
 from leadline_controller.adapters.zk_store import ControllerZkStore
 from leadline_controller.domain.cluster import ClusterPolicy
+from leadline_controller.runtime.channel.broker_queue import MOST_ROLES
 from leadline_controller.runtime.image_loader import load_image
 from tests.support.services.controller_rig import Rig, create
 from tests.support.services.zookeeper import until
@@ -53,7 +54,9 @@ async def test_counts_of_creation_failure_and_load(rig: Rig) -> None:
     assert store.reads_before_last_states == reads
     assert store.writes - writes <= N / 500 + 3
     for broker, (requests, size) in zip(left, before, strict=True):
-        assert len(broker.leader_and_isr) - requests <= 2 + N / 1000
+        sent = broker.leader_and_isr[requests:]
+        assert len(sent) <= 2 + N / 1000
+        assert all(sum(len(t.partitions) for t in one.topics) <= MOST_ROLES for one in sent)
         assert (broker.roles_bytes - size) / N <= 40
 
     reads = store.reads
