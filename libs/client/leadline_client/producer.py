@@ -80,7 +80,7 @@ class AsyncProducer(Generic[K, V]):
         self._settings = settings
         self._serializer = RecordSerializer(key_serializer, value_serializer)
         self._producer_id: asyncio.Future[ProducerIdentity] | None = None
-        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._queues: dict[tuple[str, int], PartitionQueue] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._partitioners: defaultdict[str, StickyPartitioner] = defaultdict(
             lambda: StickyPartitioner(random)
@@ -166,7 +166,7 @@ class AsyncProducer(Generic[K, V]):
             for number, run in runs.items():
                 part = [records[index] for index in run]
                 size = sum(sizes[index] for index in run)
-                queue = self._queue_of(TopicPartition(topic, number))
+                queue = self._queue_of(topic, number)
                 now_s = time.monotonic()
                 opened = queue.accumulator.add_run(part, size, sent_run(run), now_s)
                 if opened and partition is None:
@@ -193,7 +193,7 @@ class AsyncProducer(Generic[K, V]):
         self._unacknowledged += size
         partitioner = self._partitioners[topic]
         number = partitioner.choose(record.key, count) if partition is None else partition
-        queue = self._queue_of(TopicPartition(topic, number))
+        queue = self._queue_of(topic, number)
         opened = queue.accumulator.add(record, size, future, now_s)
         if opened and partition is None and record.key is None:
             partitioner.batch_closed(number, count)
@@ -210,7 +210,7 @@ class AsyncProducer(Generic[K, V]):
         await self.partition_count(*place)
         await self._take_room(len(batch.data))
         now_s = time.monotonic()
-        queue = self._queue_of(place)
+        queue = self._queue_of(*place)
         queue.accumulator.add_encoded(batch, future, now_s)
         self._start_sender(queue, now_s)
 
@@ -293,15 +293,15 @@ class AsyncProducer(Generic[K, V]):
             accumulator.completed += batch.count
             self._room.notify_all()
 
-    def _queue_of(self, topic_partition: TopicPartition) -> PartitionQueue:
-        queue = self._queues.get(topic_partition)
+    def _queue_of(self, topic: str, partition: int) -> PartitionQueue:
+        queue = self._queues.get((topic, partition))
         if queue is None:
             settings = self._settings
             accumulator: Accumulator = RecordAccumulator(
                 batch_bytes=settings.batch_bytes, linger_s=settings.linger_ms / 1000
             )
-            queue = PartitionQueue(topic_partition, accumulator)
-            self._queues[topic_partition] = queue
+            queue = PartitionQueue(TopicPartition(topic, partition), accumulator)
+            self._queues[topic, partition] = queue
         return queue
 
     def _start_sender(self, queue: PartitionQueue, now_s: float) -> None:
