@@ -7,7 +7,8 @@ decision about other nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -27,6 +28,7 @@ VALUE_VERSION: Final = 1
 """The `version` of every value."""
 
 _MAX_DIGITS: Final = 10
+_CONTAINERS: Final = (dict, list)
 MAX_TIME: Final = 2**63 - 1
 """The latest time, in Unix ms."""
 _Value = TypeVar("_Value")
@@ -40,30 +42,61 @@ def decode_json(data: bytes, kind: type[_Value] | Any = Any) -> Any:
         msgspec.MsgspecError: it is no JSON, of another type, or nested too deep.
 
     """
-    if data == NO_DATA:
-        raise msgspec.ValidationError(NO_DATA.decode())
-    try:
+    with _decoding(data):
         value = msgspec.json.decode(data)
         check_plain(value)
         return value if kind is Any else msgspec.convert(value, kind, str_keys=True)
+
+
+def decode_typed(data: bytes, kind: type[_Value], untyped: Callable[[_Value], Any]) -> _Value:
+    """Decode a value by its type alone, in a third of the time of `decode_json`.
+
+    `untyped` returns those of its parts whose types allow anything: only they may be nested.
+
+    Raises:
+        msgspec.MsgspecError: it is no JSON, of another type, or nested too deep.
+
+    """
+    with _decoding(data):
+        value = msgspec.json.decode(data, type=kind)
+        check_plain(untyped(value))
+        return value
+
+
+@contextmanager
+def _decoding(data: bytes) -> Iterator[None]:
+    """Let decoding raise nothing but `msgspec.MsgspecError`."""
+    if data == NO_DATA:
+        raise msgspec.ValidationError(NO_DATA.decode())
+    try:
+        yield
     except msgspec.MsgspecError:
         raise
     except (ValueError, TypeError, OverflowError, RecursionError) as problem:
         raise msgspec.ValidationError(f"{type(problem).__name__}: {problem}") from problem
 
 
-def check_plain(value: Any, depth: int = MAX_DEPTH) -> None:
+def check_plain(value: Any) -> None:
     """Check that a decoded value can be encoded again.
+
+    It goes level by level, because a call for each value would take twice as long.
 
     Raises:
         msgspec.ValidationError: it is nested too deep.
 
     """
-    if isinstance(value, dict | list):
-        if depth <= 0:
-            raise msgspec.ValidationError(f"nested deeper than {MAX_DEPTH} levels")
-        for item in value.values() if isinstance(value, dict) else value:
-            check_plain(item, depth - 1)
+    containers = [value] if isinstance(value, _CONTAINERS) else []
+    for _ in range(MAX_DEPTH):
+        if not containers:
+            return
+        containers = [
+            item
+            for container in containers
+            for item in (container.values() if isinstance(container, dict) else container)
+            if isinstance(item, _CONTAINERS)
+        ]
+    if containers:
+        raise msgspec.ValidationError(f"nested deeper than {MAX_DEPTH} levels")
 
 
 def check_range(what: str, numbers: Iterable[int], least: int, most: int = MAX_NUMBER) -> None:

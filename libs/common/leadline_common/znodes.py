@@ -22,7 +22,7 @@ from leadline_common.znode_json import (
     VALUE_VERSION,
     check_partitions,
     check_range,
-    decode_json,
+    decode_typed,
     decode_value,
     pack_value,
     unpack_value,
@@ -392,9 +392,8 @@ def encode_audit(entry: AuditEntry) -> bytes:
 
 def decode_audit(data: bytes) -> AuditEntry:
     """Decode an audit entry; raises msgspec.MsgspecError if it is no entry."""
-    entry: AuditEntry = decode_json(data, AuditEntry)
+    entry = decode_typed(data, AuditEntry, lambda one: [one.resource, one.before, one.after])
     check_range("time", (entry.time,), 0, MAX_TIME)
-    for change in entry.changes:
-        check_range("partition", (change.partition,), 0, MAX_NODE_PARTITION)
-        check_range("version", (change.state_version,), -1)
+    check_range("partition", (one.partition for one in entry.changes), 0, MAX_NODE_PARTITION)
+    check_range("version", (one.state_version for one in entry.changes), -1)
     return entry

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from leadline_common import consumer_znodes, failed_brokers, partition_intents, tasks, znodes
 from leadline_common.cluster_id import UnreadableNode, decode_cluster_id
 from leadline_common.unreadable import UnreadableNodes
-from leadline_common.znode_json import decode_json, node_number
+from leadline_common.znode_json import MAX_DEPTH, decode_json, node_number
 from leadline_controller.domain.idempotency import decode_record
 from tests.support.garbage import GARBAGE
 
@@ -112,6 +112,33 @@ def test_unknown_fields_are_kept_unless_they_could_not_be_written_again() -> Non
         deep = [deep]
     with pytest.raises(msgspec.ValidationError):
         znodes.decode_state(state(later=deep))
+
+
+def nested(levels: int) -> Any:
+    """Return a value within this many lists and objects, in turn."""
+    value: Any = 1
+    for level in range(levels):
+        value = [value] if level % 2 else {"a": value}
+    return value
+
+
+@pytest.mark.parametrize("place", ["resource", "before", "after"])
+def test_only_what_could_be_written_again_may_be_nested(place: str) -> None:
+    entry = {"time": 1, "cause": "c", "actor": "a", "kind": "k"}
+    kept = nested(MAX_DEPTH - 1)
+    assert getattr(znodes.decode_audit(msgspec.json.encode(entry | {place: kept})), place) == kept
+    with pytest.raises(msgspec.ValidationError, match="nested deeper than"):
+        znodes.decode_audit(msgspec.json.encode(entry | {place: nested(MAX_DEPTH + 1)}))
+
+
+@pytest.mark.parametrize("levels", [0, 1, MAX_DEPTH, MAX_DEPTH + 1])
+def test_the_depth_of_any_value_is_limited(levels: int) -> None:
+    data = msgspec.json.encode(nested(levels))
+    if levels <= MAX_DEPTH:
+        assert decode_json(data) == nested(levels)
+    else:
+        with pytest.raises(msgspec.ValidationError, match="nested deeper than"):
+            decode_json(data)
 
 
 @given(st.text() | st.integers().map(str))

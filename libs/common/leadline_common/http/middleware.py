@@ -173,9 +173,11 @@ class RequestMiddleware:
             "Requests and handshakes refused for their Host, their origin or their type.",
             ("reason",),
         )
-        self._under_way: Gauge = metrics.gauge(
+        self._under_way = 0
+        under_way: Gauge = metrics.gauge(
             "http_in_progress_requests", "Requests being served now, including long polls."
         )
+        under_way.set_function(lambda: self._under_way)
         self._seconds: Histogram = metrics.histogram(
             "http_request_seconds",
             "Time from a request's headers to the end of its response, without the time that it "
@@ -204,14 +206,14 @@ class RequestMiddleware:
         with cause.cause_scope(accepted) as cause_id, waits_measured() as waits:
             cluster_id = self._cluster_id()
             answer = ResponseSender(send, cause_id, cluster_id, head=method == "HEAD")
-            self._under_way.inc()
+            self._under_way += 1
             try:
                 if spans.is_on() and scope["path"] not in _UNTRACED:
                     await self._serve_traced(scope, receive, answer, cluster_id, waits)
                 else:
                     await self._serve(scope, receive, answer, cluster_id)
             finally:
-                self._under_way.dec()
+                self._under_way -= 1
                 elapsed = time.perf_counter() - started
                 self._measure(method, scope, answer.status, elapsed, waits)
 
