@@ -31,6 +31,9 @@ class BrokenResponse(ConnectionError):
     """What arrived is no response, or ended too early."""
 
 
+_NO_RESPONSE: Final = (httptools.HttpParserError, httptools.HttpParserUpgrade, BrokenResponse)
+
+
 class _Reading(Enum):
     """What a connection reads at the moment."""
 
@@ -142,7 +145,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._filled += nbytes
         try:
             self._take(nbytes)
-        except (httptools.HttpParserError, BrokenResponse) as problem:
+        except _NO_RESPONSE as problem:
             self._fail(BrokenResponse(f"this is no valid response: {problem}"))
 
     def eof_received(self) -> bool:
@@ -197,6 +200,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[str, str] = {}
         self._pieces: list[bytes] = []
+        self._piece_bytes = 0
         self._body = bytearray()
         self._is_head = False
         self._is_kept = True
@@ -282,6 +286,9 @@ class HttpConnection(asyncio.BufferedProtocol):
     def on_body(self, body: bytes) -> None:
         """Keep a piece of a body whose length is not stated."""
         self._pieces.append(body)
+        self._piece_bytes += len(body)
+        if self._piece_bytes > LARGEST_BODY:
+            raise BrokenResponse("its body is too large")
 
     def on_message_complete(self) -> None:
         """End a body of chunks; other bodies are counted here, or end with the connection."""

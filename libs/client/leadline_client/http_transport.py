@@ -86,6 +86,6 @@ class AsyncHttpTransport:
 
 def _plain(response: Response) -> Response:
     """Return a response whose body is not compressed."""
-    if response.headers.get("content-encoding") != "gzip":
+    if response.headers.get("content-encoding", "").lower() != "gzip":
         return response
     return replace(response, body=gzip.decompress(response.body))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leadline_client import http_connection
 from leadline_client.http_connection import (
     LARGEST_BODY,
     LARGEST_HEAD,
@@ -226,6 +227,7 @@ async def test_a_response_without_a_length_that_is_reset_is_an_error() -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (LARGEST_BODY + 1),
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * LARGEST_HEAD,
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nx",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnone\r\n",
     ],
 )
@@ -235,6 +237,24 @@ async def test_what_is_no_response_is_an_error(data: bytes) -> None:
 
     with pytest.raises(BrokenResponse, match="no valid response"):
         await exchanged(wire, connection, [data])
+
+    assert wire.closed
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_body_of_unknown_length_has_a_limit(
+    monkeypatch: pytest.MonkeyPatch, *, chunked: bool
+) -> None:
+    monkeypatch.setattr(http_connection, "LARGEST_BODY", 1_000)
+    connection = HttpConnection()
+    wire = Wire(connection)
+    coding = b"Transfer-Encoding: chunked\r\n" if chunked else b""
+    part = b"1f4\r\n" + bytes(500) + b"\r\n" if chunked else bytes(500)
+
+    with pytest.raises(BrokenResponse, match="no valid response"):
+        await exchanged(
+            wire, connection, [b"HTTP/1.1 200 OK\r\n" + coding + b"\r\n", part, part, part]
+        )
 
     assert wire.closed
 

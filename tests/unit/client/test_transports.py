@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
 import shutil
 import socket
@@ -28,6 +29,7 @@ from leadline_client.transport import Request, Response
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Leadline-Name: Value\r\n\r\nok"
 LAST = OK.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
 TOO_LARGE = b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\n{}"
+GZIPPED = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%b"
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"
 
 Script = Callable[[bytes], bytes | None]
@@ -324,6 +326,38 @@ def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(token: str) -
     with pytest.raises(ValueError, match="token") as refusal:
         Security(token=token)
     assert not token or token not in str(refusal.value)
+
+
+@pytest.fixture
+def asynchronous() -> Iterator[BlockingHttp]:
+    """The transport of an event loop."""
+    made = BlockingHttp()
+    yield made
+    made.close()
+
+
+def test_a_compressed_response_is_returned_plain(
+    asynchronous: BlockingHttp, server: Server
+) -> None:
+    plain = b"metadata " * 1_000
+    packed = gzip.compress(plain)
+    server.script = lambda _: GZIPPED % (len(packed), packed)
+
+    assert asynchronous.send(Request("GET", server.address)).body == plain
+    assert b"accept-encoding: gzip" in server.requests[0]
+
+    server.script = lambda _: GZIPPED % (len(packed) - 9, packed[:-9])
+    with pytest.raises(ConnectionLost):
+        asynchronous.send(Request("GET", server.address))
+
+
+def test_what_cannot_be_sent_as_it_is_said_is_not_sent(
+    asynchronous: BlockingHttp, server: Server
+) -> None:
+    for headers in ({"x": "a\r\ny: b"}, {"x\n": "a"}):
+        with pytest.raises(Unreachable, match="line break"):
+            asynchronous.send(Request("POST", server.address, headers=headers))
+    assert not server.requests
 
 
 def test_threads_share_a_transport(stdlib: StdlibTransport, server: Server) -> None:
