@@ -9,7 +9,7 @@ from leadline_common.leader_election import LeadershipTerm
 from leadline_common.zk.ops import MultiResults, Op, SetOp
 from leadline_controller.adapters.zk_store import ControllerZkStore
 from leadline_controller.domain.cluster import ClusterPolicy
-from leadline_controller.runtime.channel.broker_queue import MOST_ROLES
+from leadline_controller.runtime.channel.pending_roles import MOST_ROLES
 from leadline_controller.runtime.image_loader import load_image
 from tests.support.services.controller_rig import Rig, create
 from tests.support.services.zookeeper import until

@@ -48,7 +48,9 @@ def decode_json(data: bytes, kind: type[_Value] | Any = Any) -> Any:
         return value if kind is Any else msgspec.convert(value, kind, str_keys=True)
 
 
-def decode_typed(data: bytes, kind: type[_Value], untyped: Callable[[_Value], Any]) -> _Value:
+def decode_typed(
+    data: bytes, decoder: msgspec.json.Decoder[_Value], untyped: Callable[[_Value], Any]
+) -> _Value:
     """Decode a value by its type alone, in a third of the time of `decode_json`.
 
     `untyped` returns those of its parts whose types allow anything: only they may be nested.
@@ -58,7 +60,7 @@ def decode_typed(data: bytes, kind: type[_Value], untyped: Callable[[_Value], An
 
     """
     with _decoding(data):
-        value = msgspec.json.decode(data, type=kind)
+        value = decoder.decode(data)
         check_plain(untyped(value))
         return value
 

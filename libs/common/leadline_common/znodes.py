@@ -7,7 +7,7 @@ rewritten, fields that this release does not know are kept.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -288,12 +288,7 @@ def encode_state(state: PartitionState) -> bytes:
 
 
 def decode_state(data: bytes) -> PartitionState:
-    """Decode a partition's state node.
-
-    Raises:
-        msgspec.MsgspecError: the value is not a state.
-
-    """
+    """Decode a partition's state node; raises msgspec.MsgspecError if it is no state."""
     state = decode_value(data, PartitionState)
     check_range("leader", (state.leader,), -1)
     check_range("broker", (*state.isr, *state.eligible), 0)
@@ -390,9 +385,12 @@ def encode_audit(entry: AuditEntry) -> bytes:
         return msgspec.json.encode(encodable(entry))
 
 
+_AUDIT: Final = msgspec.json.Decoder(AuditEntry)
+
+
 def decode_audit(data: bytes) -> AuditEntry:
     """Decode an audit entry; raises msgspec.MsgspecError if it is no entry."""
-    entry = decode_typed(data, AuditEntry, lambda one: [one.resource, one.before, one.after])
+    entry = decode_typed(data, _AUDIT, lambda one: [one.resource, one.before, one.after])
     check_range("time", (entry.time,), 0, MAX_TIME)
     check_range("partition", (one.partition for one in entry.changes), 0, MAX_NODE_PARTITION)
     check_range("version", (one.state_version for one in entry.changes), -1)

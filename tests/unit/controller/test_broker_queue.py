@@ -14,10 +14,10 @@ from leadline_common.rpc import ControllerRow
 from leadline_common.znodes import PartitionState, TopicAssignment
 from leadline_controller.domain.cluster import BrokerUp, ClusterImage, StateSet, TopicSet
 from leadline_controller.runtime.channel.broker_queue import (
-    MOST_ROLES,
     BrokerRequestQueue,
     DispatchListener,
 )
+from leadline_controller.runtime.channel.pending_roles import MOST_ROLES
 from leadline_controller.runtime.channel.requests import RequestBuilder
 from tests.support.services.zookeeper import until
 from tests.unit.controller.images import broker

@@ -19,8 +19,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from itertools import islice
-from typing import TypeAlias
 
 import msgspec
 import structlog
@@ -39,21 +37,18 @@ from leadline_common.tracing import spans
 from leadline_common.tracing.traceparent import TraceParent
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage
+from leadline_controller.runtime.channel.pending_roles import PendingPartitions, take_roles
 from leadline_controller.runtime.channel.requests import BrokerRequest, RequestBuilder
 from leadline_controller.runtime.channel.tracing import dispatch_span
 from leadline_controller.runtime.ports import CommandGateway
 
 logger = structlog.get_logger(__name__)
 
-MOST_ROLES = 2_000
-"""In one request. A broker takes about 20 µs for each, and serves nobody else meanwhile."""
 MIN_BACKOFF_S = 0.05
 MAX_BACKOFF_S = 2.0
 
 _response = msgspec.json.Decoder(rpc.CommandResponse)
 _metadata_response = msgspec.json.Decoder(rpc.UpdateMetadataResponse)
-
-_Partitions: TypeAlias = dict[str, dict[int, None]]
 
 
 class Command(StrEnum):
@@ -96,10 +91,10 @@ class BrokerRequestQueue:
     _span: TraceParent | None = field(default=None, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _grant: bool = field(default=False, init=False)
-    _roles: _Partitions = field(default_factory=dict, init=False)
-    _stops: _Partitions = field(default_factory=dict, init=False)
-    _halts: _Partitions = field(default_factory=dict, init=False)
-    _in_flight: tuple[Command, _Partitions] | None = field(default=None, init=False)
+    _roles: PendingPartitions = field(default_factory=dict, init=False)
+    _stops: PendingPartitions = field(default_factory=dict, init=False)
+    _halts: PendingPartitions = field(default_factory=dict, init=False)
+    _in_flight: tuple[Command, PendingPartitions] | None = field(default=None, init=False)
     _is_unreachable: bool = field(default=False, init=False)
     _refused: set[TopicPartition] = field(default_factory=set, init=False)
     _answers: bool = field(default=True, init=False)
@@ -281,7 +276,7 @@ class BrokerRequestQueue:
     async def _send_pending_roles(self) -> bool:
         if not (self._grant or self._roles):
             return True
-        is_grant, partitions = self._grant, self._take_roles()
+        is_grant, partitions = self._grant, take_roles(self._roles)
         self._grant = False
         wanted = None if is_grant else partitions
         request = self.requests.leader_and_isr(self.broker, wanted, self.cause)
@@ -308,22 +303,6 @@ class BrokerRequestQueue:
         if refused:
             self.listener.invalidate(refused)
         return not refused
-
-    def _take_roles(self) -> _Partitions:
-        """Return the roles of the next request: those of whole topics, unless one has too many."""
-        taken: _Partitions = {}
-        left = MOST_ROLES
-        for topic, numbers in list(self._roles.items()):
-            if len(numbers) > left and taken:
-                break
-            taken[topic] = dict.fromkeys(islice(numbers, left))
-            left -= len(taken[topic])
-            rest = dict.fromkeys(islice(numbers, len(taken[topic]), None))
-            if rest:
-                self._roles[topic] = rest
-            else:
-                del self._roles[topic]
-        return taken
 
     async def _send_stops(self, command: Command) -> bool:
         pending = self._stops if command is Command.STOP else self._halts
@@ -356,7 +335,7 @@ class BrokerRequestQueue:
         return self._acked_version is not None
 
     async def _call(
-        self, command: Command, partitions: _Partitions, path: str, body: bytes
+        self, command: Command, partitions: PendingPartitions, path: str, body: bytes
     ) -> bytes | None:
         """Send a request; return None if it failed."""
         self._in_flight = (command, partitions)
