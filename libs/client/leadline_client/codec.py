@@ -43,7 +43,7 @@ class SupportsStored(SupportsPlace, Protocol):
 class Codec(Protocol):
     """What both codecs offer."""
 
-    def crc32c(self, data: bytes) -> int:
+    def crc32c(self, data: bytes | memoryview) -> int:
         """Return the CRC32C of `data`."""
 
     def encode_batch(
@@ -66,8 +66,8 @@ class Codec(Protocol):
         Raises DecompressedTooLarge beyond `limit` bytes, and UnreadableRecords.
         """
 
-    def decode_batch(self, batch: bytes, limit: int) -> Iterator[Record]:
-        """Yield the records of one whole batch; for errors see `record_chunks`."""
+    def decode_chunks(self, batch: bytes | memoryview, limit: int) -> Iterator[list[Record]]:
+        """Yield in lists the records of one whole batch; for errors see `record_chunks`."""
 
 
 COMPILED: Final = installed("aiokafka", "cramjam", "google_crc32c")

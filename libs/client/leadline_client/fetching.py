@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias
 from leadline_client.client import AsyncClient
 from leadline_client.errors import DeserializationFailed, LeadlineError, PartitionNotOwned
 from leadline_client.reading import FetchPosition, ReadLimits, Start
+from leadline_client.record_buffer import RecordBuffer
 from leadline_client.serializers.records import RecordDeserializer
 from leadline_client.type_parameters import K, V
 from leadline_client.wire import LogPosition, Record, TopicPartition
@@ -51,7 +52,7 @@ class _PartitionBuffer:
     """The records of one partition that were read but not delivered."""
 
     reader: FetchPosition
-    records: deque[Record] = field(default_factory=deque)
+    records: RecordBuffer = field(default_factory=RecordBuffer)
     read: asyncio.Task[None] | None = None
     failure: Exception | None = None
     stuck: LeadlineError | None = None
@@ -65,7 +66,7 @@ class _PartitionBuffer:
     @property
     def position(self) -> int:
         """The offset of the next record to deliver; -1 until the leader was asked for it."""
-        return self.records[0].offset if self.records else self.reader.offset
+        return self.records.first.offset if self.records else self.reader.offset
 
 
 @dataclass(slots=True)
@@ -252,23 +253,21 @@ class Fetcher(Generic[K, V]):
         if buffer.paused:
             return
         topic, partition = topic_partition
-        waiting, deserialized = buffer.records, self._deserializer.record
-        count = min(len(waiting), limit - len(taken))
-        if self._deserializer.keeps_bytes:
-            records = [waiting.popleft() for _ in range(count)]
-            taken += map(_CONSUMED, zip(repeat(topic), repeat(partition), records))
-            return
-        for _ in range(count):
-            record = deserialized(topic_partition, waiting[0])
-            waiting.popleft()
-            taken.append(ConsumedRecord(topic, partition, record))
+        while buffer.records and (left := limit - len(taken)):
+            records = self._deserializer.records(topic_partition, buffer.records.some(left))
+            before = len(taken)
+            try:
+                # What came before an error stays in the list.
+                taken.extend(map(_CONSUMED, zip(repeat(topic), repeat(partition), records)))
+            finally:
+                buffer.records.drop(len(taken) - before)
 
     def skip(self, topic_partition: TopicPartition, offset: int) -> bool:
         """Leave out the next record, if it still is the one at `offset`; return whether it was."""
         buffer = self._buffers.get(topic_partition)
-        if buffer is None or not buffer.records or buffer.records[0].offset != offset:
+        if buffer is None or not buffer.records or buffer.records.first.offset != offset:
             return False
-        buffer.records.popleft()
+        buffer.records.drop(1)
         return True
 
     async def aclose(self) -> None:
@@ -286,7 +285,7 @@ class Fetcher(Generic[K, V]):
     async def _read(self, topic_partition: TopicPartition, buffer: _PartitionBuffer) -> None:
         try:
             # No await comes between the new position and its records, and so no commit.
-            buffer.records.extend(await self._client.run(buffer.reader.read(self._limits)))
+            buffer.records.fill(await self._client.run(buffer.reader.read_chunks(self._limits)))
             buffer.read = None
         except Exception as error:
             if isinstance(error, LeadlineError) and self._recover(topic_partition, error):

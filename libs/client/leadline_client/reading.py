@@ -9,8 +9,9 @@ whose log lacks that record refuses: the log was truncated (KIP-320).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal, NamedTuple, TypeAlias
 
 from leadline_client import batches
@@ -118,6 +119,17 @@ class FetchPosition:
     def read(self, limits: ReadLimits) -> Flow[list[Record]]:
         """Return the next records and move behind them; return none if none came in time.
 
+        See `read_chunks`.
+        """
+        return list(chain.from_iterable((yield from self.read_chunks(limits))))
+
+    def read_chunks(self, limits: ReadLimits) -> Flow[Iterator[list[Record]]]:
+        """Move behind the next records; return them in lists, none of which is empty.
+
+        Each list is decoded when it is asked for, but the first one at once. A later one that
+        cannot be decoded ends the lists, and the position returns to behind the records before it,
+        so that the next read raises. So ask for none after a `seek`.
+
         Raises:
             LogTruncated: the log was truncated below the position (KIP-320).
             OffsetOutOfRange: the position is before the log start or beyond the end.
@@ -127,7 +139,32 @@ class FetchPosition:
 
         """
         fetched = yield from self._fetched(limits)
-        return [] if fetched is None else self._decoded(fetched)
+        if fetched is None:
+            return iter(())
+        start = self.offset
+        decoded = batches.decode_chunks(fetched.batches)
+        chunks = (kept for chunk in decoded if (kept := _from(start, chunk)))
+        try:
+            first = next(chunks, None)
+        except UnreadableBatch as error:
+            raise error.within(self.topic, self.partition) from error
+        if first is not None:
+            _check_first(start, first[0].offset)
+        headers = list(batches.parse_headers(fetched.batches))
+        self._move(headers, _end_of(fetched, start), fetched)
+        return iter(()) if first is None else self._until_undecodable(first, chunks)
+
+    def _until_undecodable(
+        self, first: list[Record], later: Iterator[list[Record]]
+    ) -> Iterator[list[Record]]:
+        """Yield all lists; at one that cannot be decoded, return behind those before it."""
+        last = first
+        yield first
+        try:
+            for last in later:
+                yield last
+        except Exception:  # Whatever it is, the next read begins with it.
+            self.return_to(self.position_at(last[-1].offset + 1))
 
     def read_stored(self, limits: ReadLimits) -> Flow[StoredBatches]:
         """Return the next batches as they are stored, and move behind them; see `read`.
@@ -222,25 +259,8 @@ class FetchPosition:
             self.topic, self.partition, position, divergence, leader_epoch, self._topic_id
         )
 
-    def _decoded(self, fetched: FetchedBatches) -> list[Record]:
-        start = self.offset
-        end = _end_of(fetched, start)
-        records: list[Record] = []
-        try:
-            # What came before an error stays in the list.
-            decoded = batches.decode(fetched.batches)
-            records.extend(record for record in decoded if record.offset >= start)
-        except UnreadableBatch as error:
-            if not records:
-                raise error.within(self.topic, self.partition) from error
-            end = LogPosition(error.offset)  # The next read raises.
-        if records:
-            _check_first(start, records[0].offset)
-        self._move(batches.parse_headers(fetched.batches), end, fetched)
-        return records
-
     def _move(
-        self, headers: Iterable[BatchHeader], end: LogPosition, fetched: FetchedBatches
+        self, headers: Sequence[BatchHeader], end: LogPosition, fetched: FetchedBatches
     ) -> None:
         """Move behind the batches that begin before `end`."""
         if self._history is not None:
@@ -250,6 +270,13 @@ class FetchPosition:
 
 def _end_of(fetched: FetchedBatches, start: int) -> LogPosition:
     return LogPosition(max(start, fetched.next_offset), fetched.last_epoch)
+
+
+def _from(start: int, chunk: list[Record]) -> list[Record]:
+    """Return the records from `start` on of a list in which offsets increase."""
+    if chunk[0].offset >= start:
+        return chunk
+    return [record for record in chunk if record.offset >= start]
 
 
 def _check_first(asked: int, found: int) -> None:

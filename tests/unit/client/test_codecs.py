@@ -33,8 +33,8 @@ SOME = [OutgoingRecord(b"v" * 300, b"k", (("h", None),), 5), OutgoingRecord(None
 def test_defect_21_both_codecs_write_the_same_bytes(records: list[OutgoingRecord]) -> None:
     plain = plain_codec.encode_batch(records, compression=CODECS["none"], **IDENTITY)
     assert plain == compiled_codec.encode_batch(records, compression=CODECS["none"], **IDENTITY)
-    assert list(plain_codec.decode_batch(plain, LIMIT)) == list(
-        compiled_codec.decode_batch(plain, LIMIT)
+    assert list(plain_codec.decode_chunks(plain, LIMIT)) == list(
+        compiled_codec.decode_chunks(plain, LIMIT)
     )
 
 
@@ -47,8 +47,8 @@ def test_gzip_needs_no_package() -> None:
     gzip = CODECS["gzip"]
     plain = plain_codec.encode_batch(SOME, compression=gzip, **IDENTITY)
     compiled = compiled_codec.encode_batch(SOME, compression=gzip, **IDENTITY)
-    assert list(plain_codec.decode_batch(compiled, LIMIT)) == list(
-        compiled_codec.decode_batch(plain, LIMIT)
+    assert list(plain_codec.decode_chunks(compiled, LIMIT)) == list(
+        compiled_codec.decode_chunks(plain, LIMIT)
     )
     assert len(plain) < 200
 
@@ -59,7 +59,7 @@ def test_defect_21_another_compression_names_the_extra(name: str) -> None:
         plain_codec.encode_batch(SOME, compression=CODECS[name], **IDENTITY)
     compiled = compiled_codec.encode_batch(SOME, compression=CODECS[name], **IDENTITY)
     with pytest.raises(MissingExtra):
-        list(plain_codec.decode_batch(compiled, LIMIT))
+        list(plain_codec.decode_chunks(compiled, LIMIT))
 
 
 @given(st.data())
@@ -70,4 +70,4 @@ def test_a_damaged_batch_is_an_error_and_never_a_record_that_was_not_sent(
     batch = bytearray(plain_codec.encode_batch(SOME, compression=CODECS["none"], **IDENTITY))
     cut = data.draw(st.integers(62, len(batch) - 1))
     with pytest.raises((ValueError, IndexError)):
-        list(plain_codec.decode_batch(bytes(batch[:cut]), LIMIT))
+        list(plain_codec.decode_chunks(bytes(batch[:cut]), LIMIT))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any, Generic, cast
 
 from leadline_client.errors import DeserializationFailed, InvalidRequest, SerializationFailed
@@ -102,15 +103,17 @@ class RecordDeserializer(Generic[K, V]):
     def __init__(self, key: Deserializer[K] | None, value: Deserializer[V] | None) -> None:
         self._key = key
         self._value = value
+        self._keeps_bytes = key is None and value is None
 
-    @property
-    def keeps_bytes(self) -> bool:
-        """Whether keys and values stay as they are stored, so that nothing can fail."""
-        return self._key is None and self._value is None
+    def records(self, place: TopicPartition, stored: Iterable[Record]) -> Iterable[Record[K, V]]:
+        """Return records as `record` does, each when it is asked for."""
+        if self._keeps_bytes:
+            return cast("Iterable[Record[K, V]]", stored)
+        return map(self.record, repeat(place), stored)
 
     def record(self, place: TopicPartition, stored: Record) -> Record[K, V]:
         """Return a record with its key and value deserialized. Raises DeserializationFailed."""
-        if self.keeps_bytes:
+        if self._keeps_bytes:
             return cast("Record[K, V]", stored)
         return Record(
             stored.offset,
