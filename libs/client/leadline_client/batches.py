@@ -8,14 +8,14 @@ the base offset and the leader epoch, so a leader writes both without a new CRC.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
-from leadline_client.codec import CODEC
+from leadline_client.codec import CODEC, SupportsStored
 from leadline_client.errors import CorruptBatch, UnreadableBatch
 from leadline_client.unreadable import MOST_DECOMPRESSED_BYTES, UnreadableRecords
-from leadline_client.wire import Record, SupportsRecord
+from leadline_client.wire import Record, SupportsRecord, record_of
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
@@ -161,13 +161,25 @@ def encode(
 
 def decode(buffer: Buffer, limit: int = MOST_DECOMPRESSED_BYTES) -> Iterator[Record]:
     """Yield the records of every batch in `buffer`, and check each CRC; see `decode_chunks`."""
-    return chain.from_iterable(decode_chunks(buffer, limit))
+    return chain.from_iterable(decode_chunks(buffer, stored_records, limit))
 
 
-def decode_chunks(buffer: Buffer, limit: int = MOST_DECOMPRESSED_BYTES) -> Iterator[list[Record]]:
-    """Yield the records of every batch in lists, each decoded when it is asked for.
+def stored_records(stored: Iterable[SupportsStored]) -> list[Record]:
+    """Return the records that a codec has read."""
+    return [
+        record_of((one.offset, one.timestamp, one.key, one.value, tuple(one.headers)))
+        for one in stored
+    ]
 
-    No list is empty. A batch's CRC is checked before its first record.
+
+def decode_chunks(
+    buffer: Buffer,
+    read: Callable[[Iterable[SupportsStored]], list[T]],
+    limit: int = MOST_DECOMPRESSED_BYTES,
+) -> Iterator[list[T]]:
+    """Yield what `read` makes of some records of the batches, and then of the next ones.
+
+    They are decoded when they are asked for. A batch's CRC is checked before its first record.
 
     Raises:
         UnreadableBatch: a batch is whole, but its records are malformed, or decompress to more
@@ -180,7 +192,7 @@ def decode_chunks(buffer: Buffer, limit: int = MOST_DECOMPRESSED_BYTES) -> Itera
             raise CorruptBatch(f"CRC mismatch in the batch at offset {header.base_offset}")
         batch = memoryview(buffer)[header.position : header.position + header.size]
         try:
-            yield from CODEC.decode_chunks(batch, limit)
+            yield from CODEC.decode_chunks(batch, limit, read)
         except UnreadableRecords as error:
             raise UnreadableBatch.at(header.base_offset, header.next_offset, str(error)) from error
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
@@ -25,15 +24,13 @@ from leadline_client.plain_codec import (
     require_room,
 )
 from leadline_client.unreadable import UnreadableRecords
-from leadline_client.wire import Record, SupportsRecord
+from leadline_client.wire import SupportsRecord
 
 T = TypeVar("T")
 _MAGIC: Final = 2
 _NO_LIMIT: Final = 1 << 30
 _PADDING: Final = bytes(128)
 _PIECE_BYTES: Final = 1 << 16
-_RECORD: Final[Callable[[tuple[Any, ...]], Record]] = partial(tuple.__new__, Record)
-"""Makes a record of its fields, in half of the time that its class takes."""
 
 
 def crc32c(data: bytes | memoryview) -> int:
@@ -78,9 +75,14 @@ def record_chunks(
     return _chunks(batch, (0, *fields[1:]), limit, lambda records: list(map(read, records)))
 
 
-def decode_chunks(batch: bytes | memoryview, limit: int) -> Iterator[list[Record]]:
-    """Yield the records of one whole batch in lists; for errors see `record_chunks`."""
-    return _chunks(batch, HEADER.unpack_from(batch), limit, _decoded)
+def decode_chunks(
+    batch: bytes | memoryview, limit: int, read: Callable[[Iterable[DefaultRecord]], list[T]]
+) -> Iterator[list[T]]:
+    """Yield what `read` makes of some records of one whole batch, and then of the next ones.
+
+    For errors see `record_chunks`.
+    """
+    return _chunks(batch, HEADER.unpack_from(batch), limit, read)
 
 
 def _chunks(
@@ -89,7 +91,6 @@ def _chunks(
     limit: int,
     read: Callable[[Iterable[DefaultRecord]], list[T]],
 ) -> Iterator[list[T]]:
-    """Yield what `read` makes of some records of the batch, and then of the next ones."""
     attributes, count = fields[5], fields[12]
     section = memoryview(batch)[HEADER.size :]
     if compression := attributes & COMPRESSION_MASK:
@@ -105,13 +106,6 @@ def _chunks(
     except (CorruptRecordException, ValueError, OverflowError, MemoryError) as error:
         # The codec asks for the memory before it compares an absurd length with the bytes.
         raise UnreadableRecords("a record is malformed") from error
-
-
-def _decoded(records: Iterable[DefaultRecord]) -> list[Record]:
-    return [
-        _RECORD((one.offset, one.timestamp, one.key, one.value, tuple(one.headers)))
-        for one in records
-    ]
 
 
 def _padded(fields: tuple[Any, ...], section: memoryview) -> bytes:

@@ -11,16 +11,16 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import repeat
-from typing import Any, Final, Generic, NamedTuple, TypeAlias
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, cast
 
 from leadline_client.client import AsyncClient
+from leadline_client.codec import SupportsStored
 from leadline_client.errors import DeserializationFailed, LeadlineError, PartitionNotOwned
 from leadline_client.reading import FetchPosition, ReadLimits, Start
 from leadline_client.record_buffer import RecordBuffer
 from leadline_client.serializers.records import RecordDeserializer
 from leadline_client.type_parameters import K, V
-from leadline_client.wire import LogPosition, Record, TopicPartition
+from leadline_client.wire import LogPosition, Record, TopicPartition, record_of
 
 _RECOVERY_PAUSE_S: Final = 0.2
 
@@ -29,11 +29,20 @@ Recover: TypeAlias = Callable[[TopicPartition, LeadlineError], bool]
 
 
 class ConsumedRecord(NamedTuple, Generic[K, V]):
-    """A record with its topic and partition."""
+    """A record with its topic and partition, and otherwise with the fields of `Record`."""
 
     topic: str
     partition: int
-    record: Record[K, V]
+    offset: int
+    timestamp: int
+    key: K | None
+    value: V | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def record(self) -> Record[K, V]:
+        """The record without its topic and partition; made at each call."""
+        return record_of(self[2:])
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -47,12 +56,24 @@ _CONSUMED: Final[Callable[[tuple[Any, ...]], ConsumedRecord[Any, Any]]] = partia
 """Makes a consumed record of its fields, in half of the time that its class takes."""
 
 
+def _consumed(
+    topic: str, partition: int, stored: Iterable[SupportsStored]
+) -> list[ConsumedRecord[bytes, bytes]]:
+    """Return the records of a partition that a codec has read."""
+    return [
+        _CONSUMED(
+            (topic, partition, one.offset, one.timestamp, one.key, one.value, tuple(one.headers))
+        )
+        for one in stored
+    ]
+
+
 @dataclass(slots=True, eq=False)
 class _PartitionBuffer:
     """The records of one partition that were read but not delivered."""
 
     reader: FetchPosition
-    records: RecordBuffer = field(default_factory=RecordBuffer)
+    records: RecordBuffer[ConsumedRecord[bytes, bytes]] = field(default_factory=RecordBuffer)
     read: asyncio.Task[None] | None = None
     failure: Exception | None = None
     stuck: LeadlineError | None = None
@@ -252,15 +273,24 @@ class Fetcher(Generic[K, V]):
         buffer = self._buffers[topic_partition]
         if buffer.paused:
             return
-        topic, partition = topic_partition
         while buffer.records and (left := limit - len(taken)):
-            records = self._deserializer.records(topic_partition, buffer.records.some(left))
             before = len(taken)
             try:
                 # What came before an error stays in the list.
-                taken.extend(map(_CONSUMED, zip(repeat(topic), repeat(partition), records)))
+                taken.extend(self._deserialized(topic_partition, buffer.records.some(left)))
             finally:
                 buffer.records.drop(len(taken) - before)
+
+    def _deserialized(
+        self, place: TopicPartition, stored: list[ConsumedRecord[bytes, bytes]]
+    ) -> Iterable[ConsumedRecord[K, V]]:
+        if self._deserializer.keeps_bytes:
+            return cast("list[ConsumedRecord[K, V]]", stored)
+        key_and_value = self._deserializer.key_and_value
+        return (
+            _CONSUMED((*place, one.offset, one.timestamp, *key_and_value(place, one), one.headers))
+            for one in stored
+        )
 
     def skip(self, topic_partition: TopicPartition, offset: int) -> bool:
         """Leave out the next record, if it still is the one at `offset`; return whether it was."""
@@ -285,7 +315,9 @@ class Fetcher(Generic[K, V]):
     async def _read(self, topic_partition: TopicPartition, buffer: _PartitionBuffer) -> None:
         try:
             # No await comes between the new position and its records, and so no commit.
-            buffer.records.fill(await self._client.run(buffer.reader.read_chunks(self._limits)))
+            make = partial(_consumed, *topic_partition)
+            chunks = await self._client.run(buffer.reader.read_chunks(self._limits, make))
+            buffer.records.fill(chunks)
             buffer.read = None
         except Exception as error:
             if isinstance(error, LeadlineError) and self._recover(topic_partition, error):

@@ -9,19 +9,22 @@ whose log lacks that record refuses: the log was truncated (KIP-320).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from leadline_client import batches
 from leadline_client.batches import BatchHeader
+from leadline_client.codec import SupportsPlace, SupportsStored
 from leadline_client.core import DEFAULT_MAX_BYTES, ClientCore
 from leadline_client.errors import LogTruncated, OffsetOutOfRange, TopicIdMismatch, UnreadableBatch
 from leadline_client.flows import Flow
 from leadline_client.payloads import FetchedBatches
 from leadline_client.read_history import ReadHistory
 from leadline_client.wire import LogPosition, Record, ReplicaChoice
+
+R = TypeVar("R", bound=SupportsPlace)
 
 Start: TypeAlias = Literal["earliest", "latest"] | int | LogPosition
 """Where to begin: at the log start offset, at the high watermark, at an offset, or at a position.
@@ -121,14 +124,17 @@ class FetchPosition:
 
         See `read_chunks`.
         """
-        return list(chain.from_iterable((yield from self.read_chunks(limits))))
+        chunks = yield from self.read_chunks(limits, batches.stored_records)
+        return list(chain.from_iterable(chunks))
 
-    def read_chunks(self, limits: ReadLimits) -> Flow[Iterator[list[Record]]]:
-        """Move behind the next records; return them in lists, none of which is empty.
+    def read_chunks(
+        self, limits: ReadLimits, make: Callable[[Iterable[SupportsStored]], list[R]]
+    ) -> Flow[Iterator[list[R]]]:
+        """Move behind the next records; return what `make` makes of them, in lists.
 
-        Each list is decoded when it is asked for, but the first one at once. A later one that
-        cannot be decoded ends the lists, and the position returns to behind the records before it,
-        so that the next read raises. So ask for none after a `seek`.
+        No list is empty. Each is decoded when it is asked for, but the first one at once. A later
+        one that cannot be decoded ends the lists, and the position returns to behind the records
+        before it, so that the next read raises. So ask for none after a `seek`.
 
         Raises:
             LogTruncated: the log was truncated below the position (KIP-320).
@@ -142,7 +148,7 @@ class FetchPosition:
         if fetched is None:
             return iter(())
         start = self.offset
-        decoded = batches.decode_chunks(fetched.batches)
+        decoded = batches.decode_chunks(fetched.batches, make)
         chunks = (kept for chunk in decoded if (kept := _from(start, chunk)))
         try:
             first = next(chunks, None)
@@ -154,9 +160,7 @@ class FetchPosition:
         self._move(headers, _end_of(fetched, start), fetched)
         return iter(()) if first is None else self._until_undecodable(first, chunks)
 
-    def _until_undecodable(
-        self, first: list[Record], later: Iterator[list[Record]]
-    ) -> Iterator[list[Record]]:
+    def _until_undecodable(self, first: list[R], later: Iterator[list[R]]) -> Iterator[list[R]]:
         """Yield all lists; at one that cannot be decoded, return behind those before it."""
         last = first
         yield first
@@ -272,7 +276,7 @@ def _end_of(fetched: FetchedBatches, start: int) -> LogPosition:
     return LogPosition(max(start, fetched.next_offset), fetched.last_epoch)
 
 
-def _from(start: int, chunk: list[Record]) -> list[Record]:
+def _from(start: int, chunk: list[R]) -> list[R]:
     """Return the records from `start` on of a list in which offsets increase."""
     if chunk[0].offset >= start:
         return chunk

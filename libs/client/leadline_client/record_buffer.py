@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Generic, TypeVar
 
-from leadline_client.wire import Record
+from leadline_client.codec import SupportsPlace
+
+R = TypeVar("R", bound=SupportsPlace)
 
 
-class RecordBuffer:
+class RecordBuffer(Generic[R]):
     """Records in order, of which only those of one list are decoded.
 
     The next list is decoded once all records of this one are delivered. So few records exist at a
@@ -24,16 +27,16 @@ class RecordBuffer:
         return self._next < len(self._chunk)
 
     @property
-    def first(self) -> Record:
+    def first(self) -> R:
         """The next record to deliver. Raises IndexError if there is none."""
         return self._chunk[self._next]
 
-    def fill(self, chunks: Iterator[list[Record]]) -> None:
+    def fill(self, chunks: Iterator[list[R]]) -> None:
         """Put lists of records, none of them empty, into an empty buffer."""
         self._later = chunks
         self._chunk, self._next = next(chunks, []), 0
 
-    def some(self, limit: int) -> list[Record]:
+    def some(self, limit: int) -> list[R]:
         """Return up to `limit` of the next records: those that are decoded, and at least one."""
         return self._chunk[self._next : self._next + limit]
 

@@ -14,7 +14,7 @@ from leadline_client.flows import Flow
 from leadline_client.payloads import FetchedBatches, OutgoingRecord
 from leadline_client.reading import FetchPosition, ReadLimits
 from leadline_client.wire import EpochEnd, LogPosition
-from tests.support.bad_input.batches import forged, record
+from tests.support.bad_input.batches import half_readable
 
 T = TypeVar("T")
 READ = LogPosition(20, leader_epoch=3)
@@ -80,14 +80,6 @@ def offsets(reader: FetchPosition) -> list[int]:
     return [record.offset for record in outcome(reader.read(ReadLimits()))]
 
 
-def half_readable(base_offset: int) -> bytes:
-    """Return a batch of 502 records, of which the codec can decode the first 500."""
-    good = b"".join(record(number) for number in range(501))
-    stored = bytearray(forged(good + record(501, b"\x01\x02v\x7f"), 502))
-    batches.stamp(stored, batches.header_at(stored), base_offset, leader_epoch=1)
-    return bytes(stored)
-
-
 def test_a_newer_leader_that_has_the_log_after_all_is_read_on_from() -> None:
     assert read(EpochEnd(3, 25, leader_epoch=REFUSED_BY + 1)) == []
 
@@ -115,7 +107,7 @@ def test_no_record_before_the_position_is_delivered_wherever_it_stands_in_the_an
 def test_the_position_is_behind_all_records_before_the_later_ones_are_decoded() -> None:
     reader = answered(batch(0, 600) + batch(600, 600), 1200)
 
-    chunks = outcome(reader.read_chunks(ReadLimits()))
+    chunks = outcome(reader.read_chunks(ReadLimits(), batches.stored_records))
 
     assert reader.offset == 1200
     assert [len(chunk) for chunk in chunks] == [500, 100, 500, 100]
@@ -123,7 +115,7 @@ def test_the_position_is_behind_all_records_before_the_later_ones_are_decoded() 
 
 
 def test_the_records_before_one_that_cannot_be_decoded_come_once() -> None:
-    reader = answered(batch(0, 2) + half_readable(2), 504)
+    reader = answered(batch(0, 2) + half_readable(2, leader_epoch=1), 504)
 
     assert offsets(reader) == list(range(502))
     assert reader.position_at(reader.offset) == LogPosition(502, leader_epoch=1)

@@ -21,9 +21,9 @@ def lists(sizes: list[int], made: list[int]) -> Iterator[list[Record]]:
         first += size
 
 
-def filled(sizes: list[int]) -> tuple[RecordBuffer, list[int]]:
+def filled(sizes: list[int]) -> tuple[RecordBuffer[Record], list[int]]:
     made: list[int] = []
-    buffer = RecordBuffer()
+    buffer: RecordBuffer[Record] = RecordBuffer()
     buffer.fill(lists(sizes, made))
     return buffer, made
 
