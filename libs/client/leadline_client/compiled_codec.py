@@ -91,6 +91,19 @@ def _chunks(
     limit: int,
     read: Callable[[Iterable[DefaultRecord]], list[T]],
 ) -> Iterator[list[T]]:
+    count = fields[12]
+    # The codec's own iterator cannot be continued after a slice of it.
+    records = chain(DefaultRecordBatch(_plain(batch, fields, limit)))
+    try:
+        for position in range(0, count, CHUNK_RECORDS):
+            yield read(islice(records, min(CHUNK_RECORDS, count - position)))
+    except (CorruptRecordException, ValueError, OverflowError, MemoryError) as error:
+        # The codec asks for the memory before it compares an absurd length with the bytes.
+        raise UnreadableRecords("a record is malformed") from error
+
+
+def _plain(batch: bytes | memoryview, fields: tuple[Any, ...], limit: int) -> bytes:
+    """Return a batch of uncompressed records whose lengths are right; see `_padded`."""
     attributes, count = fields[5], fields[12]
     section = memoryview(batch)[HEADER.size :]
     if compression := attributes & COMPRESSION_MASK:
@@ -98,14 +111,7 @@ def _chunks(
     require_room(count, len(section))
     plain = _padded(fields, section)
     require_lengths(plain, HEADER.size, HEADER.size + len(section), count)
-    # The codec's own iterator cannot be continued after a slice of it.
-    records = chain(DefaultRecordBatch(plain))
-    try:
-        for position in range(0, count, CHUNK_RECORDS):
-            yield read(islice(records, min(CHUNK_RECORDS, count - position)))
-    except (CorruptRecordException, ValueError, OverflowError, MemoryError) as error:
-        # The codec asks for the memory before it compares an absurd length with the bytes.
-        raise UnreadableRecords("a record is malformed") from error
+    return plain
 
 
 def _padded(fields: tuple[Any, ...], section: memoryview) -> bytes:

@@ -156,7 +156,7 @@ class FetchPosition:
             raise error.within(self.topic, self.partition) from error
         if first is not None:
             _check_first(start, first[0].offset)
-        headers = list(batches.parse_headers(fetched.batches))
+        headers = list(batches.parse_headers(fetched.batches))  # All, before anything moves.
         self._move(headers, _end_of(fetched, start), fetched)
         return iter(()) if first is None else self._until_undecodable(first, chunks)
 
