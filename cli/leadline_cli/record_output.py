@@ -8,7 +8,6 @@ from base64 import b64encode
 from typing import Any
 
 from leadline_client.fetching import ConsumedRecord
-from leadline_client.wire import Record
 
 
 def print_record(consumed: ConsumedRecord, *, as_json: bool, headers: bool) -> None:
@@ -16,31 +15,29 @@ def print_record(consumed: ConsumedRecord, *, as_json: bool, headers: bool) -> N
     if as_json:
         line = json.dumps(_document(consumed)).encode()
     else:
-        record = consumed.record
-        line = (_header_prefix(record) if headers else b"") + (record.value or b"")
+        line = (_header_prefix(consumed) if headers else b"") + (consumed.value or b"")
     sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()
 
 
 def _document(consumed: ConsumedRecord) -> dict[str, Any]:
-    record = consumed.record
     document: dict[str, Any] = {
         "topic": consumed.topic,
         "partition": consumed.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        **_text_or_base64("key", record.key),
-        **_text_or_base64("value", record.value),
+        "offset": consumed.offset,
+        "timestamp": consumed.timestamp,
+        **_text_or_base64("key", consumed.key),
+        **_text_or_base64("value", consumed.value),
     }
-    if record.headers:
+    if consumed.headers:
         document["headers"] = [
-            {"name": name, **_text_or_base64("value", value)} for name, value in record.headers
+            {"name": name, **_text_or_base64("value", value)} for name, value in consumed.headers
         ]
     return document
 
 
-def _header_prefix(record: Record) -> bytes:
-    pairs = (name.encode() + b"=" + (value or b"") for name, value in record.headers)
+def _header_prefix(consumed: ConsumedRecord) -> bytes:
+    pairs = (name.encode() + b"=" + (value or b"") for name, value in consumed.headers)
     return b",".join(pairs) + b"\t"
 
 

@@ -83,7 +83,7 @@ class Member:
             await self.consumer.subscribe([topic])
             while not self._stop.is_set():
                 for one in await self.consumer.poll(0.2):
-                    self.seen[one.partition, one.record.offset] += 1
+                    self.seen[one.partition, one.offset] += 1
 
     async def until(self, count: int) -> None:
         async def seen() -> bool:

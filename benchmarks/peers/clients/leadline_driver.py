@@ -198,4 +198,4 @@ async def _awaited(answer: Awaitable[object]) -> object:
 
 
 def _size(records: Iterable[ConsumedRecord[Any, Any]]) -> int:
-    return sum(len(one.record.value or b"") for one in records)
+    return sum(len(one.value or b"") for one in records)

@@ -225,7 +225,7 @@ async def _print_all(consumer: AsyncConsumer, start: Start | _Time, printing: _P
         while printing.left != 0 and await _unfinished(consumer, printing):
             for consumed in await printing.poll(consumer):
                 end = printing.ends[consumed.topic_partition]
-                if printing.follow or consumed.record.offset < end:
+                if printing.follow or consumed.offset < end:
                     printing.print(consumed)
 
 

@@ -8,13 +8,14 @@ the base offset and the leader epoch, so a leader writes both without a new CRC.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
-from leadline_client.codec import CODEC
+from leadline_client.codec import CODEC, SupportsStored
 from leadline_client.errors import CorruptBatch, UnreadableBatch
 from leadline_client.unreadable import MOST_DECOMPRESSED_BYTES, UnreadableRecords
-from leadline_client.wire import Record, SupportsRecord
+from leadline_client.wire import Record, SupportsRecord, record_of
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
@@ -105,7 +106,7 @@ def parse_headers(buffer: Buffer) -> Iterator[BatchHeader]:
 def crc_matches(buffer: Buffer, header: BatchHeader) -> bool:
     """Tell whether the CRC32C in the header matches the batch."""
     body = memoryview(buffer)[header.position + _CRC_RANGE_START : header.position + header.size]
-    return CODEC.crc32c(bytes(body)) == header.crc
+    return CODEC.crc32c(body) == header.crc
 
 
 def stamp(buffer: bytearray, header: BatchHeader, base_offset: int, leader_epoch: int) -> None:
@@ -125,7 +126,7 @@ def stamp_producer(
     fields = producer_id, producer_epoch, base_sequence
     _STAMP_PRODUCER.pack_into(buffer, header.position + _PRODUCER_POSITION, *fields)
     body = memoryview(buffer)[header.position + _CRC_RANGE_START : header.position + header.size]
-    crc = CODEC.crc32c(bytes(body))
+    crc = CODEC.crc32c(body)
     _STAMP_CRC.pack_into(buffer, header.position + _CRC_POSITION, crc)
 
 
@@ -159,7 +160,26 @@ def encode(
 
 
 def decode(buffer: Buffer, limit: int = MOST_DECOMPRESSED_BYTES) -> Iterator[Record]:
-    """Yield the records of every batch in `buffer`, and check each CRC.
+    """Yield the records of every batch in `buffer`, and check each CRC; see `decode_chunks`."""
+    return chain.from_iterable(decode_chunks(buffer, stored_records, limit))
+
+
+def stored_records(stored: Iterable[SupportsStored]) -> list[Record]:
+    """Return the records that a codec has read."""
+    return [
+        record_of((one.offset, one.timestamp, one.key, one.value, tuple(one.headers)))
+        for one in stored
+    ]
+
+
+def decode_chunks(
+    buffer: Buffer,
+    read: Callable[[Iterable[SupportsStored]], list[T]],
+    limit: int = MOST_DECOMPRESSED_BYTES,
+) -> Iterator[list[T]]:
+    """Yield what `read` makes of some records of the batches, and then of the next ones.
+
+    They are decoded when they are asked for. A batch's CRC is checked before its first record.
 
     Raises:
         UnreadableBatch: a batch is whole, but its records are malformed, or decompress to more
@@ -170,9 +190,9 @@ def decode(buffer: Buffer, limit: int = MOST_DECOMPRESSED_BYTES) -> Iterator[Rec
     for header in parse_headers(buffer):
         if not crc_matches(buffer, header):
             raise CorruptBatch(f"CRC mismatch in the batch at offset {header.base_offset}")
-        batch = bytes(memoryview(buffer)[header.position : header.position + header.size])
+        batch = memoryview(buffer)[header.position : header.position + header.size]
         try:
-            yield from CODEC.decode_batch(batch, limit)
+            yield from CODEC.decode_chunks(batch, limit, read)
         except UnreadableRecords as error:
             raise UnreadableBatch.at(header.base_offset, header.next_offset, str(error)) from error
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Final, Protocol, TypeVar, cast
 
 from leadline_client.extras import MissingExtra, installed
-from leadline_client.wire import Record, SupportsRecord
+from leadline_client.wire import SupportsRecord
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class SupportsStored(SupportsPlace, Protocol):
 class Codec(Protocol):
     """What both codecs offer."""
 
-    def crc32c(self, data: bytes) -> int:
+    def crc32c(self, data: bytes | memoryview) -> int:
         """Return the CRC32C of `data`."""
 
     def encode_batch(
@@ -66,8 +66,16 @@ class Codec(Protocol):
         Raises DecompressedTooLarge beyond `limit` bytes, and UnreadableRecords.
         """
 
-    def decode_batch(self, batch: bytes, limit: int) -> Iterator[Record]:
-        """Yield the records of one whole batch; for errors see `record_chunks`."""
+    def decode_chunks(
+        self,
+        batch: bytes | memoryview,
+        limit: int,
+        read: Callable[[Iterable[SupportsStored]], list[T]],
+    ) -> Iterator[list[T]]:
+        """Yield what `read` makes of some records of one batch, and then of the next ones.
+
+        For errors see `record_chunks`.
+        """
 
 
 COMPILED: Final = installed("aiokafka", "cramjam", "google_crc32c")

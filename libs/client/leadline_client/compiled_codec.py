@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
@@ -25,17 +24,22 @@ from leadline_client.plain_codec import (
     require_room,
 )
 from leadline_client.unreadable import UnreadableRecords
-from leadline_client.wire import Record, SupportsRecord
+from leadline_client.wire import SupportsRecord
 
 T = TypeVar("T")
 _MAGIC: Final = 2
 _NO_LIMIT: Final = 1 << 30
 _PADDING: Final = bytes(128)
+_PIECE_BYTES: Final = 1 << 16
 
 
-def crc32c(data: bytes) -> int:
+def crc32c(data: bytes | memoryview) -> int:
     """Return the CRC32C of `data`."""
-    return int(google_crc32c.value(data))
+    view, crc = memoryview(data), 0
+    # The library takes only bytes. A copy of a whole batch would take longer than the checksum.
+    for start in range(0, len(view), _PIECE_BYTES):
+        crc = google_crc32c.extend(crc, bytes(view[start : start + _PIECE_BYTES]))
+    return int(crc)
 
 
 def encode_batch(
@@ -68,6 +72,38 @@ def record_chunks(
 
     """
     fields = HEADER.unpack_from(batch)
+    return _chunks(batch, (0, *fields[1:]), limit, lambda records: list(map(read, records)))
+
+
+def decode_chunks(
+    batch: bytes | memoryview, limit: int, read: Callable[[Iterable[DefaultRecord]], list[T]]
+) -> Iterator[list[T]]:
+    """Yield what `read` makes of some records of one whole batch, and then of the next ones.
+
+    For errors see `record_chunks`.
+    """
+    return _chunks(batch, HEADER.unpack_from(batch), limit, read)
+
+
+def _chunks(
+    batch: bytes | memoryview,
+    fields: tuple[Any, ...],
+    limit: int,
+    read: Callable[[Iterable[DefaultRecord]], list[T]],
+) -> Iterator[list[T]]:
+    count = fields[12]
+    # The codec's own iterator cannot be continued after a slice of it.
+    records = chain(DefaultRecordBatch(_plain(batch, fields, limit)))
+    try:
+        for position in range(0, count, CHUNK_RECORDS):
+            yield read(islice(records, min(CHUNK_RECORDS, count - position)))
+    except (CorruptRecordException, ValueError, OverflowError, MemoryError) as error:
+        # The codec asks for the memory before it compares an absurd length with the bytes.
+        raise UnreadableRecords("a record is malformed") from error
+
+
+def _plain(batch: bytes | memoryview, fields: tuple[Any, ...], limit: int) -> bytes:
+    """Return a batch of uncompressed records whose lengths are right; see `_padded`."""
     attributes, count = fields[5], fields[12]
     section = memoryview(batch)[HEADER.size :]
     if compression := attributes & COMPRESSION_MASK:
@@ -75,26 +111,7 @@ def record_chunks(
     require_room(count, len(section))
     plain = _padded(fields, section)
     require_lengths(plain, HEADER.size, HEADER.size + len(section), count)
-    # The codec's own iterator cannot be continued after a slice of it.
-    records = chain(DefaultRecordBatch(plain))
-    try:
-        for position in range(0, count, CHUNK_RECORDS):
-            chunk = islice(records, min(CHUNK_RECORDS, count - position))
-            yield list(map(read, chunk))
-    except (CorruptRecordException, ValueError, OverflowError, MemoryError) as error:
-        # The codec asks for the memory before it compares an absurd length with the bytes.
-        raise UnreadableRecords("a record is malformed") from error
-
-
-def decode_batch(batch: bytes, limit: int) -> Iterator[Record]:
-    """Return the records of one whole batch; for errors see `record_chunks`."""
-    (base_offset,) = struct.unpack_from(">q", batch)
-
-    def stored(record: DefaultRecord) -> Record:
-        offset, headers = base_offset + record.offset, tuple(record.headers)
-        return Record(offset, record.timestamp, record.key, record.value, headers)
-
-    return chain.from_iterable(record_chunks(batch, limit, stored))
+    return plain
 
 
 def _padded(fields: tuple[Any, ...], section: memoryview) -> bytes:
@@ -105,4 +122,4 @@ def _padded(fields: tuple[Any, ...], section: memoryview) -> bytes:
     """
     attributes = fields[5] & APPEND_TIME_BIT
     head = HEADER.pack(*fields[:4], 0, attributes, *fields[6:])
-    return b"".join((b"\0" * 8, head[8:], section, _PADDING))
+    return b"".join((head, section, _PADDING))

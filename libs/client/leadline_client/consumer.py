@@ -7,7 +7,7 @@ tuples or as `TopicPartition`.
     async with AsyncConsumer("http://127.0.0.1:9091", "billing") as consumer:
         await consumer.subscribe(["orders"])
         async for consumed in consumer:
-            print(consumed.topic, consumed.partition, consumed.record.value)
+            print(consumed.topic, consumed.partition, consumed.value)
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
+from operator import attrgetter
 from typing import Any, Final
 
 from leadline_client.client import AsyncClient
@@ -41,6 +42,7 @@ from leadline_client.wire import LogPosition, TopicPartition
 logger = logging.getLogger(__name__)
 
 _RETRY_PAUSE_S: Final = 0.2
+_PLACE: Final = attrgetter("topic", "partition")
 _RETRIED: Final = (
     StaleGeneration,
     RebalanceInProgress,
@@ -153,7 +155,8 @@ class ConsumerCoordinator:
 
     def mark_delivered(self, records: Iterable[ConsumedRecord[Any, Any]]) -> None:
         """Note records that the application gets."""
-        self._commits.mark_delivered({consumed.topic_partition for consumed in records})
+        places = set(map(_PLACE, records))
+        self._commits.mark_delivered(TopicPartition(*place) for place in places)
 
     def mark_sought(self, topic_partition: TopicPartition) -> None:
         """Note that the application has chosen another position."""

@@ -11,15 +11,16 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import repeat
-from typing import Any, Final, Generic, NamedTuple, TypeAlias
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, cast
 
 from leadline_client.client import AsyncClient
+from leadline_client.codec import SupportsStored
 from leadline_client.errors import DeserializationFailed, LeadlineError, PartitionNotOwned
 from leadline_client.reading import FetchPosition, ReadLimits, Start
+from leadline_client.record_buffer import RecordBuffer
 from leadline_client.serializers.records import RecordDeserializer
 from leadline_client.type_parameters import K, V
-from leadline_client.wire import LogPosition, Record, TopicPartition
+from leadline_client.wire import LogPosition, Record, TopicPartition, record_of
 
 _RECOVERY_PAUSE_S: Final = 0.2
 
@@ -28,11 +29,20 @@ Recover: TypeAlias = Callable[[TopicPartition, LeadlineError], bool]
 
 
 class ConsumedRecord(NamedTuple, Generic[K, V]):
-    """A record with its topic and partition."""
+    """A record with its topic and partition, and otherwise with the fields of `Record`."""
 
     topic: str
     partition: int
-    record: Record[K, V]
+    offset: int
+    timestamp: int
+    key: K | None
+    value: V | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def record(self) -> Record[K, V]:
+        """The record without its topic and partition; made at each call."""
+        return record_of(self[2:])
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -46,12 +56,24 @@ _CONSUMED: Final[Callable[[tuple[Any, ...]], ConsumedRecord[Any, Any]]] = partia
 """Makes a consumed record of its fields, in half of the time that its class takes."""
 
 
+def _consumed(
+    topic: str, partition: int, stored: Iterable[SupportsStored]
+) -> list[ConsumedRecord[bytes, bytes]]:
+    """Return the records of a partition that a codec has read."""
+    return [
+        _CONSUMED(
+            (topic, partition, one.offset, one.timestamp, one.key, one.value, tuple(one.headers))
+        )
+        for one in stored
+    ]
+
+
 @dataclass(slots=True, eq=False)
 class _PartitionBuffer:
     """The records of one partition that were read but not delivered."""
 
     reader: FetchPosition
-    records: deque[Record] = field(default_factory=deque)
+    records: RecordBuffer[ConsumedRecord[bytes, bytes]] = field(default_factory=RecordBuffer)
     read: asyncio.Task[None] | None = None
     failure: Exception | None = None
     stuck: LeadlineError | None = None
@@ -65,7 +87,7 @@ class _PartitionBuffer:
     @property
     def position(self) -> int:
         """The offset of the next record to deliver; -1 until the leader was asked for it."""
-        return self.records[0].offset if self.records else self.reader.offset
+        return self.records.first.offset if self.records else self.reader.offset
 
 
 @dataclass(slots=True)
@@ -251,24 +273,31 @@ class Fetcher(Generic[K, V]):
         buffer = self._buffers[topic_partition]
         if buffer.paused:
             return
-        topic, partition = topic_partition
-        waiting, deserialized = buffer.records, self._deserializer.record
-        count = min(len(waiting), limit - len(taken))
+        while buffer.records and (left := limit - len(taken)):
+            before = len(taken)
+            try:
+                # What came before an error stays in the list.
+                taken.extend(self._deserialized(topic_partition, buffer.records.some(left)))
+            finally:
+                buffer.records.drop(len(taken) - before)
+
+    def _deserialized(
+        self, place: TopicPartition, stored: list[ConsumedRecord[bytes, bytes]]
+    ) -> Iterable[ConsumedRecord[K, V]]:
         if self._deserializer.keeps_bytes:
-            records = [waiting.popleft() for _ in range(count)]
-            taken += map(_CONSUMED, zip(repeat(topic), repeat(partition), records))
-            return
-        for _ in range(count):
-            record = deserialized(topic_partition, waiting[0])
-            waiting.popleft()
-            taken.append(ConsumedRecord(topic, partition, record))
+            return cast("list[ConsumedRecord[K, V]]", stored)
+        key_and_value = self._deserializer.key_and_value
+        return (
+            _CONSUMED((*place, one.offset, one.timestamp, *key_and_value(place, one), one.headers))
+            for one in stored
+        )
 
     def skip(self, topic_partition: TopicPartition, offset: int) -> bool:
         """Leave out the next record, if it still is the one at `offset`; return whether it was."""
         buffer = self._buffers.get(topic_partition)
-        if buffer is None or not buffer.records or buffer.records[0].offset != offset:
+        if buffer is None or not buffer.records or buffer.records.first.offset != offset:
             return False
-        buffer.records.popleft()
+        buffer.records.drop(1)
         return True
 
     async def aclose(self) -> None:
@@ -286,7 +315,9 @@ class Fetcher(Generic[K, V]):
     async def _read(self, topic_partition: TopicPartition, buffer: _PartitionBuffer) -> None:
         try:
             # No await comes between the new position and its records, and so no commit.
-            buffer.records.extend(await self._client.run(buffer.reader.read(self._limits)))
+            make = partial(_consumed, *topic_partition)
+            chunks = await self._client.run(buffer.reader.read_chunks(self._limits, make))
+            buffer.records.fill(chunks)
             buffer.read = None
         except Exception as error:
             if isinstance(error, LeadlineError) and self._recover(topic_partition, error):

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from leadline_client.extras import MissingExtra
@@ -49,7 +48,7 @@ def _table() -> tuple[int, ...]:
 _TABLE: Final = _table()
 
 
-def crc32c(data: bytes) -> int:
+def crc32c(data: bytes | memoryview) -> int:
     """Return the CRC32C of `data`."""
     crc = 0xFFFFFFFF
     for byte in data:
@@ -126,14 +125,19 @@ def record_chunks(
         yield chunk
 
 
-def decode_batch(batch: bytes, limit: int) -> Iterator[Record]:
-    """Return the records of one whole batch; for errors see `record_chunks`."""
+def decode_chunks(
+    batch: bytes | memoryview, limit: int, read: Callable[[Iterable[Record]], list[T]]
+) -> Iterator[list[T]]:
+    """Yield what `read` makes of some records of one whole batch, and then of the next ones.
+
+    For errors see `record_chunks`.
+    """
     (base_offset,) = struct.unpack_from(">q", batch)
 
     def stored(record: Record) -> Record:
         return record._replace(offset=base_offset + record.offset)
 
-    return chain.from_iterable(record_chunks(batch, limit, stored))
+    return map(read, record_chunks(batch, limit, stored))
 
 
 def require_room(count: int, size: int) -> None:

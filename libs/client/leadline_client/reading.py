@@ -9,18 +9,22 @@ whose log lacks that record refuses: the log was truncated (KIP-320).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeAlias
+from itertools import chain
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from leadline_client import batches
 from leadline_client.batches import BatchHeader
+from leadline_client.codec import SupportsPlace, SupportsStored
 from leadline_client.core import DEFAULT_MAX_BYTES, ClientCore
 from leadline_client.errors import LogTruncated, OffsetOutOfRange, TopicIdMismatch, UnreadableBatch
 from leadline_client.flows import Flow
 from leadline_client.payloads import FetchedBatches
 from leadline_client.read_history import ReadHistory
 from leadline_client.wire import LogPosition, Record, ReplicaChoice
+
+R = TypeVar("R", bound=SupportsPlace)
 
 Start: TypeAlias = Literal["earliest", "latest"] | int | LogPosition
 """Where to begin: at the log start offset, at the high watermark, at an offset, or at a position.
@@ -118,6 +122,20 @@ class FetchPosition:
     def read(self, limits: ReadLimits) -> Flow[list[Record]]:
         """Return the next records and move behind them; return none if none came in time.
 
+        See `read_chunks`.
+        """
+        chunks = yield from self.read_chunks(limits, batches.stored_records)
+        return list(chain.from_iterable(chunks))
+
+    def read_chunks(
+        self, limits: ReadLimits, make: Callable[[Iterable[SupportsStored]], list[R]]
+    ) -> Flow[Iterator[list[R]]]:
+        """Move behind the next records; return what `make` makes of them, in lists.
+
+        No list is empty. Each is decoded when it is asked for, but the first one at once. A later
+        one that cannot be decoded ends the lists, and the position returns to behind the records
+        before it, so that the next read raises. So ask for none after a `seek`.
+
         Raises:
             LogTruncated: the log was truncated below the position (KIP-320).
             OffsetOutOfRange: the position is before the log start or beyond the end.
@@ -127,7 +145,30 @@ class FetchPosition:
 
         """
         fetched = yield from self._fetched(limits)
-        return [] if fetched is None else self._decoded(fetched)
+        if fetched is None:
+            return iter(())
+        start = self.offset
+        decoded = batches.decode_chunks(fetched.batches, make)
+        chunks = (kept for chunk in decoded if (kept := _from(start, chunk)))
+        try:
+            first = next(chunks, None)
+        except UnreadableBatch as error:
+            raise error.within(self.topic, self.partition) from error
+        if first is not None:
+            _check_first(start, first[0].offset)
+        headers = list(batches.parse_headers(fetched.batches))  # All, before anything moves.
+        self._move(headers, _end_of(fetched, start), fetched)
+        return iter(()) if first is None else self._until_undecodable(first, chunks)
+
+    def _until_undecodable(self, first: list[R], later: Iterator[list[R]]) -> Iterator[list[R]]:
+        """Yield all lists; at one that cannot be decoded, return behind those before it."""
+        last = first
+        yield first
+        try:
+            for last in later:
+                yield last
+        except Exception:  # Whatever it is, the next read begins with it.
+            self.return_to(self.position_at(last[-1].offset + 1))
 
     def read_stored(self, limits: ReadLimits) -> Flow[StoredBatches]:
         """Return the next batches as they are stored, and move behind them; see `read`.
@@ -222,25 +263,8 @@ class FetchPosition:
             self.topic, self.partition, position, divergence, leader_epoch, self._topic_id
         )
 
-    def _decoded(self, fetched: FetchedBatches) -> list[Record]:
-        start = self.offset
-        end = _end_of(fetched, start)
-        records: list[Record] = []
-        try:
-            # What came before an error stays in the list.
-            decoded = batches.decode(fetched.batches)
-            records.extend(record for record in decoded if record.offset >= start)
-        except UnreadableBatch as error:
-            if not records:
-                raise error.within(self.topic, self.partition) from error
-            end = LogPosition(error.offset)  # The next read raises.
-        if records:
-            _check_first(start, records[0].offset)
-        self._move(batches.parse_headers(fetched.batches), end, fetched)
-        return records
-
     def _move(
-        self, headers: Iterable[BatchHeader], end: LogPosition, fetched: FetchedBatches
+        self, headers: Sequence[BatchHeader], end: LogPosition, fetched: FetchedBatches
     ) -> None:
         """Move behind the batches that begin before `end`."""
         if self._history is not None:
@@ -250,6 +274,13 @@ class FetchPosition:
 
 def _end_of(fetched: FetchedBatches, start: int) -> LogPosition:
     return LogPosition(max(start, fetched.next_offset), fetched.last_epoch)
+
+
+def _from(start: int, chunk: list[R]) -> list[R]:
+    """Return the records from `start` on of a list in which offsets increase."""
+    if chunk[0].offset >= start:
+        return chunk
+    return [record for record in chunk if record.offset >= start]
 
 
 def _check_first(asked: int, found: int) -> None:

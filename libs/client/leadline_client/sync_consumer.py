@@ -5,7 +5,7 @@ An `AsyncConsumer` runs on a thread of its own.
     with Consumer("http://127.0.0.1:9091", "billing") as consumer:
         consumer.subscribe(["orders"])
         for consumed in consumer:
-            print(consumed.topic, consumed.partition, consumed.record.value)
+            print(consumed.topic, consumed.partition, consumed.value)
 """
 
 from __future__ import annotations

@@ -6,10 +6,11 @@ epoch; `NO_LEADER` as the leader means that the partition has none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from leadline_client.type_parameters import K, V
 
@@ -58,6 +59,10 @@ class Record(NamedTuple, Generic[K, V]):
     key: K | None
     value: V | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+record_of: Final[Callable[[tuple[Any, ...]], Record[Any, Any]]] = partial(tuple.__new__, Record)
+"""Makes a record of its fields, in half of the time that its class takes."""
 
 
 class SupportsRecord(Protocol):

@@ -13,7 +13,7 @@ from leadline_client import batches
 from leadline_client.batches import CODECS
 from leadline_client.codec import CODEC
 from leadline_client.payloads import OutgoingRecord
-from leadline_client.plain_codec import HEADER, put_varint
+from leadline_client.plain_codec import CHUNK_RECORDS, HEADER, put_varint
 
 INVALID: Final = 40050
 CORRUPT: Final = 40051
@@ -55,6 +55,15 @@ def forged(
     fields = (attributes, last, *times, *producer, count)
     batch = bytearray(HEADER.pack(0, len(section) + 49, -1, 2, 0, *fields) + section)
     return with_crc(batch)
+
+
+def half_readable(base_offset: int, leader_epoch: int = 0) -> bytes:
+    """Return a stored batch of 502 records, of which codecs decode the first 500 and then fail."""
+    good = b"".join(record(number) for number in range(CHUNK_RECORDS + 1))
+    endless_headers = record(CHUNK_RECORDS + 1, b"\x01\x02v\x7f")
+    stored = bytearray(forged(good + endless_headers, CHUNK_RECORDS + 2))
+    batches.stamp(stored, batches.header_at(stored), base_offset, leader_epoch)
+    return bytes(stored)
 
 
 def with_crc(batch: bytes | bytearray) -> bytes:

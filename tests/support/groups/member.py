@@ -104,7 +104,7 @@ class Member:
     def _consumed(self, records: Sequence[ConsumedRecord], given_s: float) -> None:
         rows: list[Row] = []
         for one in records:
-            offset = one.record.offset
+            offset = one.offset
             if rows and rows[-1][:2] == (one.topic, one.partition) and rows[-1][3] == offset:
                 rows[-1] = (*rows[-1][:3], offset + 1)
             else:

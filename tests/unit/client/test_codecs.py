@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import google_crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_client import compiled_codec, plain_codec
-from leadline_client.batches import CODECS
+from leadline_client.batches import CODECS, header_at, stamp, stored_records
 from leadline_client.extras import MissingExtra
 from leadline_client.payloads import OutgoingRecord
+from leadline_client.wire import Record
 
 LIMIT = 1 << 20
 DATA = st.none() | st.binary(max_size=40)
@@ -29,13 +33,15 @@ IDENTITY = {"now_ms": 1_790_000_000_000, "producer_id": 7, "producer_epoch": 2, 
 SOME = [OutgoingRecord(b"v" * 300, b"k", (("h", None),), 5), OutgoingRecord(None)]
 
 
+def decoded(by: Any, batch: bytes) -> list[Record]:
+    return [one for chunk in by.decode_chunks(batch, LIMIT, stored_records) for one in chunk]
+
+
 @given(RECORDS)
 def test_defect_21_both_codecs_write_the_same_bytes(records: list[OutgoingRecord]) -> None:
     plain = plain_codec.encode_batch(records, compression=CODECS["none"], **IDENTITY)
     assert plain == compiled_codec.encode_batch(records, compression=CODECS["none"], **IDENTITY)
-    assert list(plain_codec.decode_batch(plain, LIMIT)) == list(
-        compiled_codec.decode_batch(plain, LIMIT)
-    )
+    assert decoded(plain_codec, plain) == decoded(compiled_codec, plain)
 
 
 @given(st.binary(max_size=200))
@@ -47,9 +53,7 @@ def test_gzip_needs_no_package() -> None:
     gzip = CODECS["gzip"]
     plain = plain_codec.encode_batch(SOME, compression=gzip, **IDENTITY)
     compiled = compiled_codec.encode_batch(SOME, compression=gzip, **IDENTITY)
-    assert list(plain_codec.decode_batch(compiled, LIMIT)) == list(
-        compiled_codec.decode_batch(plain, LIMIT)
-    )
+    assert decoded(plain_codec, compiled) == decoded(compiled_codec, plain)
     assert len(plain) < 200
 
 
@@ -59,7 +63,7 @@ def test_defect_21_another_compression_names_the_extra(name: str) -> None:
         plain_codec.encode_batch(SOME, compression=CODECS[name], **IDENTITY)
     compiled = compiled_codec.encode_batch(SOME, compression=CODECS[name], **IDENTITY)
     with pytest.raises(MissingExtra):
-        list(plain_codec.decode_batch(compiled, LIMIT))
+        decoded(plain_codec, compiled)
 
 
 @given(st.data())
@@ -70,4 +74,24 @@ def test_a_damaged_batch_is_an_error_and_never_a_record_that_was_not_sent(
     batch = bytearray(plain_codec.encode_batch(SOME, compression=CODECS["none"], **IDENTITY))
     cut = data.draw(st.integers(62, len(batch) - 1))
     with pytest.raises((ValueError, IndexError)):
-        list(plain_codec.decode_batch(bytes(batch[:cut]), LIMIT))
+        decoded(plain_codec, bytes(batch[:cut]))
+
+
+@pytest.mark.parametrize("by", [compiled_codec, plain_codec], ids=["compiled", "plain"])
+def test_records_are_decoded_in_lists_with_the_offsets_of_the_log(by: Any) -> None:
+    batch = bytearray(plain_codec.encode_batch(SOME * 501, compression=0, **IDENTITY))
+    stamp(batch, header_at(batch), base_offset=2**40, leader_epoch=3)
+
+    chunks = list(by.decode_chunks(bytes(batch), LIMIT, stored_records))
+
+    assert [len(chunk) for chunk in chunks] == [500, 500, 2]
+    assert [one.offset - 2**40 for chunk in chunks for one in chunk] == list(range(1002))
+    assert {type(one) for chunk in chunks for one in chunk} == {Record}
+    assert chunks[0][0].headers == (("h", None),)
+
+
+@given(st.integers(0, 300_000))
+def test_the_checksum_of_pieces_is_that_of_the_whole(size: int) -> None:
+    data = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    view = memoryview(data)
+    assert compiled_codec.crc32c(view) == google_crc32c.value(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable
 
@@ -27,7 +28,7 @@ from leadline_client.retry import RetryPolicy
 from leadline_client.sync_consumer import Consumer
 from leadline_client.transport import Request, Response
 from leadline_client.wire import LogPosition, Record
-from tests.support.bad_input.batches import forged
+from tests.support.bad_input.batches import forged, half_readable
 from tests.unit.client.standin import StandInCluster
 
 NO_WAIT = ReadLimits(wait_ms=0)
@@ -239,6 +240,52 @@ async def test_a_consumer_reads_partitions_side_by_side_each_in_order(
                 found[one.partition] += numbers([one.record])
         assert await consumer.position(("t", 2)) == 50
     assert all(rows == list(range(50)) for rows in found.values())
+
+
+async def test_records_of_long_batches_come_once_and_in_order_by_polls_of_any_size(
+    cluster: StandInCluster,
+) -> None:
+    found: dict[int, list[int]] = {0: [], 1: []}
+    async with (
+        AsyncClient(cluster.bootstrap) as client,
+        AsyncConsumer(client, limits=NO_WAIT) as consumer,
+    ):
+        for partition in found:
+            values = [OutgoingRecord(str(number).encode()) for number in range(1_203)]
+            await client.produce_batches("t", partition, batches.encode(values, now_ms=0))
+        await consumer.assign([("t", number) for number in found])
+        for size in itertools.cycle([1, 499, 700, 3]):
+            records = await consumer.poll(5, max_records=size)
+            assert 1 <= len(records) <= size
+            for one in records:
+                found[one.partition] += numbers([one.record])
+            for partition, rows in found.items():
+                if rows:
+                    assert await consumer.position(("t", partition)) == len(rows)
+            if sum(map(len, found.values())) == 2 * 1_203:
+                break
+    assert all(rows == list(range(1_203)) for rows in found.values())
+
+
+async def test_a_consumer_delivers_once_what_is_before_a_record_that_cannot_be_decoded(
+    cluster: StandInCluster,
+) -> None:
+    cluster.partitions[0].log += half_readable(0)
+    cluster.partitions[0].end = 502
+    async with (
+        AsyncClient(cluster.bootstrap) as client,
+        AsyncConsumer(client, limits=NO_WAIT) as consumer,
+    ):
+        await consumer.assign([("t", 0)])
+        first = await consumer.poll(5, max_records=1_000)
+        with pytest.raises(UnreadableBatch) as refusal:
+            await consumer.poll(5)
+        assert await consumer.position(("t", 0)) == 500
+        fill(cluster, 0, range(502, 512))
+        await consumer.seek(("t", 0), refusal.value.next_offset)
+        rest = await consumer.poll(5)
+    assert [one.offset for one in first] == list(range(500))
+    assert numbers(one.record for one in rest) == list(range(502, 512))
 
 
 async def test_a_failing_partition_does_not_cost_records_of_another(

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 
 from leadline_client import batches
 from leadline_client.cache import MetadataCache
 from leadline_client.core import ClientCore
-from leadline_client.errors import LogTruncated
+from leadline_client.errors import CorruptBatch, LogTruncated, OffsetOutOfRange, UnreadableBatch
 from leadline_client.flows import Flow
 from leadline_client.payloads import FetchedBatches, OutgoingRecord
 from leadline_client.reading import FetchPosition, ReadLimits
 from leadline_client.wire import EpochEnd, LogPosition
+from tests.support.bad_input.batches import half_readable
 
+T = TypeVar("T")
 READ = LogPosition(20, leader_epoch=3)
 REFUSED_BY = 5
 
@@ -54,13 +56,28 @@ def batch(base_offset: int, count: int) -> bytes:
     return bytes(stored)
 
 
+def outcome(flow: Flow[T]) -> T:
+    """Return what a flow returns that sends nothing."""
+    with pytest.raises(StopIteration) as ended:
+        next(flow)
+    found: T = ended.value.value
+    return found
+
+
 def read(end: EpochEnd) -> list[Any]:
     reader = FetchPosition(cast("ClientCore", RefusingCore(end)), "t", 0, READ)
-    with pytest.raises(StopIteration) as ended:
-        next(reader.read(ReadLimits()))
+    found = outcome(reader.read(ReadLimits()))
     assert reader.offset == READ.offset
-    found: list[Any] = ended.value.value
     return found
+
+
+def answered(stored: bytes, next_offset: int, start: int = 0) -> FetchPosition:
+    """Return a reader whose leader always answers with these batches."""
+    return FetchPosition(cast("ClientCore", AnsweringCore(stored, next_offset)), "t", 0, start)
+
+
+def offsets(reader: FetchPosition) -> list[int]:
+    return [record.offset for record in outcome(reader.read(ReadLimits()))]
 
 
 def test_a_newer_leader_that_has_the_log_after_all_is_read_on_from() -> None:
@@ -81,10 +98,46 @@ def test_a_newer_leader_that_lacks_the_log_too_tells_the_divergence() -> None:
 
 
 def test_no_record_before_the_position_is_delivered_wherever_it_stands_in_the_answer() -> None:
-    stored = batch(4, 1) + batch(2, 2) + batch(5, 1)
-    reader = FetchPosition(cast("ClientCore", AnsweringCore(stored, 6)), "t", 0, 4)
-    with pytest.raises(StopIteration) as ended:
-        next(reader.read(ReadLimits()))
+    reader = answered(batch(4, 1) + batch(2, 2) + batch(5, 1), 6, start=4)
 
-    assert [record.offset for record in ended.value.value] == [4, 5]
+    assert offsets(reader) == [4, 5]
     assert reader.offset == 6
+
+
+def test_the_position_is_behind_all_records_before_the_later_ones_are_decoded() -> None:
+    reader = answered(batch(0, 600) + batch(600, 600), 1200)
+
+    chunks = outcome(reader.read_chunks(ReadLimits(), batches.stored_records))
+
+    assert reader.offset == 1200
+    assert [len(chunk) for chunk in chunks] == [500, 100, 500, 100]
+    assert reader.offset == 1200
+
+
+def test_the_records_before_one_that_cannot_be_decoded_come_once() -> None:
+    reader = answered(batch(0, 2) + half_readable(2, leader_epoch=1), 504)
+
+    assert offsets(reader) == list(range(502))
+    assert reader.position_at(reader.offset) == LogPosition(502, leader_epoch=1)
+    with pytest.raises(UnreadableBatch, match="t-0 at offsets 2 to 503"):
+        offsets(reader)
+    assert reader.offset == 502
+
+
+def test_a_damaged_batch_behind_others_keeps_none_of_them_back() -> None:
+    damaged = bytearray(batch(3, 1))
+    damaged[-1] ^= 1
+    reader = answered(batch(0, 3) + damaged, 4)
+
+    assert offsets(reader) == [0, 1, 2]
+    with pytest.raises(CorruptBatch):
+        offsets(reader)
+    assert reader.offset == 3
+
+
+def test_an_answer_that_begins_behind_the_position_moves_nothing() -> None:
+    reader = answered(batch(4, 2), 6, start=3)
+
+    with pytest.raises(OffsetOutOfRange):
+        offsets(reader)
+    assert reader.offset == 3

@@ -16,6 +16,7 @@ from leadline_client import (
     AsyncPartitionReader,
     AsyncProducer,
     Client,
+    ConsumedRecord,
     Consumer,
     DeserializationFailed,
     JsonSerializer,
@@ -23,6 +24,7 @@ from leadline_client import (
     PartitionReader,
     Producer,
     ReadLimits,
+    Record,
     SerializationFailed,
     StringSerializer,
     batches,
@@ -96,7 +98,9 @@ async def test_asynchronous_classes_take_serializers_too(cluster: StandInCluster
         reader = AsyncPartitionReader(client, "t", 0, value_deserializer=JSON)
         [same] = await reader.read()
     assert one.record == same
+    assert one == ConsumedRecord("t", 0, *same)
     assert (same.key, same.value) == (b"k", [1])
+    assert (one.topic_partition, one.key, one.value) == (("t", 0), b"k", [1])
 
 
 def test_a_key_decides_the_partition_by_its_bytes(cluster: StandInCluster) -> None:
@@ -176,6 +180,27 @@ def test_a_key_that_cannot_be_deserialized_is_named(cluster: StandInCluster) -> 
         with pytest.raises(DeserializationFailed) as failed:
             consumer.poll(5)
     assert failed.value.part == "key"
+
+
+def test_the_typed_records_before_one_that_fails_come_first_and_once(
+    cluster: StandInCluster,
+) -> None:
+    values = [OutgoingRecord(str(number).encode(), b"k", (("h", b"1"),)) for number in range(1_002)]
+    values[700] = OutgoingRecord(b"{")
+    with Client(cluster.bootstrap) as client:
+        client.produce_batches("t", 0, batches.encode(values, now_ms=0))
+    with Consumer(cluster.bootstrap, limits=NO_WAIT, value_deserializer=JSON) as consumer:
+        consumer.assign([("t", 0)])
+        found = consumer.poll(5, max_records=2_000)
+        with pytest.raises(DeserializationFailed, match="offset 700") as failed:
+            consumer.poll(5)
+        assert consumer.position(("t", 0)) == 700
+        consumer.seek(("t", 0), failed.value.next_offset)
+        found += consumer.poll(5, max_records=2_000)
+    assert [one.value for one in found] == [n for n in range(1_002) if n != 700]
+    assert {(one.key, one.headers) for one in found} == {(b"k", (("h", b"1"),))}
+    assert isinstance(failed.value.record, Record)
+    assert failed.value.record.value == b"{"
 
 
 def test_other_partitions_are_read_while_one_has_a_record_that_fails(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, cast
 
+from leadline_client.batches import stored_records
+from leadline_client.codec import SupportsStored
 from leadline_client.errors import DeserializationFailed, InvalidRequest, SerializationFailed
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.serializers.protocols import Deserializer, Serializer
@@ -112,19 +114,23 @@ class RecordDeserializer(Generic[K, V]):
         """Return a record with its key and value deserialized. Raises DeserializationFailed."""
         if self.keeps_bytes:
             return cast("Record[K, V]", stored)
-        return Record(
-            stored.offset,
-            stored.timestamp,
+        key, value = self.key_and_value(place, stored)
+        return Record(stored.offset, stored.timestamp, key, value, stored.headers)
+
+    def key_and_value(
+        self, place: TopicPartition, stored: SupportsStored
+    ) -> tuple[K | None, V | None]:
+        """Return the key and the value of a record. Raises DeserializationFailed."""
+        return (
             _deserialized("key", place, stored, self._key, stored.key),
             _deserialized("value", place, stored, self._value, stored.value),
-            stored.headers,
         )
 
 
 def _deserialized(
     part: str,
     place: TopicPartition,
-    stored: Record,
+    stored: SupportsStored,
     deserializer: Deserializer[Any] | None,
     data: bytes | None,
 ) -> Any:
@@ -134,4 +140,5 @@ def _deserialized(
         return deserializer.deserialize(place.topic, data)
     except Exception as error:
         # Records come from anybody: no content of one may end more than its own delivery.
-        raise DeserializationFailed.of(place, stored, part, error) from error
+        [record] = stored_records([stored])
+        raise DeserializationFailed.of(place, record, part, error) from error
