@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from leadline_client.accumulator import ProducerBatch, RecordAccumulator
-from leadline_client.sent_records import RecordMetadata, SentHalf, SentRun
+from leadline_client.sent_records import RecordMetadata, SentHalf, SentRun, metadata_of
 from leadline_client.wire import TopicPartition
 
 Acknowledgement: TypeAlias = (
@@ -48,9 +48,10 @@ class PartitionQueue:
 
 def acknowledge(batch: Batch, topic_partition: TopicPartition, offset: int) -> None:
     """Give each future the offset of its first record, -1 with acks=0."""
+    topic, partition = topic_partition
     for future, count in zip(batch.tokens, batch.counts, strict=True):
         if not future.done():
-            future.set_result(RecordMetadata(*topic_partition, offset))
+            future.set_result(metadata_of((topic, partition, offset)))
         if offset >= 0:
             offset += count
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, cast
 from leadline_client.batches import stored_records
 from leadline_client.codec import SupportsStored
 from leadline_client.errors import DeserializationFailed, InvalidRequest, SerializationFailed
-from leadline_client.payloads import OutgoingRecord
+from leadline_client.payloads import OutgoingRecord, outgoing_of
 from leadline_client.serializers.protocols import Deserializer, Serializer
 from leadline_client.type_parameters import K, V
 from leadline_client.wire import Record, TopicPartition
@@ -45,11 +45,9 @@ class RecordSerializer(Generic[K, V]):
         """
         if timestamp is not None and timestamp < 0:
             raise InvalidRequest(f"the timestamp {timestamp} is negative; nothing was sent")
-        return OutgoingRecord(
-            _serialized("value", topic, value, self._value),
-            _serialized("key", topic, key, self._key),
-            tuple(headers),
-            timestamp,
+        serialized = _serialized("value", topic, value, self._value)
+        return outgoing_of(
+            (serialized, _serialized("key", topic, key, self._key), tuple(headers), timestamp)
         )
 
     def records(
@@ -64,11 +62,13 @@ class RecordSerializer(Generic[K, V]):
         """
         made = [_serialized("value", topic, value, self._value) for value in values]
         if keys is None:
-            return list(map(OutgoingRecord, made))
+            return [outgoing_of((value, None, (), None)) for value in made]
         made_keys = [_serialized("key", topic, key, self._key) for key in keys]
         if len(made_keys) != len(made):
             raise InvalidRequest(f"{len(made_keys)} keys for {len(made)} values; nothing was sent")
-        return list(map(OutgoingRecord, made, made_keys))
+        return [
+            outgoing_of((value, key, (), None)) for value, key in zip(made, made_keys, strict=True)
+        ]
 
 
 def _serialized(part: str, topic: str, given: Any, serializer: Serializer[Any] | None) -> Any:
