@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from leadline_client.errors import CorruptBatch
 from leadline_client.wire import TopicPartition
+from leadline_common.consumer_znodes import OffsetNode, decode, offset_path
 from leadline_common.znodes import PartitionState
 from tests.runtime_simulation.administration import MOST_PARTITIONS
 from tests.runtime_simulation.cluster import Cluster
+from tests.runtime_simulation.members import GROUP as GROUP_NAME
+from tests.runtime_simulation.services import BrokerService
 from tests.runtime_simulation.topics import name_of
 from tests.support.checks.history import Read
 from tests.support.checks.replica_files import Replica, differences, read_replica
@@ -40,6 +43,7 @@ def check_everything(cluster: Cluster, partitions: Sequence[TopicPartition]) -> 
         Violation: something is wrong.
 
     """
+    require(ADMINISTRATION, cluster.topics.problems)
     require(STATES, [problem for states in _all_states(cluster) for problem in _broken(states)])
     reads = []
     for partition in partitions:
@@ -59,6 +63,26 @@ def check_everything(cluster: Cluster, partitions: Sequence[TopicPartition]) -> 
     require(ERRORS, [*cluster.world.failures, *map(str, cluster.world.loop.errors)])
 
 
+def check_acknowledged(cluster: Cluster, partitions: Sequence[TopicPartition]) -> None:
+    """Check that leaders have what was acknowledged, in a cluster that has not recovered.
+
+    A lost record often shows first as a producer or a reader that cannot go on.
+
+    Raises:
+        Violation: a record is missing, or another one is at its offset.
+
+    """
+    reads = []
+    for partition in partitions:
+        state = cluster.topics.state(partition)
+        if state is not None and state.leader >= 0:
+            leader = cluster.brokers[state.leader]
+            reads.append(_as_read(cluster, _replica(leader, partition)))
+    for reader in cluster.readers:
+        reads += reader.reads()
+    require(ANOMALY, [str(anomaly) for anomaly in cluster.history.check(reads)])
+
+
 def require(kind: str, problems: list[str]) -> None:
     """Raise the Violation of some problems, if there are any."""
     if problems:
@@ -74,9 +98,13 @@ def _as_read(cluster: Cluster, replica: Replica) -> Read:
 
 
 def _replicas(cluster: Cluster, partition: TopicPartition) -> list[Replica]:
-    brokers = [cluster.brokers[number] for number in cluster.topics.replicas(partition)]
+    numbers = cluster.topics.replicas(partition)
+    return [_replica(cluster.brokers[number], partition) for number in numbers]
+
+
+def _replica(broker: BrokerService, partition: TopicPartition) -> Replica:
     try:
-        return [read_replica(broker.name, broker.disk.root, *partition) for broker in brokers]
+        return read_replica(broker.name, broker.disk.root, *partition)
     except CorruptBatch as problem:
         raise Violation(REPLICAS, str(problem)) from None
 
@@ -86,6 +114,21 @@ def _all_states(cluster: Cluster) -> Iterator[list[PartitionState]]:
     for topic in cluster.topics.ever:
         for number in range(MOST_PARTITIONS):
             yield from cluster.topics.states_ever(TopicPartition(topic, number))
+
+
+def moved_back(cluster: Cluster, partitions: Iterable[TopicPartition]) -> list[str]:
+    """Say where an offset of the group was lower than one that was committed before (R16)."""
+    found = []
+    for topic, number in partitions:
+        path = offset_path(GROUP_NAME, topic, number)
+        history = cluster.zookeeper.tree.history(path)
+        offsets = [decode(node.data, OffsetNode).offset for _, node in history if node is not None]
+        found += [
+            f"R16: the offset of {topic}-{number} moved back from {before} to {after}"
+            for before, after in pairwise(offsets)
+            if after < before
+        ]
+    return found
 
 
 def _broken(states: Sequence[PartitionState]) -> list[str]:

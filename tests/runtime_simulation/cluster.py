@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -151,13 +151,20 @@ class Cluster:
         return f"{states}, acknowledged {acked}, running {running}"
 
     def create_topics(
-        self, topics: Iterable[str], partitions: int, replication_factor: int
+        self,
+        topics: Iterable[str],
+        partitions: int,
+        replication_factor: int,
+        controllers: Sequence[ControllerHost] = (),
     ) -> None:
-        """Have the active controller create the topics, as soon as there is one."""
+        """Have the active controller create the topics, as soon as there is one.
+
+        Only `controllers` are asked, or all of them.
+        """
 
         async def create(topic: str) -> None:
             while True:
-                for host in self.controllers:
+                for host in controllers or self.controllers:
                     try:
                         assert host.service is not None
                         new = NewTopic(topic, partitions, replication_factor)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from leadline_common import znodes
+from tests.runtime_simulation.ambushes import Ambushes
 from tests.runtime_simulation.cluster import FAST_DISK_S, FIRST, Cluster
 from tests.runtime_simulation.group_faults import GroupFaults
 from tests.runtime_simulation.network import NetworkWeather
@@ -13,7 +14,6 @@ from tests.runtime_simulation.plan import Fault, Plan
 from tests.runtime_simulation.service_faults import ServiceFaults
 from tests.runtime_simulation.services import BrokerService, Service
 from tests.runtime_simulation.zookeeper import ZooKeeperWeather
-from tests.runtime_simulation.zookeeper_tree import Change
 
 
 class Faults:
@@ -51,8 +51,8 @@ class Faults:
             "cut controller from brokers": self._cut_controller,
             "second controller": self._delete_controller,
             "no quorum": self._lose_quorum,
-            "growing ISR ambushed": self._ambush_growth,
             "preferred leaders elected": lambda _: self._cluster.elect_preferred(),
+            **Ambushes(cluster, services).by_kind,
         }
         self._of_group: GroupFaults | None = None
         if cluster.members is not None:
@@ -184,34 +184,6 @@ class Faults:
             if service.process is not None:
                 zookeeper.disconnect(service.process)
         self._services.later(fault.for_s, zookeeper.regain_quorum)
-
-    def _ambush_growth(self, fault: Fault) -> None:
-        """As soon as an ISR grows: lose the leader's answer, and soon all brokers but the joiner.
-
-        The joiner gets no record meanwhile. So nothing that is acknowledged after the growth took
-        effect may lack it (R5, R7).
-        """
-        cluster = self._cluster
-
-        def look(changes: list[Change]) -> bool:
-            found = [grown for change in changes if (grown := cluster.growth(change.path))]
-            if self._services.healed or not found:
-                return self._services.healed
-            leader, joiner = found[0]
-            self._world.loop.after(0.0, self._spring, cluster.brokers[leader], joiner, fault)
-            return True
-
-        cluster.zookeeper.on_commit.append(look)
-
-    def _spring(self, leader: BrokerService, joiner: int, fault: Fault) -> None:
-        self._world.reached("ISR grew in an ambush")
-        name = self._cluster.brokers[joiner].name
-        others = [b for b in self._cluster.brokers.values() if b.number != joiner]
-        self._disconnect(leader, fault)
-        links = {(b.name, name) for b in others} | {(name, b.name) for b in others}
-        self._services.cut(links, fault)
-        for broker in others:
-            self._services.later(self._world.between(0.05, 0.5), self._services.kill, broker, fault)
 
     # -- links -----------------------------------------------------------------
 

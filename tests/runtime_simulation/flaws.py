@@ -13,24 +13,29 @@ from functools import partial
 from typing import Any, Final
 
 import pytest
+from msgspec import structs
 
 from leadline_broker.adapters.log import durability
 from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_broker.domain.replica import Replica
 from leadline_broker.domain.rules import ALL_RULES, Rules
-from leadline_broker.domain.state import ReplicaKey
+from leadline_broker.domain.state import ReplicaKey, ReplicaState
 from leadline_broker.runtime.cluster.controller_check import ControllerCheck
 from leadline_broker.runtime.replication import replica_manager
 from leadline_broker.runtime.replication.commands import ControllerCommands
+from leadline_broker.runtime.replication.fetchers import ReplicaFetcher
+from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.serving.serving import Serving
 from leadline_client.errors import LeadlineError
 from leadline_client.membership import MembershipManager
 from leadline_client.retry import Attempts
+from leadline_common.directories import FIRST_DIRECTORY_EPOCH
 from leadline_common.zk.ops import ANY_VERSION, CheckOp
 from leadline_common.zk.session import SessionLease
-from leadline_common.znodes import CONTROLLER_EPOCH
+from leadline_common.znodes import CONTROLLER_EPOCH, BrokerRegistration
 from leadline_controller.domain import failover
+from leadline_controller.domain.cluster import BrokerDown, BrokerUp, ClusterImage
 from leadline_controller.domain.failover import BrokerChange
 from leadline_controller.domain.reassignment.machine import ReassignmentState
 from leadline_controller.runtime.engine import state_writer
@@ -51,17 +56,52 @@ def _without(rule: str) -> list[Replacement]:
 
 
 def _no_new_epoch_after_a_restart() -> list[Replacement]:
-    """Let a broker that returns before its session ends go on in its old roles (R9)."""
+    """Let a broker that returns before its session ends go on in its old roles (R9).
+
+    When it registered is not compared with the time of a state either.
+    """
+    set_broker = ClusterImage._set_broker
     real: Callable[..., BrokerChange] = failover.on_broker_change
 
     def flawed(*arguments: Any) -> BrokerChange:
         change = real(*arguments)
-        return replace(change, decisions=[]) if change.bounced else change
+        return structs.replace(change, decisions=[]) if change.bounced else change
 
     def read_again(manager: BrokerManager, _: object) -> None:
         manager._read_again()
 
-    return [(brokers, "on_broker_change", flawed), (BrokerManager, "_gone", read_again)]
+    def set_long_ago(image: ClusterImage, change: BrokerUp | BrokerDown) -> bool:
+        changed = set_broker(image, change)
+        image.registered_at = dict.fromkeys(image.registered_at, 0)
+        return changed
+
+    return [
+        (brokers, "on_broker_change", flawed),
+        (BrokerManager, "_gone", read_again),
+        (ClusterImage, "_set_broker", set_long_ago),
+    ]
+
+
+def _unsynced_ends_count() -> list[Replacement]:
+    """Let leaders and followers count what is only in the page cache (R4)."""
+
+    async def at_once(_: object) -> None:
+        return
+
+    return [
+        *_without("r4_durable_ends"),
+        (ReplicaFetcher, "_until_durable", at_once),
+        (GroupFlusher, "settled", at_once),
+    ]
+
+
+def _any_directory_counts() -> list[Replacement]:
+    """Let a member count that has lost its log directory (R17)."""
+    return [
+        *_without("r17_directories"),
+        (BrokerRegistration, "epoch_of", lambda *_: FIRST_DIRECTORY_EPOCH),
+        (ReplicaState, "may_lead", lambda *_: True),
+    ]
 
 
 def _no_end_of_leases() -> list[Replacement]:
@@ -153,7 +193,7 @@ def _no_coordinator_epoch() -> list[Replacement]:
 
 
 def _commits_of_anybody() -> list[Replacement]:
-    """Let a member commit whatever generation it is of, and whatever it owns (R16)."""
+    """Let anybody commit, member or not, of any generation, and whatever it owns (R16)."""
 
     def committing(group: Group, member_id: str | None, *_: object) -> GroupMember | None:
         return None if member_id is None else group.members.get(member_id)
@@ -161,6 +201,7 @@ def _commits_of_anybody() -> list[Replacement]:
     return [
         (offsets, "committing_member", committing),
         (offsets, "check_owned", lambda *_: None),
+        (offsets, "check_without_members", lambda *_: None),
     ]
 
 
@@ -168,7 +209,7 @@ FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R1": partial(_without, "r1_identity"),
     "R2": partial(_without, "r2_reconcile"),
     "R3": partial(_without, "r3_correlated"),
-    "R4": partial(_without, "r4_durable_ends"),
+    "R4": _unsynced_ends_count,
     "R5": partial(_without, "r5_proposed_isr"),
     "R6": partial(_without, "r6_joiner"),
     "R7": partial(_without, "r7_ambiguous"),
@@ -181,7 +222,7 @@ FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R16 lease": _no_end_of_members_leases,
     "R16 epoch": _no_coordinator_epoch,
     "R16 commits": _commits_of_anybody,
-    "R17": partial(_without, "r17_directories"),
+    "R17": _any_directory_counts,
     "topic id": _names_without_ids,
     "fsync": lambda: [(durability, "_sync", lambda *_: None)],
 }

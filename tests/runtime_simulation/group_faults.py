@@ -9,8 +9,10 @@ from leadline_common import consumer_znodes
 from tests.runtime_simulation.cluster import Cluster
 from tests.runtime_simulation.coordinators import CoordinatorHost
 from tests.runtime_simulation.members import GroupMember, Members
-from tests.runtime_simulation.plan import Fault
+from tests.runtime_simulation.plan import LATE_COMMIT, Fault
+from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.service_faults import ServiceFaults
+from tests.runtime_simulation.web import WebRequest
 
 _MOST_MEMBERS: Final = 5
 
@@ -36,6 +38,7 @@ class GroupFaults:
             "member joins": self._join,
             "cut member from coordinators": self._cut_member,
             "one-way cut of a member": self._cut_member_one_way,
+            LATE_COMMIT: self._delay_commit,
         }
 
     def inject(self, fault: Fault) -> bool:
@@ -108,3 +111,18 @@ class GroupFaults:
             self._services.cut(
                 {(member.name, name) if towards else (name, member.name) for name in names}, fault
             )
+
+    def _delay_commit(self, fault: Fault) -> None:
+        """Let a member's next commit arrive when another one owns its partitions (R16)."""
+        member = self._member(fault)
+
+        def take(sender: Process, request: WebRequest, arrive: Callable[[], None]) -> bool:
+            commits = request.method == "POST" and request.target.endswith("/offsets")
+            if not commits or member is None or sender.name != member.name:
+                return False
+            self._cluster.world.reached("a commit was held back")
+            self._cut_member(fault)
+            self._services.later(fault.for_s, arrive)
+            return True
+
+        self._cluster.machine.web.on_request.append(take)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -74,6 +75,7 @@ class Network:
         self.world = world
         self.weather = NetworkWeather()
         self.cut: set[tuple[str, str]] = set()
+        self._held: dict[tuple[str, str], list[Callable[[], object]]] = {}
         self._listening: dict[str, tuple[Process, Routes]] = {}
 
     def listen(self, process: Process, routes: Routes) -> None:
@@ -87,6 +89,15 @@ class Network:
     def heal(self) -> None:
         """Restore all links."""
         self.cut.clear()
+        self._held.clear()
+
+    def hold(self, sender: str, to: str) -> None:
+        """Keep back what is sent over a link, until it is released."""
+        self._held.setdefault((sender, to), [])
+
+    def release(self, sender: str, to: str) -> list[Callable[[], object]]:
+        """Keep nothing back any more; return what arrives when it is called, oldest first."""
+        return self._held.pop((sender, to), [])
 
     async def post(
         self,
@@ -125,7 +136,10 @@ class Network:
 
     def carry(self, sender: str, to: str, arrive: Callable[..., object], *args: Any) -> None:
         """Let something arrive at a process some time later, or never."""
-        if not self.loses(sender, to):
+        held = self._held.get((sender, to))
+        if held is not None:
+            held.append(partial(arrive, *args))
+        elif not self.loses(sender, to):
             self.world.loop.after(self.delay_s(), arrive, *args)
 
     def is_cut(self, sender: str, to: str) -> bool:

@@ -5,16 +5,23 @@ A plan is data, so that a failing run can be repeated with parts of its plan lef
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from random import Random
 from typing import Final, Literal
 
 from tests.runtime_simulation.network import NetworkWeather
 from tests.runtime_simulation.zookeeper import ZooKeeperWeather
 
 HORIZON_S: Final = 6.0
-"""Faults begin within this time after the topic exists."""
+"""Faults begin within this time after the topic exists, and are healed then."""
+
+GROWTH: Final = "growing ISR ambushed"
+SHRUNKEN: Final = "one member of a shrunken ISR left"
+AWAY_AND_BACK: Final = "leadership moved away and back"
+REPLACED: Final = "controller replaced in a deletion"
+BEHIND: Final = "leader behind its followers lost power"
+LATE_COMMIT: Final = "a commit arrived late"
+AMBUSH_KINDS: Final = (SHRUNKEN, AWAY_AND_BACK, BEHIND, REPLACED, LATE_COMMIT)
+"""What happens in openings only."""
 
 KINDS: Final = (
     "kill",
@@ -38,7 +45,7 @@ KINDS: Final = (
     "leader killed at an acknowledgement",
     "clean restart",
     "preferred leaders elected",
-    "growing ISR ambushed",
+    GROWTH,
 )
 
 
@@ -117,7 +124,8 @@ class Group:
 class Plan:
     """A whole run: its size, its load, its faults, what operators do, and its weather.
 
-    `replication_factor` 0 means replicas on all brokers.
+    `replication_factor` 0 means replicas on all brokers. All faults have begun `horizon_s` seconds
+    after the topic exists, and everything is healed then. `opening` is the name of a directed one.
     """
 
     brokers: int = 3
@@ -132,135 +140,10 @@ class Plan:
     replication_factor: int = 0
     stray_grace_ms: int = 24 * 3_600_000
     slow_disk_s: float = 0.004
+    horizon_s: float = HORIZON_S
+    opening: str = ""
     network: NetworkWeather = field(default_factory=NetworkWeather)
     zookeeper: ZooKeeperWeather = field(default_factory=ZooKeeperWeather)
-
-
-def make_plan(seed: int) -> Plan:
-    """Return the plan of a seed: the weights of the faults differ from seed to seed."""
-    random = Random(f"plan {seed}")
-    faults = _faults(random, KINDS, most=8)
-    if random.random() < 0.3:
-        faults += _ambush(random)
-    plan = Plan(
-        brokers=random.choice((2, 3, 3, 3)),
-        controllers=random.choice((1, 2)),
-        partitions=random.choice((1, 1, 2, 3)),
-        producers=random.choice((1, 1, 2)),
-        pause_s=random.choice((0.03, 0.1, 0.2)),
-        faults=tuple(sorted(faults, key=lambda fault: fault.at_s)),
-        slow_disk_s=random.choice((0.004, 0.004, 0.05, 0.3)),
-        network=_network(random),
-        zookeeper=_zookeeper(random),
-    )
-    administered = _administered(plan, Random(f"administration {seed}"))
-    return _with_group(administered, Random(f"group {seed}"))
-
-
-def _kinds(random: Random, kinds: Sequence[str], *, most: int) -> list[str]:
-    """Draw up to so many kinds, with weights that are drawn, too: some kinds never come."""
-    weights = [random.choice((0, 1, 3)) for _ in kinds]
-    if not any(weights):
-        weights[0] = 1
-    return random.choices(kinds, weights, k=random.randint(1, most))
-
-
-def _faults(random: Random, kinds: Sequence[str], *, most: int) -> list[Fault]:
-    return [
-        Fault(
-            random.uniform(0, HORIZON_S),
-            kind,
-            random.randrange(6),
-            random.choice((random.uniform(0.02, 0.4), random.uniform(0.3, 4.0))),
-            random.randrange(1 << 16),
-        )
-        for kind in _kinds(random, kinds, most=most)
-    ]
-
-
-def _with_group(plan: Plan, random: Random) -> Plan:
-    """Add a consumer group, and what happens to it, to three plans of ten."""
-    if random.random() >= 0.3:
-        return plan
-    faults = _faults(random, GROUP_KINDS, most=6)
-    group = Group(
-        coordinators=random.choice((1, 2, 2)),
-        members=random.randint(1, 4),
-        partitions=random.randint(1, 4),
-        producers=random.choice((1, 2)),
-        protocol=random.choice(("eager", "cooperative")),
-    )
-    # Brokers fail less often, or little else would be seen.
-    kept = random.sample(plan.faults, min(len(plan.faults), random.randint(0, 3)))
-    return replace(
-        plan,
-        brokers=max(plan.brokers, 3),
-        producers=1,
-        partitions=1,
-        group=group,
-        faults=tuple(sorted([*kept, *faults], key=lambda fault: fault.at_s)),
-    )
-
-
-def _administered(plan: Plan, random: Random) -> Plan:
-    """Let operators change topics in half of the plans; the other plans stay as they are."""
-    if random.random() < 0.5:
-        return plan
-    actions = [
-        Action(
-            random.uniform(0, HORIZON_S),
-            kind,
-            random.randrange(2),
-            random.randrange(3),
-            random.randrange(1 << 16),
-        )
-        for kind in _kinds(random, ACTIONS, most=6)
-    ]
-    return replace(
-        plan,
-        brokers=random.choice((3, 4)),
-        topics=random.choice((1, 2)),
-        producers=1,
-        replication_factor=random.choice((2, 3)),
-        stray_grace_ms=STRAY_GRACE_MS,
-        actions=tuple(sorted(actions, key=lambda action: action.at_s)),
-    )
-
-
-def _ambush(random: Random) -> list[Fault]:
-    """Return an opening: a follower leaves the ISR, and everything goes wrong as it returns.
-
-    Chance alone rarely produces this order of events.
-    """
-    target = random.randrange(6)
-    return [
-        Fault(random.uniform(0.1, 0.5), "freeze", target, random.uniform(1.8, 3.0)),
-        Fault(random.uniform(1.5, 2.0), "growing ISR ambushed", target, random.uniform(0.3, 2.0)),
-    ]
-
-
-def _network(random: Random) -> NetworkWeather:
-    if random.random() < 0.3:
-        return NetworkWeather()
-    return NetworkWeather(
-        delay_s=random.choice((0.003, 0.03)),
-        loss=random.choice((0, 0.01, 0.05)),
-        repeat=random.choice((0, 0.02, 0.1)),
-        late=random.choice((0, 0.02, 0.1)),
-        late_s=random.choice((0.3, 1.5)),
-    )
-
-
-def _zookeeper(random: Random) -> ZooKeeperWeather:
-    if random.random() < 0.3:
-        return ZooKeeperWeather()
-    return ZooKeeperWeather(
-        delay_s=random.choice((0.002, 0.02)),
-        slow=random.choice((0, 0.05)),
-        break_before=random.choice((0, 0, 0.01)),
-        break_after=random.choice((0, 0.01, 0.03)),
-        lag_s=random.choice((0, 0.05, 0.3)),
-    )
 
 
 def smaller(plan: Plan) -> list[Plan]:

@@ -19,16 +19,19 @@ from tests.runtime_simulation.checks import (
     GROUP,
     LIVENESS,
     Violation,
+    check_acknowledged,
     check_everything,
+    moved_back,
     require,
 )
 from tests.runtime_simulation.cluster import GROUP_TOPIC, TOPICS, Cluster, files
+from tests.runtime_simulation.drawing import make_plan
 from tests.runtime_simulation.event_loop import OWNER, OutOfSteps
 from tests.runtime_simulation.faults import Faults
 from tests.runtime_simulation.flaws import in_force
 from tests.runtime_simulation.leftovers import count_strays, leftovers
 from tests.runtime_simulation.members import Members
-from tests.runtime_simulation.plan import HORIZON_S, Plan, make_plan, smaller
+from tests.runtime_simulation.plan import Plan, smaller
 from tests.runtime_simulation.world import World
 
 START_S = 12.0
@@ -109,7 +112,7 @@ def _live(cluster: Cluster, plan: Plan, result: Result) -> None:
         cluster.start_group(plan.group)
     administration = _administration(cluster, plan)
     faults = Faults(cluster, plan)
-    cluster.run(HORIZON_S)
+    cluster.run(plan.horizon_s)
     faults.heal()
     _heal(cluster, administration, result)
 
@@ -161,10 +164,12 @@ def _heal(cluster: Cluster, administration: Administration, result: Result) -> N
         )
 
     if not cluster.run_in_steps(HEALING_S, recovered):
+        check_acknowledged(cluster, partitions)
         raise Violation(LIVENESS, cluster.describe(partitions))
     result.healed_in_s = world.loop.now_s - healed_at_s
     cluster.stop_producers()
     if not cluster.run_in_steps(HEALING_S, lambda: cluster.is_settled(partitions)):
+        check_acknowledged(cluster, partitions)
         raise Violation(LIVENESS, f"not settled: {cluster.describe(partitions)}")
     check_everything(cluster, partitions)
     if cluster.members is not None:
@@ -190,7 +195,7 @@ def _check_group(cluster: Cluster, members: Members) -> None:
 
     if not cluster.run_in_steps(HEALING_S, done):
         raise Violation(LIVENESS, f"the group is not done: committed {members.committed()}")
-    require(GROUP, members.judge(acked))
+    require(GROUP, [*moved_back(cluster, of_group), *members.judge(acked)])
 
 
 def _is_administered(cluster: Cluster, administration: Administration) -> bool:

@@ -14,6 +14,7 @@ from leadline_broker.adapters.zookeeper import ZkBrokerStore
 from leadline_broker.api.app import build_app
 from leadline_broker.domain.state import Addresses
 from leadline_broker.runtime.broker import Broker
+from leadline_broker.runtime.replication.partition import Partition
 from leadline_client.errors import BrokerFenced
 from leadline_client.wire import ProduceResult
 from leadline_common import rpc
@@ -214,12 +215,20 @@ class BrokerService(Service):
 
     def log_end_offset(self, topic: str, partition: int) -> int:
         """Return the end of a replica's log; -1 if it has none."""
+        found = self._replica(topic, partition)
+        return -1 if found is None else found.log.log_end_offset
+
+    def durable_end_offset(self, topic: str, partition: int) -> int:
+        """Return the end of what a replica has synced; -1 if it has no log."""
+        found = self._replica(topic, partition)
+        return -1 if found is None else found.log.durable_end_offset
+
+    def _replica(self, topic: str, partition: int) -> Partition | None:
         try:
             assert self.broker is not None
-            found = self.broker.engine.replicas.named(topic, partition)
+            return self.broker.engine.replicas.named(topic, partition)
         except BrokerFenced:
-            return -1
-        return -1 if found is None else found.log.log_end_offset
+            return None
 
 
 def broker_settings(number: int, log_dir: str, stray_grace_ms: int) -> BrokerSettings:

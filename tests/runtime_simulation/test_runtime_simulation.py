@@ -10,8 +10,20 @@ from collections import Counter
 
 import pytest
 
+from tests.runtime_simulation.drawing import make_plan
+from tests.runtime_simulation.flaws import FLAWS
 from tests.runtime_simulation.leftovers import STRAY
-from tests.runtime_simulation.plan import ACTIONS, GROUP_KINDS, KINDS, make_plan, smaller
+from tests.runtime_simulation.plan import (
+    ACTIONS,
+    ADD,
+    AMBUSH_KINDS,
+    GROUP_KINDS,
+    KINDS,
+    Action,
+    Fault,
+    Plan,
+    smaller,
+)
 from tests.runtime_simulation.run import report, search, shrink, simulate
 from tests.runtime_simulation.topics import MOVED
 
@@ -20,21 +32,32 @@ SEEDS = 30
 FIND_WITHIN = 300
 SOAK_CHUNK = 500
 SOAK_SEEDS = 20_000
-SOAK_FIND_WITHIN = 5_000
 
 FOUND_SOON = {
+    "R1": 140,
     "R2": 31,
+    "R4": 4,
+    "R5": 90,
+    "R6": 59,
+    "R7": 90,
+    "R9": 45,
+    "R10": 2,
+    "R11": 24,
     "R12": 9,
     "R13": 26,
-    "topic id": 149,
     "R15": 5,
     "R16 lease": 34,
     "R16 epoch": 66,
+    "R16 commits": 64,
+    "R17": 143,
+    "topic id": 149,
+    "fsync": 0,
 }
 """The flaws that CI looks for, and the seed at which it begins."""
 
-# The other flaws can be put in as well, but no loss has been found with them yet.
-FOUND_LATER = ("R4", "fsync")
+HIDDEN = {"R3"}
+"""No loss is known here: a request waits for its answer, so no late one is there to be used."""
+
 OPERATORS_MUST = {
     *ACTIONS,
     MOVED,
@@ -48,11 +71,21 @@ GROUPS_MUST = {
     "the client library reported a refusal",
     "the client library reported an unknown outcome",
 }
+AMBUSHES_MUST = {
+    *AMBUSH_KINDS,
+    "ISR grew in an ambush",
+    "a broker behind returned with the last member",
+    "leadership moved back",
+    "a leader with less than its followers lost power",
+    "a topic was created again as a controller was replaced",
+    "a commit was held back",
+}
 MUST_HAPPEN = {
     *KINDS,
     *GROUP_KINDS,
     *GROUPS_MUST,
     *OPERATORS_MUST,
+    *AMBUSHES_MUST,
     STRAY,
     "a process ended: LogFailed",
     "eligible replica elected after a wiped disk",
@@ -110,6 +143,21 @@ def test_a_smaller_plan_has_a_smaller_group_or_none() -> None:
     assert {each.group for each in smaller(plan)} > {None, plan.group}
 
 
+def test_each_flaw_is_looked_for_or_known_to_be_hidden() -> None:
+    assert FLAWS.keys() == FOUND_SOON.keys() | HIDDEN
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_a_flaw_does_no_harm_by_itself(flaw: str) -> None:
+    """Otherwise it would show a mistake in `flaws.py`, and not what its rule is for."""
+    plan = Plan(faults=(Fault(1.0, "kill", 0, 0.1),), actions=(Action(2.5, ADD, 0, 0),))
+
+    result = simulate(1, flaw, plan=plan)
+
+    assert not result.failed, report(result)
+    assert result.sometimes.keys() >= {"kill", ADD}
+
+
 @pytest.mark.parametrize("flaw", FOUND_SOON)
 def test_a_loss_is_found_when_a_rule_is_taken_away(flaw: str) -> None:
     found = search(range(FOUND_SOON[flaw], FIND_WITHIN), flaw)
@@ -121,11 +169,3 @@ def test_a_loss_is_found_when_a_rule_is_taken_away(flaw: str) -> None:
 @pytest.mark.parametrize("first", range(SEEDS, SEEDS + SOAK_SEEDS, SOAK_CHUNK))
 def test_nothing_acknowledged_is_lost_in_many_more_seeds(first: int) -> None:
     assert check_clean(first, SOAK_CHUNK).keys() >= MUST_HAPPEN
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("flaw", FOUND_LATER)
-def test_a_loss_is_found_in_more_seeds_when_a_rule_is_taken_away(flaw: str) -> None:
-    found = search(range(SOAK_FIND_WITHIN), flaw)
-
-    assert found is not None, f"{SOAK_FIND_WITHIN} seeds do not show what {flaw} is for"

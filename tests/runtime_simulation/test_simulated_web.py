@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from starlette.types import Receive, Scope, Send
@@ -14,7 +14,7 @@ from leadline_client.security import Authenticator, Security
 from leadline_client.transport import Request, Response
 from tests.runtime_simulation.network import Network, NetworkWeather
 from tests.runtime_simulation.process import Process
-from tests.runtime_simulation.web import Web, WebTransport
+from tests.runtime_simulation.web import Web, WebRequest, WebTransport
 from tests.runtime_simulation.web_sockets import SimulatedChannel, WebSockets
 from tests.runtime_simulation.world import World
 
@@ -147,6 +147,24 @@ def test_only_requests_that_do_no_harm_arrive_twice(place: Place) -> None:
     place.world.loop.run_until(place.world.loop.now_s + 1.0)
 
     assert [each.partition(" ")[0] for each in app.seen] == ["POST", "GET", "GET"]
+
+
+def test_a_request_that_is_taken_arrives_when_that_is_wanted(place: Place) -> None:
+    app, taken = Echo(), list[Callable[[], None]]()
+    place.web.serve(place.server, app)
+
+    def take(_: Process, request: WebRequest, arrive: Callable[[], None]) -> bool:
+        if request.method == "POST":
+            taken.append(arrive)
+        return bool(taken)
+
+    place.web.on_request.append(take)
+    assert isinstance(place.ask().exception(), ConnectionLost)
+    assert not app.seen
+
+    taken[0]()
+    assert place.ask().result().status == 201
+    assert len(app.seen) == 2
 
 
 def test_frames_arrive_in_order_even_if_a_link_loses_some(place: Place) -> None:

@@ -187,6 +187,32 @@ class TestNetwork:
         assert served == ["request"]
         world.loop.close()
 
+    def test_what_is_held_back_arrives_when_it_is_released(self) -> None:
+        world, network, served = self.make()
+        network.hold("client", "server")
+        asking = self.ask(world, network)
+        assert isinstance(asking.exception(), ConnectionLost)
+        assert not served
+
+        (arrive,) = network.release("client", "server")
+        arrive()
+        assert b"1" in self.ask(world, network).result()
+
+        assert served == ["request", "request"]
+        world.loop.close()
+
+    def test_healing_drops_what_is_held_back(self) -> None:
+        world, network, served = self.make()
+        network.hold("client", "server")
+        self.ask(world, network)
+
+        network.heal()
+
+        assert network.release("client", "server") == []
+        assert b"1" in self.ask(world, network).result()
+        assert served == ["request"]
+        world.loop.close()
+
     def test_nobody_listens_where_a_process_was_killed(self) -> None:
         world, network, served = self.make()
         network.listen(Process("server", alive=False), Routes())

@@ -21,11 +21,17 @@ MOVED = "reassignments of a topic have ended"
 
 @dataclass(eq=False)
 class Topics:
-    """Reads topics from ZooKeeper's tree, past all sessions. `ever` has all ids, oldest first."""
+    """Reads topics from ZooKeeper's tree, past all sessions.
+
+    `ever` has all ids, oldest first, and `problems` the topics that were deleted although nobody
+    had asked for that (R11, R12).
+    """
 
     world: World
     zookeeper: ZooKeeper
     ever: dict[str, list[str]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list, init=False)
+    _tombstones: set[str] = field(default_factory=set, init=False)
     _moving: set[str] = field(default_factory=set, init=False)
     _decoded: dict[bytes, TopicAssignment] = field(default_factory=dict, init=False)
 
@@ -38,6 +44,11 @@ class Topics:
             parent, _, name = change.path.rpartition("/")
             if parent == znodes.TOPICS and not change.deleted:
                 self._note(name, self.assignment(name))
+            elif parent == znodes.TOPICS and self.ever[name][-1] not in self._tombstones:
+                self.problems.append(f"R12: {name} {self.ever[name][-1]} was deleted unasked")
+            node = self.zookeeper.tree.now(change.path)
+            if parent == znodes.DELETE_TOPICS and node is not None:
+                self._tombstones.add(node.data.decode())
         return False
 
     def _note(self, name: str, topic: TopicAssignment | None) -> None:

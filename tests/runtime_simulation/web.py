@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -61,6 +62,9 @@ class WebAnswer:
             self.body += bytes(message.get("body", b""))
 
 
+Taker = Callable[[Process, WebRequest, Callable[[], None]], bool]
+
+
 @dataclass(frozen=True, slots=True)
 class Listener:
     """The application of one process; `observe` is called with each request and its status."""
@@ -76,10 +80,15 @@ def _ignore(_: WebRequest, __: int) -> None:
 
 @dataclass(eq=False)
 class Web:
-    """The applications that can be reached, by the name of their process, which is their host."""
+    """The applications that can be reached, by the name of their process, which is their host.
+
+    A function in `on_request` sees who sends what. If it takes the function that lets the request
+    arrive, by returning True, it is dropped, and the request arrives when that is called.
+    """
 
     world: World
     network: Network
+    on_request: list[Taker] = field(default_factory=list, init=False)
     _listeners: dict[str, Listener] = field(default_factory=dict, init=False)
 
     def serve(
@@ -112,7 +121,7 @@ class Web:
             await asyncio.sleep(connect_s)  # No connection was left from an earlier request.
             raise NotReached(f"no connection to {to} within {connect_s} s")
         future: asyncio.Future[WebAnswer] = self.world.loop.create_future()
-        self.network.carry(sender.name, to, self._arrive, sender, to, request, future)
+        self._send(sender, to, request, future)
         if request.method in _REPEATABLE and self.world.chance(self.network.weather.repeat):
             self.network.carry(sender.name, to, self._arrive, sender, to, request, None)
         try:
@@ -123,6 +132,16 @@ class Web:
         if answer.status == _NOBODY_LISTENS:
             raise NotReached(f"{to} refuses connections")
         return answer
+
+    def _send(
+        self, sender: Process, to: str, request: WebRequest, future: asyncio.Future[WebAnswer]
+    ) -> None:
+        arrive = partial(self._arrive, sender, to, request, future)
+        for take in self.on_request:
+            if take(sender, request, arrive):
+                self.on_request.remove(take)
+                return
+        self.network.carry(sender.name, to, arrive)
 
     def _arrive(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from leadline_common.zk import codec
 from leadline_common.zk.credentials import ZkCredentials
@@ -18,7 +19,7 @@ from tests.runtime_simulation.event_loop import OWNER
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.world import World
 from tests.runtime_simulation.zookeeper_transport import SimulatedTransport
-from tests.runtime_simulation.zookeeper_tree import NO_NODE, Change, Refused, Tree
+from tests.runtime_simulation.zookeeper_tree import NO_NODE, Change, Node, Refused, Tree
 
 _Watcher = Callable[[], None]
 DATA, CHILDREN = "data", "children"
@@ -61,6 +62,7 @@ class ZooKeeper:
         self.cut: set[str] = set()
         self.without_quorum = False
         self.on_commit: list[Callable[[list[Change]], bool]] = []
+        self.on_read: list[Callable[[Process, str], bool]] = []
         self._committed: list[tuple[float, int]] = [(0.0, 0)]
         self._numbers = 0
 
@@ -162,7 +164,8 @@ class ZooKeeper:
     def committed(self, zxid: int) -> None:
         """Note a transaction; each session's member learns of it some time later.
 
-        A function in `on_commit` sees the changes, and is dropped when it returns True.
+        A function in `on_commit` sees the changes, and is dropped when it returns True. So is one
+        in `on_read`, which sees who reads which of many nodes.
         """
         self._committed.append((self.world.loop.now_s, zxid))
         changes = self.tree.changes[zxid]
@@ -170,6 +173,12 @@ class ZooKeeper:
         for session in self.sessions.values():
             lag_s = self.world.between(0, self.weather.lag_s)
             self.world.loop.after(lag_s, self._learn, session, zxid)
+
+    def stall(self, process: Process, for_s: float) -> None:
+        """Let nothing of what is answered to a process arrive for a while."""
+        for session in self.sessions.values():
+            if session.transport.process is process:
+                session.transport.stall(for_s)
 
     def delete(self, path: str) -> None:
         """Delete a node if it exists, as an operator does."""
@@ -241,7 +250,7 @@ class ZooKeeper:
     ) -> bytes:
         tree, seen = self.tree, session.seen
         if opcode == codec.MULTI_READ:
-            return wire.framed(seen, wire.read_many(lambda path: tree.at(path, seen), body))
+            return wire.framed(seen, wire.read_many(partial(self._look_up, session), body))
         path = wire.path_of(body)
         node = tree.at(path, seen)
         kind = CHILDREN if opcode == codec.GET_CHILDREN else DATA
@@ -251,3 +260,9 @@ class ZooKeeper:
         if node is None:
             raise Refused(NO_NODE)
         return wire.framed(seen, wire.read_one(opcode, node))
+
+    def _look_up(self, session: Session, path: str) -> Node | None:
+        """Return a node as a session's member knows it, and show the read to `on_read`."""
+        process = session.transport.process
+        self.on_read = [look for look in self.on_read if not look(process, path)]
+        return self.tree.at(path, session.seen)

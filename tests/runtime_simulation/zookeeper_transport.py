@@ -98,6 +98,10 @@ class SimulatedTransport:
         self._tell(SessionState.SUSPENDED)
         self._in_world(self._world.between(0.02, 0.3), self._connect)
 
+    def stall(self, for_s: float) -> None:
+        """Let nothing arrive for a while: what is answered meanwhile comes late, in its order."""
+        self._received_s = max(self._received_s, self._world.loop.now_s + for_s)
+
     def resumed(self) -> None:
         """After a pause: the server has closed the connection of a session that is over."""
         if self._session is not None and self._session.over and not self._closed:

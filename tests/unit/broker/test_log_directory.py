@@ -249,6 +249,23 @@ def test_a_directory_that_is_nobodys_goes_to_stray(
     assert (again.logs(), list(again.strays())) == ([], ["t-0.unknown-stray"])
 
 
+def test_an_empty_directory_of_nobody_leaves_no_stray(start: Start) -> None:
+    """A power cut leaves one where another log's first fsync made the entry durable."""
+    root = start().root
+    (root / "t-0").mkdir()
+    again = start()
+    assert (again.logs(), again.strays(), (root / "t-0").exists()) == ([], {}, False)
+    again.open("t", ID_1, 0).append(batch(0))
+    assert [read_all(log) for log in start().logs()] == [[batch(0)]]
+
+
+def test_a_directory_of_nobody_that_has_any_file_is_kept(start: Start) -> None:
+    root = start().root
+    (root / "t-0").mkdir()
+    (root / "t-0" / "00000000000000000000.log").touch()
+    assert list(start().strays()) == ["t-0.unknown-stray"]
+
+
 def test_the_highest_controller_epoch_is_kept(start: Start) -> None:
     directory = start()
     assert directory.controller_epoch == 0

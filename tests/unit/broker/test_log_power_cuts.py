@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_broker.adapters.log.layout import read_identity
 from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.event_loop import SimulatedLoop
@@ -67,3 +68,22 @@ def test_what_a_recovered_log_calls_durable_survives(disk: Disk) -> None:
     disk.cut_power()
 
     assert read_all(open_log(disk.root)) == [batch(0, b"before the kill")]
+
+
+def test_a_log_that_was_never_flushed_leaves_nothing(disk: Disk) -> None:
+    """The first fsync of another log made the entry of its directory durable."""
+    topic_id = "11111111-0000-0000-0000-000000000000"
+    directory = LogDirectory(disk.root, cluster_id="c", broker_id=1)
+    directory.open("t", topic_id, 0).append(batch(0, b"not flushed"))
+    other = directory.open("t", topic_id, 1)
+    other.append(batch(0, b"flushed"))
+    other.flush()
+    directory.release()
+
+    disk.cut_power()
+
+    assert (disk.root / "t-0").is_dir()
+    again = LogDirectory(disk.root, cluster_id="c", broker_id=1)
+    assert [read_all(log) for log in again.load_all()] == [[batch(0, b"flushed")]]
+    assert (again.strays(), again.lost) == ({}, [])
+    again.release()

@@ -44,9 +44,9 @@ class LogDirectory:
 
     `runtime.ports.LogStore` documents the methods that the two share, and their errors.
 
-    Directories are never removed in place. An unexpected replica is renamed to a stray and
-    kept for a grace period; a deleted replica is renamed before its files are removed. So a
-    crash leaves no incomplete log under its name (rule R12).
+    Directories with files are never removed in place. An unexpected replica is renamed to a
+    stray and kept for a grace period; a deleted replica is renamed before its files are removed.
+    So a crash leaves no incomplete log under its name (rule R12).
 
     Attributes:
         root: the directory.
@@ -107,7 +107,8 @@ class LogDirectory:
         """Open every partition on disk, with recovery if necessary; call this once, first.
 
         Partitions that cannot be opened are in `failures`; unidentifiable directories become
-        strays. Replicas that have lost records get a directory id of their own (rule R17).
+        strays, unless they are empty. Replicas that have lost records get a directory id of
+        their own (rule R17).
         """
         identities = []
         for path in sorted(self.root.iterdir()):
@@ -305,7 +306,8 @@ class LogDirectory:
         try:
             identity = read_identity(path)
         except CorruptFile:
-            self._move_to_stray(path, "unknown")
+            if not _removed_as_empty(path):
+                self._move_to_stray(path, "unknown")
             return None
         if identity.directory_name != path.name:
             self._move_to_stray(path, identity.topic_id)
@@ -375,3 +377,16 @@ class LogDirectory:
             raise
         except OSError as error:
             raise storage_error(error) from error
+
+
+def _removed_as_empty(path: Path) -> bool:
+    """Remove a directory without files; return whether it was one.
+
+    A power cut leaves one if another log's fsync of the root came before the first fsync of this
+    one. Nothing in it was ever durable, so there is nothing to set aside.
+    """
+    try:
+        path.rmdir()
+    except OSError:
+        return False
+    return True

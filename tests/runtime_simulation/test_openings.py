@@ -1,0 +1,39 @@
+"""Directed openings lead where they say, and a cluster with all its rules survives them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from tests.runtime_simulation.drawing import make_plan
+from tests.runtime_simulation.openings import OPENINGS
+from tests.runtime_simulation.run import report, simulate
+
+REACHED = {
+    "R1 away and back": "leadership moved back",
+    "R4 durable ends": "power cut of all at an acknowledgement",
+    "R5 R7 growing ISR": "ISR grew in an ambush",
+    "R6 epoch start": "a broker behind returned with the last member",
+    "R9 restarted leader": "a leader with less than its followers lost power",
+    "R11 replaced controller": "a topic was created again as a controller was replaced",
+    "R16 late commit": "a commit was held back",
+    "R17 lost directory": "eligible replica elected after a wiped disk",
+}
+SEEDS = 400
+
+
+@pytest.mark.parametrize("name", OPENINGS)
+def test_an_opening_leads_to_its_event_and_nothing_is_lost(name: str) -> None:
+    result = simulate(1, plan=OPENINGS[name](Random(f"opening {name}")))
+
+    assert not result.failed, report(result)
+    assert REACHED[name] in result.sometimes
+
+
+def test_every_opening_is_drawn_and_most_plans_have_none() -> None:
+    drawn = Counter(make_plan(seed).opening for seed in range(SEEDS))
+
+    assert drawn.keys() == {"", *OPENINGS}
+    assert drawn[""] > 0.8 * SEEDS
