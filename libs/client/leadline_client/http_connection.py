@@ -92,6 +92,8 @@ class HttpConnection(asyncio.BufferedProtocol):
             OSError: the connection broke, or what came is no response.
 
         """
+        if not self.is_reusable:
+            raise BrokenResponse("the connection was closed before the request")
         answer: asyncio.Future[Response] = self._loop.create_future()
         self._answer = answer
         self._is_head = is_head

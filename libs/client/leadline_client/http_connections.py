@@ -162,6 +162,8 @@ async def _connected(address: Address, timeout_s: float) -> HttpConnection:
                 raise
     except (OSError, UnicodeError) as problem:  # A TimeoutError is an OSError.
         raise NotConnected(str(problem) or f"no connection in {timeout_s:g} s") from problem
+    if not connection.is_reusable:
+        raise NotConnected("the server closed the connection at once")
     return connection
 
 

@@ -259,6 +259,17 @@ async def test_a_body_of_unknown_length_has_a_limit(
     assert wire.closed
 
 
+async def test_nothing_is_sent_over_a_connection_that_is_closed() -> None:
+    connection = HttpConnection()
+    wire = Wire(connection)
+    wire.end()
+
+    with pytest.raises(BrokenResponse, match="before the request"):
+        await connection.exchange(REQUEST, b"", 60)
+
+    assert not wire.sent
+
+
 async def test_a_request_that_is_given_up_closes_the_connection() -> None:
     connection = HttpConnection()
     wire = Wire(connection)
