@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,14 @@ async def children(tmp_path: Path) -> AsyncIterator[list[ForkedChild]]:
     yield made
     for child in made:
         await child.kill()
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let interrupts end this process: children inherit that one ignores them, as in `make &`."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def probe(log: Path, *arguments: str) -> ForkedChild:
@@ -77,6 +85,7 @@ def name_of(pid: int | None) -> str:
     return Path(f"/proc/{pid}/comm").read_text()[:6]
 
 
+@pytest.mark.usefixtures("interruptible")
 async def test_a_forked_child_is_as_if_its_command_had_been_executed(
     tmp_path: Path, children: list[ForkedChild], monkeypatch: pytest.MonkeyPatch
 ) -> None:
