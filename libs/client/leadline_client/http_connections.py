@@ -139,7 +139,7 @@ class HttpConnections:
 
 
 async def _connected(address: Address, timeout_s: float) -> HttpConnection:
-    """Return a new connection; raises NotConnected."""
+    """Return a new connection; `timeout_s` limits each of its two steps. Raises NotConnected."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(timeout_s):
@@ -150,21 +150,43 @@ async def _connected(address: Address, timeout_s: float) -> HttpConnection:
                 loop=loop,
                 socket_factory=open_socket,
             )
-            try:
-                _, connection = await loop.create_connection(
-                    HttpConnection,
-                    sock=opened,
-                    ssl=address.tls,
-                    server_hostname=address.server_name or address.host if address.tls else None,
-                )
-            except BaseException:
-                opened.close()
-                raise
+        connection = await _handed_over(opened, address, timeout_s)
     except (OSError, UnicodeError) as problem:  # A TimeoutError is an OSError.
         raise NotConnected(str(problem) or f"no connection in {timeout_s:g} s") from problem
     if not connection.is_reusable:
         raise NotConnected("the server closed the connection at once")
     return connection
+
+
+async def _handed_over(opened: socket.socket, address: Address, timeout_s: float) -> HttpConnection:
+    """Return the connection over an open socket, which belongs to the event loop from now on.
+
+    A cancellation does not reach the loop's part. Before the handshake of TLS has begun, it would
+    leave a connection that nobody closes.
+    """
+    loop = asyncio.get_running_loop()
+    name = address.server_name or address.host
+    making = asyncio.ensure_future(
+        loop.create_connection(
+            HttpConnection,
+            sock=opened,
+            ssl=address.tls,
+            server_hostname=name if address.tls else None,
+            ssl_handshake_timeout=timeout_s if address.tls else None,
+        )
+    )
+    try:
+        _, connection = await asyncio.shield(making)
+    except asyncio.CancelledError:
+        making.add_done_callback(_close_unused)
+        raise
+    return connection
+
+
+def _close_unused(made: asyncio.Future[tuple[asyncio.Transport, HttpConnection]]) -> None:
+    """Close a connection that was made for a request which was given up meanwhile."""
+    if not made.cancelled() and made.exception() is None:
+        made.result()[1].close()
 
 
 async def _addresses(

@@ -21,10 +21,12 @@ from typing import BinaryIO, Protocol
 import pytest
 
 from leadline_client.errors import ConnectionLost, Unreachable
+from leadline_client.http_connections import Address, HttpConnections, RawRequest
 from leadline_client.http_transport import AsyncHttpTransport
 from leadline_client.security import CA_FILE_VARIABLE, Authenticator, Security
 from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport
 from leadline_client.transport import Request, Response
+from tests.support.services.zookeeper import until
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Leadline-Name: Value\r\n\r\nok"
 LAST = OK.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
@@ -438,6 +440,45 @@ def test_tls_is_checked_and_its_connections_are_used_again(
         distrusting.send(Request("POST", server.address))
     distrusting.close()
     server.close()
+
+
+async def test_a_request_that_is_given_up_while_it_connects_leaves_no_connection(
+    certificate: ssl.SSLContext,
+) -> None:
+    """After any number of the event loop's passes; the next connection has the same descriptor."""
+    loop = asyncio.get_running_loop()
+    open_connections = set[asyncio.StreamWriter]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_connections.add(writer)
+        with suppress(ConnectionError):
+            await reader.read()
+        open_connections.discard(writer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=certificate)
+    place = server.sockets[0].getsockname()
+    trusting = ssl.create_default_context(cafile=os.environ[CA_FILE_VARIABLE])
+    address = Address("127.0.0.1", place[1], trusting, "localhost")
+    connections = HttpConnections(1.0)
+    for passes in range(40):
+        asking = asyncio.ensure_future(
+            connections.exchange(
+                address, RawRequest(b"GET", b""), connect_timeout_s=10, timeout_s=10
+            )
+        )
+        for _ in range(passes):
+            await asyncio.sleep(0)
+        asking.cancel()
+        with suppress(asyncio.CancelledError):
+            await asking
+        with socket.socket() as other:
+            other.setblocking(False)
+            await loop.sock_connect(other, place)
+    await until(lambda: not open_connections, "every connection has ended")
+    connections.close()
+    server.close()
+    await server.wait_closed()
 
 
 @pytest.mark.parametrize("content", [None, b"no certificate"])
