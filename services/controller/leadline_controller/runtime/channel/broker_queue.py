@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -267,17 +267,20 @@ class BrokerRequestQueue:
         return succeeded
 
     async def _send_all_roles(self) -> bool:
-        """Send roles, and those written meanwhile: roles after a failover precede metadata."""
-        while await self._send_pending_roles():
-            if not (self._grant or self._roles):
-                return True
-        return False
+        """Send roles, and those written meanwhile: roles after a failover precede metadata.
 
-    async def _send_pending_roles(self) -> bool:
-        if not (self._grant or self._roles):
-            return True
-        is_grant, partitions = self._grant, take_roles(self._roles)
-        self._grant = False
+        Those that the broker refuses wait for the next round, and no others wait for them.
+        """
+        refused: Set[TopicPartition] = frozenset()
+        while self._grant or (partitions := take_roles(self._roles, but=refused)):
+            is_grant, self._grant = self._grant, False
+            if not await self._send_roles({} if is_grant else partitions, is_grant=is_grant):
+                return False
+            refused = self._refused
+        return not self._roles
+
+    async def _send_roles(self, partitions: PendingPartitions, *, is_grant: bool) -> bool:
+        """Send a grant or some roles; return whether they were answered."""
         wanted = None if is_grant else partitions
         request = self.requests.leader_and_isr(self.broker, wanted, self.cause)
         if not is_grant and not request.partitions:
@@ -302,7 +305,7 @@ class BrokerRequestQueue:
         self._refused.update(refused)
         if refused:
             self.listener.invalidate(refused)
-        return not refused
+        return True
 
     async def _send_stops(self, command: Command) -> bool:
         pending = self._stops if command is Command.STOP else self._halts
