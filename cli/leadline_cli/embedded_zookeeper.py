@@ -53,8 +53,8 @@ _JVM_FLAGS: Final = (
     "-Xmx1g",
     "-Xmn192m",
     "-XX:+UseSerialGC",
-    # A failover is a burst of code that hardly ever runs: the second compiler, which begins only
-    # then, doubles the processor time that the server takes for it, and for what precedes it.
+    # Without the optimizing compiler. It would begin when a failover runs code that has hardly run
+    # before, and take as much processor time as the failover itself.
     "-XX:TieredStopAtLevel=1",
     "-XX:+ExitOnOutOfMemoryError",
     "-Dzookeeper.jmx.log4j.disable=true",

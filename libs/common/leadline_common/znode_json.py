@@ -7,8 +7,7 @@ decision about other nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -42,10 +41,13 @@ def decode_json(data: bytes, kind: type[_Value] | Any = Any) -> Any:
         msgspec.MsgspecError: it is no JSON, of another type, or nested too deep.
 
     """
-    with _decoding(data):
+
+    def decode(data: bytes) -> Any:
         value = msgspec.json.decode(data)
         check_plain(value)
         return value if kind is Any else msgspec.convert(value, kind, str_keys=True)
+
+    return _decoded(data, decode)
 
 
 def decode_typed(
@@ -59,19 +61,21 @@ def decode_typed(
         msgspec.MsgspecError: it is no JSON, of another type, or nested too deep.
 
     """
-    with _decoding(data):
+
+    def decode(data: bytes) -> _Value:
         value = decoder.decode(data)
         check_plain(untyped(value))
         return value
 
+    return _decoded(data, decode)
 
-@contextmanager
-def _decoding(data: bytes) -> Iterator[None]:
-    """Let decoding raise nothing but `msgspec.MsgspecError`."""
+
+def _decoded(data: bytes, decode: Callable[[bytes], _Value]) -> _Value:
+    """Return what a function decodes, which may raise nothing but `msgspec.MsgspecError` here."""
     if data == NO_DATA:
         raise msgspec.ValidationError(NO_DATA.decode())
     try:
-        yield
+        return decode(data)
     except msgspec.MsgspecError:
         raise
     except (ValueError, TypeError, OverflowError, RecursionError) as problem:

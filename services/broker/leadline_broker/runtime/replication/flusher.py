@@ -98,8 +98,6 @@ class GroupFlusher:
     async def _flush(self, group: Sequence[Partition]) -> list[_Flushed]:
         """Fsync the logs of a group side by side."""
         loop = asyncio.get_running_loop()
-        if len(group) == 1:  # A record that is sent alone waits for each step of this.
-            return await loop.run_in_executor(self._threads, _flush_all, group)
         parts = [group[start::_THREADS] for start in range(min(_THREADS, len(group)))]
         done = [loop.run_in_executor(self._threads, _flush_all, part) for part in parts]
         return [one for part in await asyncio.gather(*done) for one in part]
