@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, cast
 from leadline_client.client import AsyncClient
 from leadline_client.codec import SupportsStored
 from leadline_client.errors import DeserializationFailed, LeadlineError, PartitionNotOwned
+from leadline_client.named_tuples import maker_of
 from leadline_client.reading import FetchPosition, ReadLimits, Start
 from leadline_client.record_buffer import RecordBuffer
 from leadline_client.serializers.records import RecordDeserializer
@@ -50,10 +51,7 @@ class ConsumedRecord(NamedTuple, Generic[K, V]):
         return TopicPartition(self.topic, self.partition)
 
 
-_CONSUMED: Final[Callable[[tuple[Any, ...]], ConsumedRecord[Any, Any]]] = partial(
-    tuple.__new__, ConsumedRecord
-)
-"""Makes a consumed record of its fields, in half of the time that its class takes."""
+_make: Final[Callable[[tuple[Any, ...]], ConsumedRecord[Any, Any]]] = maker_of(ConsumedRecord)
 
 
 def _consumed(
@@ -61,9 +59,7 @@ def _consumed(
 ) -> list[ConsumedRecord[bytes, bytes]]:
     """Return the records of a partition that a codec has read."""
     return [
-        _CONSUMED(
-            (topic, partition, one.offset, one.timestamp, one.key, one.value, tuple(one.headers))
-        )
+        _make((topic, partition, one.offset, one.timestamp, one.key, one.value, tuple(one.headers)))
         for one in stored
     ]
 
@@ -288,7 +284,7 @@ class Fetcher(Generic[K, V]):
             return cast("list[ConsumedRecord[K, V]]", stored)
         key_and_value = self._deserializer.key_and_value
         return (
-            _CONSUMED((*place, one.offset, one.timestamp, *key_and_value(place, one), one.headers))
+            _make((*place, one.offset, one.timestamp, *key_and_value(place, one), one.headers))
             for one in stored
         )
 

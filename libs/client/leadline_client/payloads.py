@@ -6,10 +6,10 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from leadline_client.errors import LeadlineError, error_from_body
+from leadline_client.named_tuples import maker_of
 from leadline_client.transport import Response
 from leadline_client.wire import FetchResult, NewTopic, ProduceResult, Record
 
@@ -23,10 +23,7 @@ class OutgoingRecord(NamedTuple):
     timestamp: int | None = None
 
 
-outgoing_of: Final[Callable[[tuple[Any, ...]], OutgoingRecord]] = partial(
-    tuple.__new__, OutgoingRecord
-)
-"""Makes a record to produce of its fields, in half of the time that its class takes."""
+outgoing_of: Final = maker_of(OutgoingRecord)
 
 
 @dataclass(frozen=True, slots=True)

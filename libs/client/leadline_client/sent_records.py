@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future as ThreadFuture
-from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from leadline_client.named_tuples import maker_of
 
 
 class RecordMetadata(NamedTuple):
@@ -17,10 +18,7 @@ class RecordMetadata(NamedTuple):
     offset: int
 
 
-metadata_of: Final[Callable[[tuple[str, int, int]], RecordMetadata]] = partial(
-    tuple.__new__, RecordMetadata
-)
-"""Makes the metadata of its fields, in half of the time that its class takes."""
+metadata_of: Final = maker_of(RecordMetadata)
 
 Outcome: TypeAlias = RecordMetadata | BaseException
 """Where a record is, or the error of its batch."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from functools import partial
 from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 
+from leadline_client.named_tuples import maker_of
 from leadline_client.type_parameters import K, V
 
 NO_LEADER = -1
@@ -61,8 +61,7 @@ class Record(NamedTuple, Generic[K, V]):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-record_of: Final[Callable[[tuple[Any, ...]], Record[Any, Any]]] = partial(tuple.__new__, Record)
-"""Makes a record of its fields, in half of the time that its class takes."""
+record_of: Final[Callable[[tuple[Any, ...]], Record[Any, Any]]] = maker_of(Record)
 
 
 class SupportsRecord(Protocol):
