@@ -47,7 +47,7 @@ def _core(bootstrap: str | Sequence[str], policy: RetryPolicy | None) -> ClientC
 
 
 def _async_transport(authenticator: Authenticator) -> AsyncTransport:
-    """Return a transport of an event loop, or one that needs the standard library alone."""
+    """Return the transport of the extra `http`, or one that needs the standard library alone."""
     if installed("httptools", "aiohappyeyeballs"):
         library = import_module("leadline_client.http_transport")
         found: AsyncTransport = library.AsyncHttpTransport(authenticator)

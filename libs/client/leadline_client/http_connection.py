@@ -11,15 +11,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import httptools
 
-from leadline_client.transport import Response
+from leadline_client.sockets import has_input
+from leadline_client.transport import READS, Response
 
 LARGEST_HEAD: Final = 32 * 1024
-"""In bytes; a longer head of a response is an error."""
 LARGEST_BODY: Final = 1 << 31
+"""In bytes; a response with a longer head or body is an error."""
 _TOGETHER: Final = 64 * 1024
 """A smaller body is sent in one piece with its head."""
 _END: Final = b"\r\n\r\n"
@@ -44,21 +45,31 @@ class _Reading(Enum):
     UNTIL_END = auto()
 
 
-def head_of(method: str, target: str, host: str, headers: Mapping[str, str], length: int) -> bytes:
-    """Return the head of a request whose body has `length` bytes.
+class RawRequest(NamedTuple):
+    """A request as it is sent."""
 
-    Raises:
-        ValueError: a line break in a part would begin another header.
+    method: str
+    head: bytes
+    body: bytes
 
-    """
-    lines = [f"{method} {target} HTTP/1.1", f"host: {host}"]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    if length or method not in ("GET", "HEAD"):
-        lines.append(f"content-length: {length}")
-    head = "\r\n".join((*lines, "", ""))
-    if head.count("\n") != len(lines) + 1 or head.count("\r") != len(lines) + 1:
-        raise ValueError("a header, the address or the path has a line break")
-    return head.encode()
+    @classmethod
+    def of(
+        cls, method: str, target: str, host: str, headers: Mapping[str, str], body: bytes
+    ) -> RawRequest:
+        """Return a request to a `host` (its header) for a `target` (path and query, encoded).
+
+        Raises:
+            ValueError: a line break in a part would begin another header.
+
+        """
+        lines = [f"{method} {target} HTTP/1.1", f"host: {host}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        if body or method not in READS:
+            lines.append(f"content-length: {len(body)}")
+        head = "\r\n".join((*lines, "", ""))
+        if head.count("\n") != len(lines) + 1 or head.count("\r") != len(lines) + 1:
+            raise ValueError("a header, the address or the path has a line break")
+        return cls(method, head.encode(), body)
 
 
 class HttpConnection(asyncio.BufferedProtocol):
@@ -76,16 +87,14 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._reading = _Reading.NOTHING
         self._answer: asyncio.Future[Response] | None = None
         self._heard_s = 0.0
+        self._is_head = False
+        self._is_kept = True
         self._begin_response()
 
     # The caller's side.
 
-    async def exchange(
-        self, head: bytes, body: bytes, timeout_s: float, *, is_head: bool = False
-    ) -> Response:
+    async def exchange(self, request: RawRequest, timeout_s: float) -> Response:
         """Send a request and return its response; `timeout_s` limits the wait for each part of it.
-
-        `is_head`: the method is HEAD, so that the response has no body.
 
         Raises:
             TimeoutError: nothing came for too long.
@@ -96,16 +105,16 @@ class HttpConnection(asyncio.BufferedProtocol):
             raise BrokenResponse("the connection was closed before the request")
         answer: asyncio.Future[Response] = self._loop.create_future()
         self._answer = answer
-        self._is_head = is_head
+        self._is_head = request.method == "HEAD"
         self._reading = _Reading.HEAD
         self._heard_s = self._loop.time()
         self._timer = self._loop.call_later(timeout_s, self._examine, timeout_s)
         try:
-            if len(body) <= _TOGETHER:
-                self._transport.write(head + body)
+            if len(request.body) <= _TOGETHER:
+                self._transport.write(request.head + request.body)
             else:
-                self._transport.write(head)
-                self._transport.write(body)
+                self._transport.write(request.head)
+                self._transport.write(request.body)
             return await answer
         except BaseException:
             self.close()
@@ -119,10 +128,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         return self._is_kept and not self._transport.is_closing()
 
     @property
-    def fileno(self) -> int:
-        """The descriptor of the socket."""
-        found: int = self._transport.get_extra_info("socket").fileno()
-        return found
+    def has_input(self) -> bool:
+        """Whether something waits to be read, which the event loop has not handled yet."""
+        return has_input(self._transport.get_extra_info("socket").fileno())
 
     def close(self) -> None:
         """Close the connection at once; a request under way fails."""
@@ -204,8 +212,6 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._pieces: list[bytes] = []
         self._piece_bytes = 0
         self._body = bytearray()
-        self._is_head = False
-        self._is_kept = True
 
     def _begin_body(self, start: int) -> None:
         """Read on after the head: `start` is where the body begins in what has arrived."""
@@ -248,24 +254,25 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _complete(self, body: bytes) -> None:
         response = Response(self._parser.get_status_code(), self._headers, body)
-        answer, self._answer = self._answer, None
         if self._transport.get_write_buffer_size():
             self._is_kept = False  # The server answered before it had the whole request.
-        is_kept = self._is_kept
-        self._begin_response()
-        self._is_kept = is_kept
-        self._reading = _Reading.NOTHING
-        self._filled = 0
-        if answer is not None and not answer.done():
+        self._begin_response()  # An idle connection keeps no body.
+        answer = self._end_reading()
+        if answer is not None:
             answer.set_result(response)
 
     def _fail(self, problem: Exception) -> None:
+        answer = self._end_reading()
+        if answer is not None:
+            answer.set_exception(problem)
+        self.close()
+
+    def _end_reading(self) -> asyncio.Future[Response] | None:
+        """Read nothing more; return what waits for the response, if anything still does."""
         answer, self._answer = self._answer, None
         self._reading = _Reading.NOTHING
         self._filled = 0
-        if answer is not None and not answer.done():
-            answer.set_exception(problem)
-        self.close()
+        return None if answer is None or answer.done() else answer
 
     def _examine(self, timeout_s: float) -> None:
         """Give up if nothing has come for too long, or look again when that may be."""

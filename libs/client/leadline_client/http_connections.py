@@ -9,19 +9,20 @@ it takes to notice that a host is gone.
 from __future__ import annotations
 
 import asyncio
-import select
 import socket
 import ssl
 from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
+from urllib.parse import SplitResult
 
 from aiohappyeyeballs import AddrInfoType, start_connection
 
-from leadline_client.http_connection import HttpConnection
-from leadline_client.transport import Response
+from leadline_client.http_connection import HttpConnection, RawRequest
+from leadline_client.transport import READS, Response
 
 _CONGESTION: Final = b"cubic"
+_PORTS: Final = {"http": 80, "https": 443}
 _NEXT_ADDRESS_S: Final = 0.25
 """After this a name's next address is tried, too (RFC 8305)."""
 
@@ -42,14 +43,14 @@ class Address(NamedTuple):
     tls: ssl.SSLContext | None = None
     server_name: str | None = None
 
-
-class RawRequest(NamedTuple):
-    """A request as it is sent, and whether it only reads (GET, HEAD)."""
-
-    head: bytes
-    body: bytes
-    reads: bool = False
-    is_head: bool = False
+    @classmethod
+    def of(
+        cls, parts: SplitResult, tls: ssl.SSLContext | None, server_name: str | None = None
+    ) -> Address:
+        """Return where a URL leads; raises ValueError if it leads nowhere."""
+        if parts.scheme not in _PORTS or not parts.hostname:
+            raise ValueError("the address is no http:// or https:// URL of a host")
+        return cls(parts.hostname, parts.port or _PORTS[parts.scheme], tls, server_name)
 
 
 class HttpConnections:
@@ -81,10 +82,8 @@ class HttpConnections:
         if kept is not None:
             try:
                 return await self._ask(kept, address, request, timeout_s)
-            except TimeoutError:
-                raise
-            except OSError:
-                if not request.reads:
+            except OSError as problem:
+                if request.method not in READS or isinstance(problem, TimeoutError):
                     raise
         fresh = await _connected(address, connect_timeout_s)
         self._open.add(fresh)
@@ -100,14 +99,9 @@ class HttpConnections:
         self, connection: HttpConnection, address: Address, request: RawRequest, timeout_s: float
     ) -> Response:
         try:
-            response = await connection.exchange(
-                request.head, request.body, timeout_s, is_head=request.is_head
-            )
-        except BaseException:
-            self._close(connection)
-            raise
-        self._keep(address, connection)
-        return response
+            return await connection.exchange(request, timeout_s)
+        finally:
+            self._keep(address, connection)
 
     def _take(self, address: Address) -> HttpConnection | None:
         """Return a kept connection that is open beyond doubt, or None."""
@@ -116,7 +110,7 @@ class HttpConnections:
         while idle:
             connection, since_s = idle.pop()
             is_recent = now_s - since_s < self._idle_s
-            if is_recent and connection.is_reusable and not _has_input(connection):
+            if is_recent and connection.is_reusable and not connection.has_input:
                 return connection
             self._close(connection)
         self._idle.pop(address, None)  # An address of a former certificate is never asked again.
@@ -150,7 +144,7 @@ async def _connected(address: Address, timeout_s: float) -> HttpConnection:
                 loop=loop,
                 socket_factory=open_socket,
             )
-        connection = await _handed_over(opened, address, timeout_s)
+        connection = await _connection_over(opened, address, timeout_s)
     except (OSError, UnicodeError) as problem:  # A TimeoutError is an OSError.
         raise NotConnected(str(problem) or f"no connection in {timeout_s:g} s") from problem
     if not connection.is_reusable:
@@ -158,11 +152,13 @@ async def _connected(address: Address, timeout_s: float) -> HttpConnection:
     return connection
 
 
-async def _handed_over(opened: socket.socket, address: Address, timeout_s: float) -> HttpConnection:
+async def _connection_over(
+    opened: socket.socket, address: Address, timeout_s: float
+) -> HttpConnection:
     """Return the connection over an open socket, which belongs to the event loop from now on.
 
-    A cancellation does not reach the loop's part. Before the handshake of TLS has begun, it would
-    leave a connection that nobody closes.
+    A cancellation does not reach the loop's part. What it closes then, and whether it does so at
+    once, depends on how far the handshake of TLS is, and on the kind of loop.
     """
     loop = asyncio.get_running_loop()
     name = address.server_name or address.host
@@ -216,13 +212,3 @@ def open_socket(address: AddrInfoType) -> socket.socket:
         except OSError:
             return made
     return made
-
-
-def _has_input(connection: HttpConnection) -> bool:
-    """Tell whether something waits to be read, which the event loop has not handled yet.
-
-    Between requests nothing may arrive but the end of the connection.
-    """
-    poll = select.poll()  # `select` cannot watch descriptors above 1,023.
-    poll.register(connection.fileno, select.POLLIN)
-    return bool(poll.poll(0))

@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from leadline_client.http_connection import head_of
-from leadline_client.http_connections import Address, HttpConnections, NotConnected, RawRequest
+from leadline_client.http_connection import RawRequest
+from leadline_client.http_connections import Address, HttpConnections, NotConnected
 from leadline_client.request_urls import target_of
 from leadline_client.security import Authenticator, Security
 from leadline_client.transport import (
     IDLE_TIMEOUT_S,
+    READS,
     UNAUTHORIZED,
     Request,
     Response,
@@ -21,7 +22,6 @@ from leadline_client.transport import (
     unreachable,
 )
 
-_PORTS: Final = {"http": 80, "https": 443}
 _ASKS_FOR_GZIP: Final = {"accept-encoding": "gzip"}
 """Metadata of many partitions is megabytes, of which gzip leaves a fraction."""
 
@@ -40,7 +40,8 @@ class AsyncHttpTransport:
         """Return the response; raises Unreachable, ConnectionLost or TokenNotSent."""
         try:
             parts = urlsplit(request.url)
-            address = self._address(parts)
+            tls = self._authenticator.tls if parts.scheme == "https" else None
+            address = Address.of(parts, tls)
         except ValueError as failure:
             raise unreachable(request, failure) from failure
         shown = self._authenticator.headers(parts.scheme, parts.hostname)
@@ -50,26 +51,16 @@ class AsyncHttpTransport:
             response = await self._send_once(request, parts, address, renewed)
         return response
 
-    def _address(self, parts: SplitResult) -> Address:
-        """Return where a URL leads; raises ValueError if it leads nowhere."""
-        if parts.scheme not in _PORTS or not parts.hostname:
-            raise ValueError("the address is no http:// or https:// URL of a host")
-        tls = self._authenticator.tls if parts.scheme == "https" else None
-        return Address(parts.hostname, parts.port or _PORTS[parts.scheme], tls)
-
     async def _send_once(
         self, request: Request, parts: SplitResult, address: Address, shown: dict[str, str]
     ) -> Response:
-        reads = request.method in ("GET", "HEAD")
-        headers = {**request.headers, **shown, **(_ASKS_FOR_GZIP if reads else {})}
-        host = parts.netloc.rpartition("@")[2]
+        asked = _ASKS_FOR_GZIP if request.method in READS else {}
+        headers = {**request.headers, **shown, **asked}
+        host, target = parts.netloc.rpartition("@")[2], target_of(request, parts)
         try:
-            head = head_of(
-                request.method, target_of(request, parts), host, headers, len(request.body)
-            )
             response = await self._connections.exchange(
                 address,
-                RawRequest(head, request.body, reads, request.method == "HEAD"),
+                RawRequest.of(request.method, target, host, headers, request.body),
                 connect_timeout_s=request.connect_timeout_s,
                 timeout_s=request.timeout_s,
             )

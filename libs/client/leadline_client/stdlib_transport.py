@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import select
 import ssl
 import time
 from collections import deque
@@ -21,8 +20,10 @@ from weakref import WeakSet
 
 from leadline_client.request_urls import target_of
 from leadline_client.security import Authenticator, Security
+from leadline_client.sockets import has_input
 from leadline_client.transport import (
     IDLE_TIMEOUT_S,
+    READS,
     UNAUTHORIZED,
     Request,
     Response,
@@ -31,7 +32,6 @@ from leadline_client.transport import (
 )
 
 _KEPT_PER_ADDRESS: Final = 4
-_READS: Final = frozenset({"GET", "HEAD"})
 
 
 class _Address(NamedTuple):
@@ -69,7 +69,7 @@ class ConnectionPool:
         """Return an idle connection that the server has not closed, or None."""
         while (idle := self._pop(address)) is not None:
             connection, since_s = idle
-            if self._clock() - since_s < IDLE_TIMEOUT_S and _is_open(connection):
+            if self._clock() - since_s < IDLE_TIMEOUT_S and not has_input(connection.sock.fileno()):
                 return connection
             connection.close()
         return None
@@ -148,7 +148,7 @@ class StdlibTransport:
             try:
                 return self._exchange(kept, address, target, request)
             except (OSError, HTTPException) as failure:
-                if request.method not in _READS or isinstance(failure, TimeoutError):
+                if request.method not in READS or isinstance(failure, TimeoutError):
                     raise connection_lost(request, failure) from failure
         fresh = _connected(address, request)
         try:
@@ -213,10 +213,3 @@ def _connected(address: _Address, request: Request) -> HTTPConnection:
             connection.close()
         raise unreachable(request, failure) from failure
     return connection
-
-
-def _is_open(connection: HTTPConnection) -> bool:
-    """Tell whether an idle connection is open: if it can be read from, the server has closed it."""
-    poll = select.poll()
-    poll.register(connection.sock, select.POLLIN)
-    return not poll.poll(0)

@@ -17,6 +17,9 @@ from leadline_client.errors import ConnectionLost, ServerNotTrusted, Unreachable
 JSON = "application/json"
 OCTETS = "application/octet-stream"
 
+READS: Final = frozenset({"GET", "HEAD"})
+"""The methods of requests that change nothing, so that they may be sent again."""
+
 UNAUTHORIZED: Final = 401
 """The status of a refused or missing token: nothing was done, so another token may be tried."""
 

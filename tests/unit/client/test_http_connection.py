@@ -16,11 +16,11 @@ from leadline_client.http_connection import (
     LARGEST_HEAD,
     BrokenResponse,
     HttpConnection,
-    head_of,
+    RawRequest,
 )
 from leadline_client.transport import Response
 
-REQUEST = head_of("GET", "/", "localhost", {}, 0)
+REQUEST = RawRequest.of("GET", "/", "localhost", {}, b"")
 BODY = bytes(range(256)) * 300
 COUNTED = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nX-Name: Value\r\n\r\n%b" % (len(BODY), BODY)
 SMALL = b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\nno"
@@ -86,10 +86,10 @@ class Wire(asyncio.Transport):
 
 
 async def exchanged(
-    wire: Wire, connection: HttpConnection, pieces: Sequence[bytes], *, is_head: bool = False
+    wire: Wire, connection: HttpConnection, pieces: Sequence[bytes], request: RawRequest = REQUEST
 ) -> Response:
     """Send a request; return the response that arrives in these pieces."""
-    asking = asyncio.ensure_future(connection.exchange(REQUEST, b"", 10, is_head=is_head))
+    asking = asyncio.ensure_future(connection.exchange(request, 10))
     await asyncio.sleep(0)
     for piece in pieces:
         wire.deliver(piece)
@@ -115,7 +115,7 @@ def test_responses_arrive_whole_one_after_another_however_they_are_cut(
             found = await exchanged(wire, connection, cut(data, places))
             assert (found.status, found.body) == KEPT[data]
             assert connection.is_reusable
-        assert wire.sent == REQUEST * len(responses)
+        assert wire.sent == REQUEST.head * len(responses)
 
     asyncio.run(run())
 
@@ -162,12 +162,14 @@ async def test_a_response_before_the_end_of_the_request_is_the_last_one() -> Non
     assert not connection.is_reusable
 
 
-async def test_a_response_to_head_has_no_body() -> None:
+@pytest.mark.parametrize("before", [b"", INTERIM])
+async def test_a_response_to_head_has_no_body(before: bytes) -> None:
     connection = HttpConnection()
     wire = Wire(connection)
-    head = COUNTED.removesuffix(BODY)
+    head = before + COUNTED.removesuffix(BODY)
+    request = RawRequest.of("HEAD", "/", "localhost", {}, b"")
 
-    found = await exchanged(wire, connection, [head], is_head=True)
+    found = await exchanged(wire, connection, [head], request)
 
     assert (found.status, found.body) == (200, b"")
     assert connection.is_reusable
@@ -178,7 +180,7 @@ async def test_a_response_to_head_has_no_body() -> None:
 async def test_a_response_without_a_length_ends_with_the_connection(size: int) -> None:
     connection = HttpConnection()
     wire = Wire(connection)
-    asking = asyncio.ensure_future(connection.exchange(REQUEST, b"", 10))
+    asking = asyncio.ensure_future(connection.exchange(REQUEST, 10))
     await asyncio.sleep(0)
 
     wire.deliver(b"HTTP/1.1 200 OK\r\n\r\n" + BODY[:size])
@@ -195,7 +197,7 @@ async def test_a_response_that_breaks_off_is_an_error(
 ) -> None:
     connection = HttpConnection()
     wire = Wire(connection)
-    asking = asyncio.ensure_future(connection.exchange(REQUEST, b"", 10))
+    asking = asyncio.ensure_future(connection.exchange(REQUEST, 10))
     await asyncio.sleep(0)
 
     wire.deliver(data)
@@ -209,7 +211,7 @@ async def test_a_response_that_breaks_off_is_an_error(
 async def test_a_response_without_a_length_that_is_reset_is_an_error() -> None:
     connection = HttpConnection()
     wire = Wire(connection)
-    asking = asyncio.ensure_future(connection.exchange(REQUEST, b"", 10))
+    asking = asyncio.ensure_future(connection.exchange(REQUEST, 10))
     await asyncio.sleep(0)
 
     wire.deliver(b"HTTP/1.1 200 OK\r\n\r\nhalf")
@@ -265,7 +267,7 @@ async def test_nothing_is_sent_over_a_connection_that_is_closed() -> None:
     wire.end()
 
     with pytest.raises(BrokenResponse, match="before the request"):
-        await connection.exchange(REQUEST, b"", 60)
+        await connection.exchange(REQUEST, 60)
 
     assert not wire.sent
 
@@ -273,7 +275,7 @@ async def test_nothing_is_sent_over_a_connection_that_is_closed() -> None:
 async def test_a_request_that_is_given_up_closes_the_connection() -> None:
     connection = HttpConnection()
     wire = Wire(connection)
-    asking = asyncio.ensure_future(connection.exchange(REQUEST, b"", 10))
+    asking = asyncio.ensure_future(connection.exchange(REQUEST, 10))
     await asyncio.sleep(0)
     wire.deliver(COUNTED[:100])
 
@@ -304,7 +306,7 @@ def test_a_response_may_take_longer_than_the_wait_for_a_part_of_it() -> None:
         assert isinstance(loop, ManualClock)
         connection = HttpConnection()
         wire = Wire(connection)
-        asking = asyncio.ensure_future(connection.exchange(REQUEST, b"", 1.0))
+        asking = asyncio.ensure_future(connection.exchange(REQUEST, 1.0))
         for number in range(10):
             await loop.pass_time(0.9)
             wire.deliver(COUNTED[number * 100 : (number + 1) * 100])
@@ -325,8 +327,8 @@ async def test_a_body_follows_its_head() -> None:
         connection = HttpConnection()
         wire = Wire(connection)
         body = bytes(size)
-        head = head_of("POST", "/x?y=z", "localhost:1", {"content-type": "a/b"}, size)
-        asking = asyncio.ensure_future(connection.exchange(head, body, 10))
+        request = RawRequest.of("POST", "/x?y=z", "localhost:1", {"content-type": "a/b"}, body)
+        asking = asyncio.ensure_future(connection.exchange(request, 10))
         await asyncio.sleep(0)
         wire.deliver(SMALL)
         await asking
@@ -341,4 +343,6 @@ async def test_a_body_follows_its_head() -> None:
 def test_a_line_break_does_not_make_another_header(part: str, line: str) -> None:
     parts = {"method": "GET", "target": "/", "host": "h", "name": "n", "value": "v", part: line}
     with pytest.raises(ValueError, match="line break"):
-        head_of(parts["method"], parts["target"], parts["host"], {parts["name"]: parts["value"]}, 0)
+        RawRequest.of(
+            parts["method"], parts["target"], parts["host"], {parts["name"]: parts["value"]}, b""
+        )

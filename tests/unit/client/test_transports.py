@@ -21,7 +21,8 @@ from typing import BinaryIO, Protocol
 import pytest
 
 from leadline_client.errors import ConnectionLost, Unreachable
-from leadline_client.http_connections import Address, HttpConnections, RawRequest
+from leadline_client.http_connection import RawRequest
+from leadline_client.http_connections import Address, HttpConnections
 from leadline_client.http_transport import AsyncHttpTransport
 from leadline_client.security import CA_FILE_VARIABLE, Authenticator, Security
 from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport
@@ -332,7 +333,7 @@ def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(token: str) -
 
 @pytest.fixture
 def asynchronous() -> Iterator[BlockingHttp]:
-    """The transport of an event loop."""
+    """The asynchronous transport."""
     made = BlockingHttp()
     yield made
     made.close()
@@ -464,7 +465,7 @@ async def test_a_request_that_is_given_up_while_it_connects_leaves_no_connection
     for passes in range(40):
         asking = asyncio.ensure_future(
             connections.exchange(
-                address, RawRequest(b"GET", b""), connect_timeout_s=10, timeout_s=10
+                address, RawRequest("GET", b"GET", b""), connect_timeout_s=10, timeout_s=10
             )
         )
         for _ in range(passes):

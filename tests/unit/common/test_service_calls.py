@@ -16,7 +16,7 @@ from leadline_common.http.internal import caller_of
 from leadline_common.http.internal_listener import InternalListener
 from leadline_common.http.listeners import bind
 from leadline_common.http.peer_connections import PeerConnections
-from leadline_common.http.service_calls import ServiceCalls
+from leadline_common.http.service_calls import NotSent, ServiceCalls
 from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.rpc import JSON
 from tests.support.services.controllers import served
@@ -98,6 +98,12 @@ async def test_an_address_without_tls_gets_not_a_byte(calls: ServiceCalls) -> No
         with pytest.raises(ConnectionLost):
             await ask(calls, THIRD, f"http://127.0.0.1:{port}")
     assert not heard
+
+
+@pytest.mark.parametrize("address", ["https://", "https://127.0.0.1:port", "https://[::1"])
+async def test_an_address_that_is_none_gets_no_request(calls: ServiceCalls, address: str) -> None:
+    with pytest.raises(NotSent):
+        await ask(calls, THIRD, address)
 
 
 async def test_a_redirection_is_not_followed(target: Target, calls: ServiceCalls) -> None:

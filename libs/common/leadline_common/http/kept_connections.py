@@ -6,12 +6,12 @@ library, which does neither, says when a connection may be used again.
 
 from __future__ import annotations
 
-import select
 from typing import TYPE_CHECKING
 
 import aiohttp
 
 from leadline_client.http_connections import open_socket
+from leadline_client.sockets import has_input
 
 if TYPE_CHECKING:
     from aiohttp.client_reqrep import ConnectionKey
@@ -59,13 +59,8 @@ class SentOnce:
 
 
 def _has_input(connection: Connection) -> bool:
-    """Tell whether something waits to be read, which the event loop has not handled yet.
-
-    Between requests nothing may arrive but the end of the connection.
-    """
+    """Tell whether something waits to be read, which the event loop has not handled yet."""
     transport = connection.transport
     if transport is None or transport.is_closing():
         return True
-    poll = select.poll()  # `select` cannot watch descriptors above 1,023.
-    poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
-    return bool(poll.poll(0))
+    return has_input(transport.get_extra_info("socket").fileno())

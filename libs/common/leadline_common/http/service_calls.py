@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from leadline_client.errors import ConnectionLost, error_from_body
-from leadline_client.http_connection import head_of
-from leadline_client.http_connections import Address, HttpConnections, NotConnected, RawRequest
+from leadline_client.http_connection import RawRequest
+from leadline_client.http_connections import Address, HttpConnections, NotConnected
 from leadline_common import cause
 from leadline_common.access.caller import current_caller
 from leadline_common.http.access import PRINCIPAL_HEADER
@@ -109,16 +109,15 @@ class ServiceCalls:
         if principal is not None:
             headers[PRINCIPAL_HEADER] = principal
         timeout_s = timeout_ms / 1000
-        address, host = _address_of(to)
-        head = head_of("POST", path, host, headers, len(body))
         try:
+            address, host = _address_of(to)
             response = await self._kept.exchange(
                 address,
-                RawRequest(head, body),
+                RawRequest.of("POST", path, host, headers, body),
                 connect_timeout_s=min(_CONNECT_TIMEOUT_S, timeout_s),
                 timeout_s=timeout_s,
             )
-        except NotConnected as problem:
+        except (NotConnected, ValueError) as problem:
             raise NotSent(f"{url} cannot be reached: {problem}") from problem
         except OSError as problem:
             raise ConnectionLost(f"no response from {url}: {problem!r}") from problem
@@ -136,11 +135,10 @@ class ServiceCalls:
 def _address_of(to: Connection) -> tuple[Address, str]:
     """Return where a connection leads, and the `Host` of its requests."""
     parts = urlsplit(to.url)
-    host = parts.hostname or ""
     if parts.scheme != "https":
-        return Address(host, parts.port or 80), parts.netloc
+        return Address.of(parts, None), parts.netloc
     tls = to.ssl if isinstance(to.ssl, ssl.SSLContext) else ssl.create_default_context()
-    return Address(host, parts.port or 443, tls, to.server_hostname), parts.netloc
+    return Address.of(parts, tls, to.server_hostname), parts.netloc
 
 
 def _headers(content_type: str) -> dict[str, str]:
