@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from leadline_broker.domain.effects import Flush, HighWatermarkAdvanced
@@ -392,3 +392,52 @@ def test_the_watermark_rises_and_covers_only_what_every_member_holds(
             assert all(after <= counted[b] for b in members if b in counted)
         assert 1 in made.state.isr
         mark = after
+
+
+def test_a_partition_that_waits_for_a_dead_follower_is_settled() -> None:
+    """Else a broker looks at all its partitions every half a second while another one is down."""
+    made, log = leader([5], isr=(1, 2))
+    assert not leadership(made).is_settled
+    Follower(made, 2).fetch(1, 5)
+    assert leadership(made).is_settled
+
+    log.append([5])
+    made.on_durable()
+    assert not leadership(made).is_settled
+    Follower(made, 2, incarnation=1).fetch(2, 5)
+    assert leadership(made).is_settled
+
+    _, effects = Follower(made, 3, incarnation=1).fetch(2, 5)
+    assert the_proposal(effects).isr == (1, 2, 3)
+    assert not leadership(made).is_settled
+
+
+fetches = st.lists(
+    st.tuples(st.sampled_from((2, 3)), st.integers(0, 3), st.integers(0, 3 * LAG_MS)), max_size=6
+)
+
+
+@given(
+    records=st.integers(0, 3),
+    high_watermark=st.integers(0, 3),
+    isr=st.sampled_from(((1,), (1, 2))),
+    fetched=fetches,
+    appended=st.integers(0, 1),
+    later=st.integers(0, 9 * LAG_MS),
+)
+def test_time_changes_no_incomplete_isr_of_a_settled_partition(
+    records: int,
+    high_watermark: int,
+    isr: tuple[int, ...],
+    fetched: list[tuple[int, int, int]],
+    appended: int,
+    later: int,
+) -> None:
+    made, log = leader([5] * records, isr=isr, high_watermark=min(high_watermark, records))
+    for broker, offset, now in sorted(fetched, key=lambda one: one[2]):
+        Follower(made, broker, incarnation=now).fetch(offset, 5 if offset else -1, now=now)
+    log.append([5] * appended)
+    made.on_durable()
+    assume(leadership(made).is_settled)
+
+    assert made.maybe_change_isr(9 * LAG_MS + later) == []

@@ -41,7 +41,7 @@ async def test_a_proposal_of_a_lost_session_is_not_written_in_the_next(tmp_path:
         store,
         execute=lambda *_: None,
         on_committed=lambda *_: None,
-        on_stepped_down=lambda _: None,
+        on_applied=lambda _: None,
     )
     fenced, leading = made(tmp_path, 0), made(tmp_path, 1)
     writer.write(fenced, shrink)
@@ -80,7 +80,7 @@ async def test_many_proposals_are_written_in_parts_each_as_it_is_by_then(tmp_pat
         store,
         execute=lambda *_: None,
         on_committed=lambda *_: None,
-        on_stepped_down=lambda _: None,
+        on_applied=lambda _: None,
         at_once=1,
     )
     partitions = [made(tmp_path, number) for number in range(4)]
@@ -127,7 +127,7 @@ async def test_a_write_that_is_refused_again_and_again_is_paced(tmp_path: Path) 
         store,
         execute=execute,
         on_committed=lambda *_: None,
-        on_stepped_down=lambda _: None,
+        on_applied=lambda _: None,
     )
     partition.log.append(batch(0))
     execute(partition, partition.replica.maybe_change_isr(1_000_000))
@@ -165,7 +165,7 @@ async def test_a_state_that_cannot_be_read_is_asked_for_until_it_can(tmp_path: P
         store,
         execute=lambda *_: None,
         on_committed=lambda *_: None,
-        on_stepped_down=lambda _: None,
+        on_applied=lambda _: None,
     )
     for partition in partitions:
         writer.read(partition)

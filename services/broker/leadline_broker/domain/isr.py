@@ -5,7 +5,7 @@ Pure functions of the progress that the leader has recorded for its followers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from leadline_common.directories import FIRST_DIRECTORY_EPOCH
@@ -73,6 +73,26 @@ def may_join(follower: FollowerProgress, *, high_watermark: int, epoch_start: in
     knowing, so the high watermark alone would lose records.
     """
     return follower.end >= max(high_watermark, epoch_start)
+
+
+def is_quiet(
+    isr: Collection[int],
+    progress: Mapping[int, FollowerProgress],
+    *,
+    log_end_offset: int,
+    epoch_start: int,
+) -> bool:
+    """Return whether only a fetch or an append can change the ISR, and time alone cannot.
+
+    Every member is known to hold the whole log, and no other follower may join: one that does
+    not fetch, because its broker is down, needs no attention until it does.
+    """
+    return all(
+        follower.end >= log_end_offset
+        if broker in isr
+        else not may_join(follower, high_watermark=log_end_offset, epoch_start=epoch_start)
+        for broker, follower in progress.items()
+    )
 
 
 def committed_end(

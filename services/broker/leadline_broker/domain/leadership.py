@@ -20,6 +20,7 @@ from leadline_broker.domain.effects import (
 from leadline_broker.domain.isr import (
     FollowerProgress,
     committed_end,
+    is_quiet,
     lagging_members,
     may_join,
 )
@@ -187,6 +188,20 @@ class PartitionLeadership:
         if epoch == row.last_epoch and end >= row.fetch_offset:
             return None
         return epoch, end
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether `maybe_change_isr` need not be called until the next fetch, append or write.
+
+        All records are committed, and the ISR is complete, or `is_quiet`. A proposal is not
+        settled: a follower may have caught up by the time that its removal is written.
+        """
+        state, end = self._state, self._state.log.log_end_offset
+        if self.pending is not None or state.high_watermark != end:
+            return False
+        return len(state.isr) == len(state.assigned) or is_quiet(
+            state.isr, self.progress, log_end_offset=end, epoch_start=self.epoch_start
+        )
 
     def maybe_change_isr(self, now: int) -> list[Effect]:
         """Propose to shrink or grow the ISR if necessary; call this regularly.

@@ -108,7 +108,7 @@ class Engine:
             dependencies.store,
             execute=self._executor.execute,
             on_committed=self._isr_committed,
-            on_stepped_down=self.replicas.applied,
+            on_applied=self.replicas.applied,
         )
         self._executor.connect(
             flusher=self.flusher,

@@ -35,13 +35,13 @@ class IsrWriter:
     """Writes ISR proposals and reports the results to the replicas. Owned by the event loop.
 
     `on_committed(partition, proposal, members_before)` is called after each committed change,
-    `on_stepped_down(partition)` for each partition that another broker turns out to lead.
+    `on_applied(partition)` after each result, which may have changed its ISR or its role.
     """
 
     store: ClusterStore
     execute: Execute
     on_committed: Callable[[Partition, IsrProposal, int], None]
-    on_stepped_down: Callable[[Partition], None]
+    on_applied: Callable[[Partition], None]
     at_once: int = 1_000
     """How many changes are written together: preparing them holds the loop for 0.1 s or less."""
     _writes: dict[Partition, _Write] = field(default_factory=dict, init=False)
@@ -116,6 +116,7 @@ class IsrWriter:
                 result=result.value,
             )
         self.execute(partition, effects)
+        self.on_applied(partition)
         if result is IsrWriteResult.JOINER_REFUSED:
             for broker, _ in proposal.joiners:
                 partition.reset_follower(broker)
@@ -140,7 +141,6 @@ class IsrWriter:
                     unreadable[partition] = replica
             elif partition.replica is replica:
                 self.execute(partition, replica.on_state_read(states[keys[partition]]))
-                if replica.leadership is None:
-                    self.on_stepped_down(partition)
+                self.on_applied(partition)
         self._reads = unreadable | self._reads
         return not unreadable

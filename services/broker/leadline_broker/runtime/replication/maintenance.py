@@ -22,6 +22,7 @@ from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_client.errors import StorageFailed
 from leadline_common.clock import Clock
 from leadline_common.settings import BrokerSettings
+from leadline_common.slices import slices
 
 logger = structlog.get_logger(__name__)
 
@@ -74,20 +75,23 @@ class Maintenance:
         Replication V3, section G: maybe_change_ISR. Without a lease nothing is proposed: after
         a long pause of this process every follower seems to lag.
         """
-        if not self.broker_state.lease_valid():
-            return
-        now = self.clock.monotonic_ms()
-        for partition in list(self.replicas.unsettled):
-            self.execute(partition, partition.replica.maybe_change_isr(now))
-            self.replicas.applied(partition)
+        async for some in slices(list(self.replicas.unsettled)):
+            if not self.broker_state.lease_valid():
+                return
+            now = self.clock.monotonic_ms()
+            for partition in some:
+                self.execute(partition, partition.replica.maybe_change_isr(now))
+                self.replicas.applied(partition)
 
     async def checkpoint(self) -> None:
         """Write the high watermarks if any has changed."""
-        high_watermarks = {
-            partition.key: partition.replica.state.high_watermark
-            for partition in self.replicas.all()
-            if partition.log.log_end_offset
-        }
+        high_watermarks: dict[ReplicaKey, int] = {}
+        async for some in slices(self.replicas.all()):
+            high_watermarks |= {
+                partition.key: partition.replica.state.high_watermark
+                for partition in some
+                if partition.log.log_end_offset
+            }
         if high_watermarks != self._checkpointed:
             await asyncio.to_thread(self.logs.checkpoint_high_watermarks, high_watermarks)
             self._checkpointed = high_watermarks

@@ -143,11 +143,8 @@ class ReplicaManager:
         leadership = partition.replica.leadership
         if leadership is not None:
             partition.keep_subscribers(leadership.progress)
-        # A follower may have caught up by the time that its removal is written.
-        stable = leadership is None or leadership.pending is None
-        complete = stable and len(state.isr) == len(state.assigned)
-        settled = complete and state.high_watermark == partition.log.log_end_offset
-        _set_membership(self.unsettled, partition, leadership is not None and not settled)
+        unsettled = leadership is not None and not leadership.is_settled
+        _set_membership(self.unsettled, partition, unsettled)
         _set_membership(self.growing, partition, leadership is not None and bool(state.adding))
 
     def _count(self, partition: Partition, epoch: int) -> None:

@@ -1,0 +1,247 @@
+"""Five brokers at growing numbers of partitions: times should grow no faster than these.
+
+Run `python benchmarks/scale.py [--partitions 10000,25000,50000,100000] [--rounds 1]`. Each number
+gets a fresh cluster: ZooKeeper, two controllers, five brokers, each a process; topics of a hundred
+partitions with three replicas. Then, on that cluster:
+
+- the topics are created one after another, until every broker's metadata has them;
+- a broker's memory and CPU while nothing is asked of it;
+- a broker is killed: from the end of its node in ZooKeeper until the last partition that it led has a leader, and
+  until no survivor's metadata names it;
+- it is started again: until every replica is in sync;
+- the active controller is killed: from the end of its node until a topic is created;
+- the longest delay of an event loop so far, of each kind of service, after each of these.
+
+At the end a table, and for each time the exponent of its growth, fitted over all numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import math
+import os
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from leadline_client import LeadlineError, NewTopic
+from leadline_client.retry import RetryPolicy
+from leadline_common.znodes import CONTROLLER
+from peers.processes import cpu_s, resident_mib
+from peers.systems.leadline import view_of
+from peers.systems.system import View
+from peers.systems.waiting import until
+from peers.systems.zookeeper import FailureWatch
+from tests.support.services.cluster import Cluster
+
+BROKERS: Final = (1, 2, 3, 4, 5)
+CONTROLLERS: Final = (1, 2)
+REPLICAS: Final = 3
+A_TOPIC: Final = 100
+IDLE_S: Final = 10.0
+SETTLED_S: Final = 10.0
+DEADLINE_S: Final = 900.0
+SESSION_MS: Final = 6_000
+LAG: Final = re.compile(r"^leadline_event_loop_lag_max_seconds (\S+)$", re.MULTILINE)
+
+Figures = Mapping[str, float]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--partitions", default="10000,25000,50000,100000")
+    parser.add_argument("--rounds", type=int, default=1)
+    arguments = parser.parse_args()
+    sizes = [int(number) for number in arguments.partitions.split(",")]
+    print(f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
+    found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for _, size in itertools.product(range(arguments.rounds), sizes):
+        asyncio.run(_measure(size, found))
+    _print_table(sizes, found)
+
+
+async def _measure(size: int, found: dict[str, dict[int, list[float]]]) -> None:
+    with tempfile.TemporaryDirectory(prefix="leadline-scale-") as directory:
+        async with Subject(Path(directory)) as subject:
+            for phase in (created(subject, size), idle(subject), failed(subject), led_on(subject)):
+                async for figures in phase:
+                    for name, value in figures.items():
+                        found[name][size].append(value)
+                        print(f"{size} partitions: {name} {value:.4g}", flush=True)
+
+
+class Subject(Cluster):
+    """The cluster, and what its brokers' metadata says."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(
+            directory,
+            brokers=len(BROKERS),
+            controllers=len(CONTROLLERS),
+            settings={"zookeeper.session.timeout.ms": str(SESSION_MS)},
+            policy=RetryPolicy(timeout_s=180, request_timeout_s=60),
+        )
+        self._views: dict[int, tuple[str, View]] = {}
+        self._lags: dict[str, float] = {}
+
+    async def view(self, broker: int) -> View:
+        """Return the whole metadata of a broker; only what changed is transferred."""
+        known = self._views.get(broker)
+        headers = {} if known is None else {"If-None-Match": known[0]}
+        try:
+            answer = await self._http.get(
+                f"{self.url(f'broker-{broker}')}/v1/metadata", headers=headers, timeout=120
+            )
+            if known is not None and answer.status_code == httpx.codes.NOT_MODIFIED:
+                return known[1]
+            answer.raise_for_status()
+        except httpx.HTTPError as problem:
+            raise ConnectionError(str(problem)) from problem
+        found = view_of(answer.content)
+        self._views[broker] = answer.headers["ETag"], found
+        return found
+
+    async def delays(self, what: str) -> Figures:
+        """Return the longest delay of an event loop so far in ms, by kind of service."""
+        return {
+            f"{what}, longest delay of a {kind}'s loop so far, ms": max(
+                [await self._longest_delay(f"{kind}-{number}") for number in numbers]
+            )
+            for kind, numbers in (("broker", BROKERS), ("controller", CONTROLLERS))
+        }
+
+    async def _longest_delay(self, name: str) -> float:
+        with suppress(httpx.HTTPError):
+            text = (await self._http.get(f"{self.url(name)}/metrics", timeout=60)).text
+            if match := LAG.search(text):
+                return float(match[1]) * 1000
+        return 0.0
+
+
+async def created(cluster: Subject, size: int) -> AsyncIterator[Figures]:
+    """Create topics until there are so many partitions."""
+    begun = time.monotonic()
+    for number in range(size // A_TOPIC):
+        await cluster.client.create_topic(NewTopic(f"t{number:04d}", A_TOPIC, REPLICAS))
+    yield {"topics created, s": time.monotonic() - begun}
+
+    async def everywhere() -> bool:
+        views = [await cluster.view(number) for number in BROKERS]
+        return all(
+            len(view.partitions) == size and all(one.leader >= 0 for one in view.partitions)
+            for view in views
+        )
+
+    done = await until(everywhere, "every broker has all topics", deadline_s=DEADLINE_S)
+    yield {"topics created and known everywhere, s": done - begun}
+    yield await cluster.delays("created")
+
+
+async def idle(cluster: Subject) -> AsyncIterator[Figures]:
+    """Look at what brokers need."""
+    await _until_whole(cluster)
+    await asyncio.sleep(SETTLED_S)
+    pids = [cluster.child(f"broker-{number}").pid or 0 for number in BROKERS]
+    before = [cpu_s(pid) for pid in pids]
+    await asyncio.sleep(IDLE_S)
+    used = [cpu_s(pid) - then for pid, then in zip(pids, before, strict=True)]
+    yield {
+        "memory of an idle broker, MiB": statistics.fmean(resident_mib(pid) for pid in pids),
+        "CPU of an idle broker, % of a core": statistics.fmean(used) / IDLE_S * 100,
+    }
+
+
+async def failed(cluster: Subject) -> AsyncIterator[Figures]:
+    """Kill a broker, and start it again."""
+    victim, *survivors = BROKERS
+    led = (await cluster.view(victim)).led_by(victim)
+    async with cluster.zookeeper() as session:
+        watch = FailureWatch(session, victim, [(one.topic, one.number) for one in led])
+        await watch.arm()
+        await cluster.kill(f"broker-{victim}")
+        async with asyncio.TaskGroup() as tasks:
+            healing = [tasks.create_task(_healed(cluster, one, victim)) for one in survivors]
+        await until(watch.is_complete, "every partition has a leader", deadline_s=DEADLINE_S)
+        healed = [one.result() - watch.gone_at for one in healing]
+    yield {
+        "killed broker gone until its last partition has a leader, s": watch.last_elected_at
+        - watch.gone_at,
+        "until the first survivor's metadata is healed, s": min(healed),
+        "until all survivors' metadata is healed, s": max(healed),
+    }
+    yield await cluster.delays("healed")
+    begun = time.monotonic()
+    cluster.restart(f"broker-{victim}")
+    yield {"broker started again until all is in sync, s": await _until_whole(cluster) - begun}
+    yield await cluster.delays("in sync again")
+
+
+async def led_on(cluster: Subject) -> AsyncIterator[Figures]:
+    """Kill the active controller, and create a topic."""
+    gone_at: list[float] = []
+
+    async def one_more() -> bool:
+        with suppress(LeadlineError):
+            await cluster.client.create_topic(NewTopic("after", 3, REPLICAS))
+            return True
+        return False
+
+    async with cluster.zookeeper() as session:
+        await session.exists(CONTROLLER, watch=lambda: gone_at.append(time.monotonic()))
+        await cluster.kill(await cluster.active_controller())
+        done = await until(one_more, "a topic is created", deadline_s=DEADLINE_S)
+    yield {"killed controller gone until a topic is created, s": done - gone_at[0]}
+    yield await cluster.delays("led on")
+
+
+async def _until_whole(cluster: Subject) -> float:
+    async def whole() -> bool:
+        views = [await cluster.view(number) for number in BROKERS]
+        return all(
+            view.brokers == frozenset(BROKERS)
+            and all(one.leader >= 0 and len(one.isr) == REPLICAS for one in view.partitions)
+            for view in views
+        )
+
+    return await until(whole, "all is in sync", deadline_s=DEADLINE_S, poll_s=0.2)
+
+
+async def _healed(cluster: Subject, broker: int, victim: int) -> float:
+    async def healed() -> bool:
+        return (await cluster.view(broker)).is_healed_of(victim)
+
+    return await until(healed, f"broker {broker} does not name the killed one", poll_s=0.05)
+
+
+def _print_table(sizes: Sequence[int], found: Mapping[str, Mapping[int, list[float]]]) -> None:
+    print(f"\n{'':62}" + "".join(f"{size:>12,}" for size in sizes) + "    exponent")
+    for name, by_size in found.items():
+        medians = [statistics.median(by_size[size]) for size in sizes]
+        shown = "".join(f"{value:12.2f}" for value in medians)
+        print(f"{name:62}{shown}    {_exponent(sizes, medians)}")
+
+
+def _exponent(sizes: Sequence[int], values: Sequence[float]) -> str:
+    """Return the exponent of a power of the size that fits the values, by least squares."""
+    if len(sizes) < 2 or min(values) <= 0:
+        return ""
+    xs, ys = [math.log(size) for size in sizes], [math.log(value) for value in values]
+    return f"{statistics.linear_regression(xs, ys).slope:8.2f}"
+
+
+if __name__ == "__main__":
+    main()
