@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from leadline_broker.runtime.replication.fetchers import MOST_POSITIONS
 from leadline_common import rpc
+from leadline_common.identity import InternalAddress
 from tests.unit.broker.small_cluster import SmallCluster, batch
 
 PARTITIONS = 10_000
@@ -112,3 +114,30 @@ async def test_only_the_partition_with_news_is_answered(cluster: SmallCluster) -
     assert [(topic.topic_id, len(topic.partitions)) for topic in answer.topics] == [
         (topic_id(7), 1)
     ]
+
+
+async def test_a_fetch_names_no_more_positions_than_a_leader_takes_at_once(
+    cluster: SmallCluster,
+) -> None:
+    """Else its loop stands still, and so it does again with each failed attempt."""
+    await cluster.start(2)
+    wire = cluster.wires[2]
+    ask, named = wire.fetch, list[int]()
+
+    async def fetch(
+        to: InternalAddress, request: rpc.ReplicaFetchRequest, timeout_ms: int
+    ) -> rpc.ReplicaFetchResponse:
+        if to.url == "https://b/1":
+            named.append(sum(len(topic.partitions) for topic in request.topics))
+        return await ask(to, request, timeout_ms)
+
+    wire.fetch = fetch  # type: ignore[method-assign]
+    cluster.brokers[2].engine.commands.leader_and_isr(grant(2, 1))
+    led = cluster.brokers[1].engine.replicas.led()
+    await cluster.until(
+        lambda: all(one.replica.leading().progress[2].end == 0 for one in led),
+        "every position is known to the leader",
+    )
+
+    assert max(named) == MOST_POSITIONS
+    assert sum(named) == len(led)
