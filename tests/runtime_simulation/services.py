@@ -257,7 +257,7 @@ def _broker_routes(broker: Broker, as_leader: Callable[[str], None]) -> Routes:
     async def leader_and_isr(request: rpc.LeaderAndIsrRequest) -> rpc.CommandResponse:
         commands = broker.engine.commands
         await check.admit(request)
-        return commands.leader_and_isr(request)
+        return await commands.leader_and_isr(request)
 
     async def stop_replica(request: rpc.StopReplicaRequest) -> rpc.CommandResponse:
         commands = broker.engine.commands

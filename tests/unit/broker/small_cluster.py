@@ -497,16 +497,14 @@ class SmallCluster:
             sequence=self.sequence,
         )
 
-    def grant(self, *to: int, init: bool = False, **options: object) -> list[list[list[int]]]:
+    async def grant(self, *to: int, init: bool = False, **options: object) -> list[list[list[int]]]:
         """Send LeaderAndISR to brokers; return the codes of each."""
-        return [
-            self.brokers[number]
-            .engine.commands.leader_and_isr(
-                self.request(number, init=init, **options)  # type: ignore[arg-type]  # options of request
-            )
-            .codes
-            for number in to
-        ]
+        codes = []
+        for number in to:
+            asked = self.request(number, init=init, **options)  # type: ignore[arg-type]  # options of request
+            answer = await self.brokers[number].engine.commands.leader_and_isr(asked)
+            codes.append(answer.codes)
+        return codes
 
     def tell_metadata(
         self, *to: int, partitions: Sequence[int] = (0,), topic_id: str = TOPIC_ID
@@ -593,5 +591,5 @@ async def three(root: Path, **settings: int) -> SmallCluster:
     cluster = SmallCluster(root, **settings)
     await cluster.start(1, 2, 3)
     cluster.publish(1, 0, (1, 2, 3))
-    cluster.grant(1, 2, 3, init=True)
+    await cluster.grant(1, 2, 3, init=True)
     return cluster

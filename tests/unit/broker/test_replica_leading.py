@@ -438,6 +438,8 @@ def test_time_changes_no_incomplete_isr_of_a_settled_partition(
         Follower(made, broker, incarnation=now).fetch(offset, 5 if offset else -1, now=now)
     log.append([5] * appended)
     made.on_durable()
+    for broker in isr[1:]:
+        Follower(made, broker, incarnation=9 * LAG_MS).fetch(log.log_end_offset, 5, now=9 * LAG_MS)
     assume(leadership(made).is_settled)
 
     assert made.maybe_change_isr(9 * LAG_MS + later) == []

@@ -72,12 +72,14 @@ async def configured(cluster: SmallCluster, level: int = CLUSTER, **settings: ob
     )
 
 
-def granted(cluster: SmallCluster, **configs: str) -> None:
+async def granted(cluster: SmallCluster, **configs: str) -> None:
     """Repeat the role of the leader, with other settings of the topic."""
     request = cluster.request(1)
     topics = [msgspec.structs.replace(topic, configs=configs) for topic in request.topics]
-    cluster.brokers[1].engine.commands.leader_and_isr(
-        msgspec.structs.replace(request, topics=topics)
+    (
+        await cluster.brokers[1].engine.commands.leader_and_isr(
+            msgspec.structs.replace(request, topics=topics)
+        )
     )
 
 
@@ -155,7 +157,7 @@ async def test_batches_that_decompress_to_more_are_accepted(tmp_path: Path) -> N
 
 async def test_a_topic_of_large_batches_allows_them_compressed_too(tmp_path: Path) -> None:
     async with await three(tmp_path, message_max_decompressed_bytes=1_024) as cluster:
-        granted(cluster, **{"max.message.bytes": "3000"})
+        await granted(cluster, **{"max.message.bytes": "3000"})
 
         await cluster.send(1, bomb(2_000, "zstd"))
         with pytest.raises(BodyTooLarge):
@@ -274,7 +276,7 @@ async def test_a_broker_comes_before_the_cluster_and_both_before_the_start(
 
 
 async def test_a_topic_comes_before_its_broker(cluster: SmallCluster) -> None:
-    granted(cluster, **{"max.message.bytes": "3000"})
+    await granted(cluster, **{"max.message.bytes": "3000"})
     await configured(cluster, message_max_bytes=1_024)
 
     await cluster.produce(1, "x" * 2_000)
@@ -356,10 +358,10 @@ async def test_a_topics_setting_that_comes_with_the_role_again_takes_effect(
     cluster: SmallCluster,
 ) -> None:
     late = cluster.request(1)
-    granted(cluster, **{"max.message.bytes": "3000"})
+    await granted(cluster, **{"max.message.bytes": "3000"})
     await cluster.produce(1, "x" * 2_000)
 
-    cluster.brokers[1].engine.commands.leader_and_isr(late)
+    await cluster.brokers[1].engine.commands.leader_and_isr(late)
 
     partition = cluster.brokers[1].engine.replicas.named(TOPIC, 0)
     assert partition is not None

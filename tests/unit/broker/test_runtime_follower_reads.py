@@ -107,7 +107,7 @@ async def test_an_offset_that_only_the_follower_has_deleted_is_the_leader_s_to_a
 ) -> None:
     """Each replica applies retention on its own, so the leader may still have the offset."""
     async with await three(tmp_path, log_retention_check_interval_ms=100) as cluster:
-        cluster.grant(2, init=False, **{"segment.bytes": "1024", "retention.bytes": "0"})
+        await cluster.grant(2, init=False, **{"segment.bytes": "1024", "retention.bytes": "0"})
         for number in range(3):
             await cluster.produce(1, f"{number}" * 600)
         tell(cluster, 2, isr=(1, 2, 3))
@@ -124,7 +124,7 @@ async def test_an_offset_that_only_the_follower_has_deleted_is_the_leader_s_to_a
 
 async def test_a_follower_checks_the_stated_epoch(cluster: SmallCluster) -> None:
     cluster.publish(1, 1, (1, 2, 3))
-    cluster.grant(1, 2, 3)
+    await cluster.grant(1, 2, 3)
     tell(cluster, 2, (1, 2, 3), epoch=1)
     with pytest.raises(FencedLeaderEpoch):
         await read(cluster, 0, epoch=0)

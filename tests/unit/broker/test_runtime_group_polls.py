@@ -235,7 +235,7 @@ async def test_a_leader_that_does_not_answer_delays_a_poll_once(
     cluster, numbers, reads = world.cluster, (1, 2, 3), []
     for number in numbers:
         cluster.publish(2, 0, (1, 2, 3), partition=number)
-    cluster.grant(1, 2, 3, init=True, partitions=numbers)
+    await cluster.grant(1, 2, 3, init=True, partitions=numbers)
     cluster.tell_metadata(1, partitions=numbers)
     for number in numbers:
         await cluster.brokers[2].engine.serving.produce(

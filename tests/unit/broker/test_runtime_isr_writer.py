@@ -188,7 +188,7 @@ async def test_defect_26_a_follower_that_catches_up_while_its_removal_is_written
     async with SmallCluster(tmp_path, replica_lag_time_max_ms=200) as cluster:
         await cluster.start(1, 2)
         cluster.publish(1, 0, (1, 2))
-        cluster.grant(1, 2, init=True, replicas=(1, 2))
+        await cluster.grant(1, 2, init=True, replicas=(1, 2))
         await cluster.produce(1, "first")
         leader = cluster.brokers[1].engine
         leading = leader.replicas.named(TOPIC, 0)

@@ -38,7 +38,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
         await running.start(1, 2, 3)
         for partition, leader in LEADERS.items():
             running.publish(leader, 0, (1, 2, 3), partition=partition)
-        running.grant(1, 2, 3, init=True, partitions=(0, 1, 2))
+        await running.grant(1, 2, 3, init=True, partitions=(0, 1, 2))
         tell_metadata(running, 1, 2, 3)
         yield running
 
@@ -130,7 +130,7 @@ async def test_a_leader_that_does_not_answer_is_said_of_its_partitions_only(
 async def test_a_leader_that_has_moved_is_followed(cluster: SmallCluster) -> None:
     await produce(cluster, 1, "a")
     cluster.publish(3, 1, (1, 2, 3), partition=1)
-    cluster.grant(2, 3, partitions=(1,))
+    await cluster.grant(2, 3, partitions=(1,))
     tell_metadata(cluster, 2, 3, version=2)
     await cluster.until(
         lambda: cluster.brokers[3].engine.replicas.describe()[1].high_watermark == 1,
@@ -190,7 +190,7 @@ async def test_a_wait_outlives_a_change_of_leader(cluster: SmallCluster) -> None
     waiting = asyncio.create_task(ask(cluster.brokers[1], question))
     await asyncio.sleep(0.05)
     cluster.publish(3, 1, (1, 2, 3), partition=1)
-    cluster.grant(1, 2, 3, partitions=(1,))
+    await cluster.grant(1, 2, 3, partitions=(1,))
     tell_metadata(cluster, 1, 2, 3, version=2)
 
     await produce(cluster, 1, "b")
@@ -237,7 +237,7 @@ async def test_a_question_without_sense_is_refused(
 async def test_epochs_end_where_the_next_one_began(cluster: SmallCluster) -> None:
     await produce(cluster, 0, "a", "b")
     cluster.publish(1, 4, (1, 2, 3))
-    cluster.grant(1, 2, 3)
+    await cluster.grant(1, 2, 3)
     await produce(cluster, 0, "c")
     serving = cluster.brokers[1].engine.serving
 

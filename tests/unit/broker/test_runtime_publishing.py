@@ -63,7 +63,7 @@ def files(cluster: SmallCluster, at: int) -> list[str]:
 
 async def lead(cluster: SmallCluster, broker: int, epoch: int, isr: tuple[int, ...]) -> None:
     cluster.publish(broker, epoch, isr)
-    cluster.grant(*sorted(cluster.brokers.keys() - cluster.cut))
+    await cluster.grant(*sorted(cluster.brokers.keys() - cluster.cut))
 
 
 async def test_what_is_staged_is_in_no_log_before_it_is_published(cluster: SmallCluster) -> None:
@@ -120,7 +120,7 @@ async def test_a_batch_is_known_after_a_restart(cluster: SmallCluster) -> None:
         await cluster.stop(number)
     await cluster.start(1, 2, 3)
     cluster.publish(3, 1, (1, 2, 3))
-    cluster.grant(1, 2, 3, init=True)
+    await cluster.grant(1, 2, 3, init=True)
 
     again = await publish(cluster, 3, 0, ["lost"])
 
@@ -133,8 +133,8 @@ async def test_uploads_outlive_a_restart_of_the_leader(cluster: SmallCluster) ->
     await cluster.stop(1)
     await cluster.start(1)
     cluster.publish(1, 1, (1, 2, 3))
-    cluster.grant(2, 3)
-    cluster.grant(1, init=True)
+    await cluster.grant(2, 3)
+    await cluster.grant(1, init=True)
 
     await publish(cluster, 1, 0, staged)
 

@@ -21,19 +21,19 @@ async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
     """Brokers 1 to 3 with a partition, and 4 with nothing."""
     async with await three(tmp_path) as running:
         await running.start(4)
-        running.grant(4, init=True, partitions=())
+        await running.grant(4, init=True, partitions=())
         yield running
 
 
-def expand(cluster: SmallCluster) -> None:
+async def expand(cluster: SmallCluster) -> None:
     """Add a replica on broker 4, within the leader epoch."""
-    assert cluster.grant(*EXPANDED, replicas=EXPANDED, adding=(4,)) == [[[NO_ERROR]]] * 4
+    assert await cluster.grant(*EXPANDED, replicas=EXPANDED, adding=(4,)) == [[[NO_ERROR]]] * 4
 
 
-def shrink(cluster: SmallCluster) -> None:
+async def shrink(cluster: SmallCluster) -> None:
     """Let 4 lead in the next epoch, without 1, as the last write of a reassignment."""
     cluster.publish(4, 1, (4, 2, 3))
-    cluster.grant(4, 2, 3, replicas=(4, 2, 3))
+    await cluster.grant(4, 2, 3, replicas=(4, 2, 3))
     assert cluster.stop_replica(1, 1) == NO_ERROR
 
 
@@ -66,7 +66,7 @@ async def test_an_added_replica_starts_from_nothing_and_joins(cluster: SmallClus
     await cluster.produce(1, "a", "b")
     size = len(cluster.stored(1))
 
-    expand(cluster)
+    await expand(cluster)
     await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
 
     assert cluster.stored(4) == cluster.stored(1)
@@ -78,10 +78,10 @@ async def test_the_last_step_moves_leadership_and_deletes_what_is_left(
     cluster: SmallCluster,
 ) -> None:
     await cluster.produce(1, "a", "b")
-    expand(cluster)
+    await expand(cluster)
     await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
 
-    shrink(cluster)
+    await shrink(cluster)
 
     assert cluster.brokers[1].engine.replicas.describe() == []
     assert not (cluster.root / "1" / "t-0").exists()
@@ -108,11 +108,11 @@ async def test_a_replica_that_is_dropped_while_it_fetches_leaves_no_trace(
     cluster: SmallCluster,
 ) -> None:
     await cluster.produce(1, "a")
-    expand(cluster)
+    await expand(cluster)
     await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
     cluster.publish(1, 1, (1, 2, 3))
 
-    cluster.grant(1, 2, 3)
+    await cluster.grant(1, 2, 3)
     assert cluster.stop_replica(4, 1) == NO_ERROR
     await cluster.produce(1, "b")
 
@@ -128,15 +128,15 @@ async def test_a_replica_that_is_dropped_while_it_is_held_back_can_come_again(
 ) -> None:
     await throttled(cluster, rates(0))
     await cluster.produce(1, "a")
-    expand(cluster)
+    await expand(cluster)
     cluster.publish(1, 1, (1, 2, 3))
-    cluster.grant(1, 2, 3)
+    await cluster.grant(1, 2, 3)
     assert cluster.stop_replica(4, 1) == NO_ERROR
     await throttled(cluster, None)
     assert cluster.brokers[4].engine.replicas.describe() == []
 
     cluster.publish(1, 2, (1, 2, 3))
-    expand(cluster)
+    await expand(cluster)
 
     await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
     assert cluster.stored(4) == cluster.stored(1)
@@ -147,11 +147,11 @@ async def test_a_leader_that_drops_a_follower_within_the_epoch_sends_it_nothing_
 ) -> None:
     await throttled(cluster, rates(0))
     await cluster.produce(1, "a")
-    expand(cluster)
+    await expand(cluster)
     led = cluster.brokers[1].engine.replicas.named("t", 0)
     assert led is not None
 
-    cluster.grant(1, 2, 3)
+    await cluster.grant(1, 2, 3)
     await throttled(cluster, None)
     await cluster.produce(1, "b")
 
@@ -164,11 +164,11 @@ async def test_a_replica_that_was_removed_can_be_brought_back_in_the_same_epoch(
 ) -> None:
     await cluster.produce(1, "a")
     shrunk = cluster.publish(1, 1, (1, 2))
-    cluster.grant(1, 2, replicas=(1, 2))
+    await cluster.grant(1, 2, replicas=(1, 2))
     assert cluster.stop_replica(3, shrunk.leader_epoch) == NO_ERROR
-    assert cluster.grant(3, replicas=(1, 2, 3)) != [[[NO_ERROR]]], "an order from before"
+    assert await cluster.grant(3, replicas=(1, 2, 3)) != [[[NO_ERROR]]], "an order from before"
 
-    cluster.grant(1, 2, 3, replicas=(1, 2, 3), adding=(3,))
+    await cluster.grant(1, 2, 3, replicas=(1, 2, 3), adding=(3,))
 
     await cluster.until(lambda: isr(cluster) == (1, 2, 3), "3 is back")
 
@@ -179,10 +179,10 @@ async def test_a_stop_that_was_repeated_does_not_delete_the_replica_that_came_ba
     """The controller sends again what is not answered in time; the first one may arrive last."""
     await cluster.produce(1, "a")
     shrunk = cluster.publish(1, 1, (1, 2))
-    cluster.grant(1, 2, replicas=(1, 2))
+    await cluster.grant(1, 2, replicas=(1, 2))
     delayed = cluster.stop_request(3, shrunk.leader_epoch)
     assert cluster.stop_replica(3, shrunk.leader_epoch) == NO_ERROR
-    cluster.grant(1, 2, 3, replicas=(1, 2, 3), adding=(3,))
+    await cluster.grant(1, 2, 3, replicas=(1, 2, 3), adding=(3,))
     await cluster.until(lambda: isr(cluster) == (1, 2, 3), "3 is back")
 
     answer = cluster.brokers[3].engine.commands.stop_replica(delayed)
@@ -197,9 +197,9 @@ async def test_a_grant_that_was_overtaken_brings_no_replica_back(cluster: SmallC
     """The replica led in that epoch and became a stray; restored, it would lead in it again."""
     late = cluster.request(1)
     cluster.publish(2, 1, (2, 3))
-    cluster.grant(1, init=True, partitions=())
+    await cluster.grant(1, init=True, partitions=())
 
-    codes = cluster.brokers[1].engine.commands.leader_and_isr(late).codes
+    codes = (await cluster.brokers[1].engine.commands.leader_and_isr(late)).codes
 
     assert codes == [[FencedLeaderEpoch.code]]
     assert cluster.brokers[1].engine.replicas.describe() == []
@@ -211,7 +211,7 @@ async def test_a_stopped_replica_keeps_its_log_and_follows_again(cluster: SmallC
 
     assert cluster.stop_replica(3, 0, delete=False) == NO_ERROR
     assert cluster.brokers[3].engine.replicas.describe()[0].role == "fenced"
-    cluster.grant(3)
+    await cluster.grant(3)
 
     await cluster.produce(1, "b")
     await cluster.until(lambda: cluster.end(3) == 2, "3 follows")
@@ -222,7 +222,7 @@ async def test_the_throttle_holds_moving_replicas_and_nobody_else(cluster: Small
     await throttled(cluster, rates(0))
     await cluster.produce(1, "a", "b")
     size = len(cluster.stored(1))
-    expand(cluster)
+    await expand(cluster)
 
     for number in range(20):
         await cluster.produce(1, f"{number}", timeout_ms=2_000)
@@ -247,7 +247,7 @@ async def test_each_side_holds_the_throttle_by_itself(cluster: SmallCluster, sid
     throttle.set_rates({"7": 0})
     broker.engine.heartbeats.on_response = lambda _: None
 
-    expand(cluster)
+    await expand(cluster)
     await cluster.produce(1, "b")
     assert cluster.end(4) == 0
 
@@ -261,14 +261,14 @@ async def test_defect_15_another_task_at_a_standstill_holds_up_nobody_else(
     """Each task's throttle is that of its own replicas."""
     await throttled(cluster, [rpc.MovingRate("7", 0, {TOPIC_ID: [9]}), *rates(1 << 30, "8")])
     await cluster.produce(1, "a", "b")
-    expand(cluster)
+    await expand(cluster)
     await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
 
 
 async def test_defect_15_a_replica_without_a_rate_waits_for_it(cluster: SmallCluster) -> None:
     await throttled(cluster, [])
     await cluster.produce(1, "a", "b")
-    expand(cluster)
+    await expand(cluster)
     for number in range(5):
         await cluster.produce(1, f"{number}", timeout_ms=2_000)
     assert (cluster.end(4), isr(cluster)) == (0, (1, 2, 3))
@@ -281,7 +281,7 @@ async def test_defect_15_fetchers_of_tasks_that_have_ended_end(cluster: SmallClu
     fetchers = cluster.brokers[4].engine.fetchers
     await cluster.produce(1, "a")
     await throttled(cluster, rates(0, "7"))
-    expand(cluster)
+    await expand(cluster)
     for task in ("8", "9"):
         await throttled(cluster, rates(0, task))
     lanes = [lane for _, lane in fetchers._fetchers if isinstance(lane, str)]
@@ -303,7 +303,7 @@ async def test_nothing_moves_before_the_controller_has_said_how_fast(
     await cluster.produce(1, "a")
     throttle.on_heartbeat_sent()
 
-    expand(cluster)
+    await expand(cluster)
     on_response(rpc.HeartbeatResponse(0, 1))
     assert throttle.sending.held, "the answer to a heartbeat from before the order"
     await cluster.produce(1, "b")
@@ -317,7 +317,7 @@ async def test_nothing_moves_before_the_controller_has_said_how_fast(
 
 async def test_the_throttle_of_a_former_controller_is_ignored(cluster: SmallCluster) -> None:
     cluster.controller_epoch = 7
-    cluster.grant(1)
+    await cluster.grant(1)
     broker = cluster.brokers[1]
 
     broker.engine.on_heartbeat_response(rpc.HeartbeatResponse(0, 6, rates(1_000)))
@@ -330,7 +330,7 @@ async def test_the_throttle_of_a_former_controller_is_ignored(cluster: SmallClus
 async def test_what_was_moved_is_counted(cluster: SmallCluster) -> None:
     await cluster.produce(1, "a", "b")
     size = float(len(cluster.stored(1)))
-    expand(cluster)
+    await expand(cluster)
     await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
 
     def value(number: int, name: str) -> float:

@@ -34,7 +34,7 @@ async def test_a_new_leader_serves_all_that_was_acknowledged(cluster: SmallClust
     await cluster.produce(1, "a", "b")
     cluster.cut = {1}
     cluster.publish(2, 1, (2, 3))
-    cluster.grant(2, 3)
+    await cluster.grant(2, 3)
 
     result = await cluster.produce(2, "c")
 
@@ -48,11 +48,11 @@ async def test_a_former_leader_drops_what_was_never_committed(cluster: SmallClus
     lost = asyncio.create_task(cluster.produce(1, "x", "y"))
     await cluster.until(lambda: cluster.end(1) == 3, "the old leader appends")
     cluster.publish(2, 1, (2, 3))
-    cluster.grant(2, 3)
+    await cluster.grant(2, 3)
     await cluster.produce(2, "b")
 
     cluster.cut = set()
-    cluster.grant(1)
+    await cluster.grant(1)
 
     with pytest.raises(LeadershipLost):
         await lost
@@ -200,7 +200,7 @@ async def test_partitions_added_to_a_parked_fetcher_do_not_wait_for_it(tmp_path:
     async with await three(tmp_path, replica_fetch_wait_max_ms=60_000) as cluster:
         await cluster.produce(1, "a")
         cluster.publish(1, 0, (1, 2, 3), partition=1)
-        cluster.grant(1, 2, 3, partitions=(1,))
+        await cluster.grant(1, 2, 3, partitions=(1,))
 
         result = await cluster.brokers[1].engine.serving.produce(
             TOPIC, 1, batch("b"), acks="all", timeout_ms=10_000
@@ -260,9 +260,9 @@ class WatchedFetches:
         return answer
 
 
-def add_partition(cluster: SmallCluster, number: int) -> None:
+async def add_partition(cluster: SmallCluster, number: int) -> None:
     cluster.publish(1, 0, (1, 2, 3), partition=number)
-    cluster.grant(1, 2, 3, partitions=(number,))
+    await cluster.grant(1, 2, 3, partitions=(number,))
 
 
 async def produce_to(cluster: SmallCluster, partition: int) -> None:
@@ -281,7 +281,7 @@ async def test_partitions_added_to_a_parked_fetcher_are_named_and_no_others(
         for partition in (1, 2, 3):
             await watched.parked()
             watched.named.clear()
-            add_partition(cluster, partition)
+            await add_partition(cluster, partition)
             await produce_to(cluster, partition)
             assert set(watched.named) == {partition}
 
@@ -298,7 +298,7 @@ async def test_records_that_came_while_a_wait_was_ended_are_kept(
         produced = asyncio.create_task(produce_to(cluster, 0))
         await watched.held.wait()
 
-        add_partition(cluster, 1)
+        await add_partition(cluster, 1)
 
         await produced
         await produce_to(cluster, 1)
@@ -326,7 +326,7 @@ async def test_a_fetcher_that_cannot_end_a_wait_names_every_partition(
         watched.named.clear()
         watched.breaks = fault
 
-        add_partition(cluster, 1)
+        await add_partition(cluster, 1)
         await produce_to(cluster, 1)
 
         assert watched.breaks is None
@@ -349,7 +349,7 @@ async def test_an_idle_partition_is_not_in_the_answer(cluster: SmallCluster) -> 
 
 async def test_what_does_not_fit_comes_with_the_next_answer(cluster: SmallCluster) -> None:
     cluster.publish(1, 0, (1, 2, 3), partition=1)
-    cluster.grant(1, 2, 3, partitions=(1,))
+    await cluster.grant(1, 2, 3, partitions=(1,))
     for partition in (0, 1):
         await cluster.brokers[1].engine.serving.produce(
             TOPIC, partition, batch("a"), acks="all", timeout_ms=5_000
@@ -452,7 +452,7 @@ async def test_a_fetcher_survives_what_nobody_expects(
     with monkeypatch.context() as patched:
         patched.setattr(cluster.wires[2], "fetch", fault)
         cluster.publish(1, 1, (1, 2, 3))
-        cluster.grant(1, 2, 3)
+        await cluster.grant(1, 2, 3)
         await cluster.produce(1, "a", acks="1")
         await cluster.until(lambda: cluster.end(3) == 1, "the other follower has the record")
 

@@ -75,25 +75,25 @@ async def test_a_grant_for_another_incarnation_is_refused(cluster: SmallCluster)
     cluster.brokers[1].state.incarnation += 1
 
     with pytest.raises(StaleIncarnation):
-        cluster.brokers[1].engine.commands.leader_and_isr(request)
+        await cluster.brokers[1].engine.commands.leader_and_isr(request)
 
 
 async def test_a_grant_for_another_broker_is_refused(cluster: SmallCluster) -> None:
     with pytest.raises(InvalidRequest):
-        cluster.brokers[1].engine.commands.leader_and_isr(cluster.request(2))
+        await cluster.brokers[1].engine.commands.leader_and_isr(cluster.request(2))
 
 
 async def test_a_former_controller_is_refused_even_after_a_restart(
     cluster: SmallCluster,
 ) -> None:
     cluster.controller_epoch = 7
-    cluster.grant(1)
+    await cluster.grant(1)
     await cluster.stop(1)
     await cluster.start(1)
     cluster.controller_epoch = 6
 
     with pytest.raises(StaleControllerEpoch):
-        cluster.grant(1, init=True)
+        await cluster.grant(1, init=True)
 
 
 async def test_roles_come_with_the_full_grant_only(tmp_path: Path) -> None:
@@ -102,9 +102,9 @@ async def test_roles_come_with_the_full_grant_only(tmp_path: Path) -> None:
         cluster.publish(1, 0, (1,))
 
         with pytest.raises(BrokerFenced):
-            cluster.grant(1, replicas=(1,))
+            await cluster.grant(1, replicas=(1,))
 
-        assert cluster.grant(1, init=True, replicas=(1,)) == [[[rpc.NO_ERROR]]]
+        assert await cluster.grant(1, init=True, replicas=(1,)) == [[[rpc.NO_ERROR]]]
         assert (await cluster.produce(1, "v")).base_offset == 0
 
 
@@ -113,7 +113,7 @@ async def test_a_partition_that_is_not_assigned_here_is_not_started(
 ) -> None:
     cluster.publish(2, 0, (2,), partition=1)
 
-    codes = cluster.grant(1, partitions=(1,), replicas=(2, 3))
+    codes = await cluster.grant(1, partitions=(1,), replicas=(2, 3))
 
     assert codes == [[[InvalidRequest.code]]]
     assert len(cluster.brokers[1].engine.replicas.describe()) == 1
@@ -126,8 +126,8 @@ async def test_a_full_grant_that_was_overtaken_sets_nothing_aside(cluster: Small
     newer = msgspec.structs.replace(cluster.request(1), sequence=8)
     late = msgspec.structs.replace(cluster.request(1, init=True, partitions=()), sequence=7)
 
-    broker.engine.commands.leader_and_isr(newer)
-    broker.engine.commands.leader_and_isr(late)
+    await broker.engine.commands.leader_and_isr(newer)
+    await broker.engine.commands.leader_and_isr(late)
 
     assert len(broker.engine.replicas.describe()) == 1
     assert (await cluster.produce(1, "w")).base_offset == 1
@@ -139,12 +139,12 @@ async def test_what_the_full_grant_does_not_name_is_set_aside_and_comes_back(
     await cluster.produce(1, "v", "w")
     before = cluster.stored(1)
 
-    cluster.grant(1, init=True, partitions=())
+    await cluster.grant(1, init=True, partitions=())
 
     assert cluster.brokers[1].engine.replicas.describe() == []
     assert cluster.stored(1) == b""
     assert cluster.stored(1, f"{TOPIC}-0.{TOPIC_ID}-stray") == before
-    cluster.grant(1)
+    await cluster.grant(1)
     assert cluster.stored(1) == before
     assert cluster.end(1) == 2
 
@@ -155,7 +155,7 @@ async def test_a_recreated_topic_begins_empty_and_the_old_one_is_kept_aside(
     await cluster.produce(1, "old")
 
     cluster.publish(1, 0, (1, 2, 3))
-    codes = cluster.grant(1, 2, 3, topic_id=OTHER_ID)
+    codes = await cluster.grant(1, 2, 3, topic_id=OTHER_ID)
 
     assert codes == [[[rpc.NO_ERROR]]] * 3
     assert cluster.end(1) == 0
@@ -173,13 +173,13 @@ async def test_a_stopped_replica_is_deleted_and_a_late_grant_does_not_bring_it_b
 
     assert cluster.brokers[1].engine.replicas.describe() == []
     assert cluster.stored(1) == b""
-    assert cluster.grant(1) == [[[FencedLeaderEpoch.code]]]
+    assert await cluster.grant(1) == [[[FencedLeaderEpoch.code]]]
     assert cluster.stop_replica(1, 0) == rpc.NO_ERROR
 
 
 async def test_an_old_order_to_stop_is_refused(cluster: SmallCluster) -> None:
     cluster.publish(1, 4, (1, 2, 3))
-    cluster.grant(1)
+    await cluster.grant(1)
 
     assert cluster.stop_replica(1, 3) == FencedLeaderEpoch.code
     assert cluster.stop_replica(1, 9, topic_id=OTHER_ID) == rpc.NO_ERROR
@@ -193,7 +193,7 @@ async def test_a_produce_that_waits_survives_a_move_of_the_leader(cluster: Small
     await cluster.until(lambda: cluster.end(2) == 1, "2 has the record")
     cluster.publish(2, 1, (1, 2, 3))
 
-    cluster.grant(1, 2, 3)
+    await cluster.grant(1, 2, 3)
     assert cluster.stop_replica(1, 1, delete=False) == rpc.NO_ERROR
     cluster.cut = set()
 
@@ -212,7 +212,7 @@ async def test_a_produce_that_waits_fails_as_unknown_when_the_new_leader_cannot_
     await cluster.until(lambda: cluster.end(1) == 1, "the record is appended")
     cluster.publish(2, 1, (1, 2, 3))
 
-    cluster.grant(1)
+    await cluster.grant(1)
 
     with pytest.raises(LeadershipLost):
         await produce
@@ -232,7 +232,7 @@ async def test_a_lost_session_fences_until_the_next_incarnation_is_granted(
     with pytest.raises(BrokerFenced):
         await cluster.produce(1, "w")
     cluster.publish(1, 1, (1, 2, 3))
-    cluster.grant(1, 2, 3, init=True)
+    await cluster.grant(1, 2, 3, init=True)
     assert (await cluster.produce(1, "w")).leader_epoch == 1
     assert await cluster.read(1) == ["v", "w"]
 
@@ -340,7 +340,7 @@ async def test_defect_18_a_role_that_is_not_taken_makes_the_broker_not_ready(
     damage_an_epoch(cluster, 1)
     cluster.publish(1, 3, (1, 2, 3))
 
-    assert cluster.grant(1) == [[[UnknownLeaderEpoch.code]]]
+    assert await cluster.grant(1) == [[[UnknownLeaderEpoch.code]]]
 
     (reason,) = broker.readiness()
     assert reason == (
@@ -351,7 +351,7 @@ async def test_defect_18_a_role_that_is_not_taken_makes_the_broker_not_ready(
     late = rpc.LateRow(TOPIC, TOPIC_ID, 0, 0)
     await cluster.until(lambda: beats[-1].late == [late], "heartbeats report it")
     cluster.publish(2, 4, (2, 3))
-    assert cluster.grant(1) == [[[rpc.NO_ERROR]]]
+    assert await cluster.grant(1) == [[[rpc.NO_ERROR]]]
     assert broker.readiness() == []
     assert broker.engine.replicas.describe()[0].role_epoch == 4
     await cluster.until(lambda: beats[-1].late == [], "heartbeats report that it is taken")
@@ -363,13 +363,13 @@ async def test_defect_18_a_role_that_is_given_up_is_not_late(
 ) -> None:
     damage_an_epoch(cluster, 1)
     cluster.publish(1, 3, (1, 2, 3))
-    cluster.grant(1)
+    await cluster.grant(1)
     assert cluster.brokers[1].readiness()
 
     if end == "stopped":
         assert cluster.stop_replica(1, 4) == rpc.NO_ERROR
     else:
-        cluster.grant(1, init=True, partitions=())
+        await cluster.grant(1, init=True, partitions=())
 
     assert cluster.brokers[1].readiness() == []
 
@@ -382,7 +382,7 @@ async def test_defect_01_a_role_of_another_log_directory_is_late(cluster: SmallC
     topics = [msgspec.structs.replace(topic, partitions=rows)]
     request = msgspec.structs.replace(request, topics=topics)
 
-    codes = cluster.brokers[1].engine.commands.leader_and_isr(request).codes
+    codes = (await cluster.brokers[1].engine.commands.leader_and_isr(request)).codes
 
     assert codes == [[StorageFailed.code]]
     (reason,) = cluster.brokers[1].readiness()
@@ -392,9 +392,9 @@ async def test_defect_01_a_role_of_another_log_directory_is_late(cluster: SmallC
 async def test_defect_18_an_outdated_grant_leaves_no_late_role(cluster: SmallCluster) -> None:
     late = cluster.request(1)
     cluster.publish(1, 3, (1, 2, 3))
-    cluster.grant(1)
+    await cluster.grant(1)
 
-    codes = cluster.brokers[1].engine.commands.leader_and_isr(late).codes
+    codes = (await cluster.brokers[1].engine.commands.leader_and_isr(late)).codes
 
     assert codes == [[FencedLeaderEpoch.code]]
     assert cluster.brokers[1].readiness() == []
@@ -416,7 +416,7 @@ def test_defect_18_the_oldest_late_role_is_named() -> None:
 
 
 async def test_a_topics_own_segment_size_is_obeyed(cluster: SmallCluster) -> None:
-    cluster.grant(1, 2, 3, init=True, **{"segment.bytes": "1024"})
+    await cluster.grant(1, 2, 3, init=True, **{"segment.bytes": "1024"})
     for number in range(4):
         await cluster.produce(1, f"{number}" * 600)
     assert len(segments(cluster.brokers[1].engine.replicas.describe()[0].log_dir)) == 4

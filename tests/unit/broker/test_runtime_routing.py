@@ -45,7 +45,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
         await running.start(1, 2, 3)
         for partition, leader in LEADERS.items():
             running.publish(leader, 0, (1, 2, 3), partition=partition)
-        running.grant(1, 2, 3, init=True, partitions=(0, 1, 2))
+        await running.grant(1, 2, 3, init=True, partitions=(0, 1, 2))
         tell_metadata(running, 1, 2, 3)
         yield running
 
@@ -70,9 +70,9 @@ async def read(cluster: SmallCluster, at: int, partition: int, **options: Any) -
     return values(found.records)
 
 
-def move_leader(cluster: SmallCluster, partition: int, leader: int, epoch: int) -> None:
+async def move_leader(cluster: SmallCluster, partition: int, leader: int, epoch: int) -> None:
     cluster.publish(leader, epoch, (1, 2, 3), partition=partition)
-    cluster.grant(1, 2, 3, partitions=(partition,))
+    await cluster.grant(1, 2, 3, partitions=(partition,))
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
@@ -93,7 +93,7 @@ async def test_any_broker_knows_the_offsets_of_any_partition(cluster: SmallClust
 
 
 async def test_a_request_follows_leadership_that_has_moved(cluster: SmallCluster) -> None:
-    move_leader(cluster, partition=1, leader=3, epoch=1)
+    await move_leader(cluster, partition=1, leader=3, epoch=1)
     appending = asyncio.create_task(produce(cluster, 1, 1, "a"))
     reading = asyncio.create_task(read(cluster, 1, 1, wait_ms=5_000))
     await asyncio.sleep(0)  # Both ask broker 2 first, whom the old metadata name.
@@ -190,7 +190,7 @@ async def test_a_reader_learns_what_the_leader_refuses(cluster: SmallCluster) ->
 
     with pytest.raises(OffsetOutOfRange) as refusal:
         await read(cluster, 1, 1, offset=5)
-    move_leader(cluster, partition=1, leader=2, epoch=1)
+    await move_leader(cluster, partition=1, leader=2, epoch=1)
     tell_metadata(cluster, 1)
     with pytest.raises(FencedLeaderEpoch):
         await read(cluster, 1, 1, leader_epoch=0)

@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from leadline_broker.runtime.replication.fetchers import MOST_POSITIONS
+from leadline_broker.runtime.replication import fetchers
+from leadline_client.errors import StaleIncarnation
 from leadline_common import rpc
 from leadline_common.identity import InternalAddress
+from leadline_common.slices import SLICE
 from tests.unit.broker.small_cluster import SmallCluster, batch
 
 PARTITIONS = 10_000
@@ -54,7 +57,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
     """Broker 1 alone, with its 10,000 replicas."""
     async with SmallCluster(tmp_path) as running:
         await running.start(1)
-        answer = running.brokers[1].engine.commands.leader_and_isr(grant(1, 1))
+        answer = await running.brokers[1].engine.commands.leader_and_isr(grant(1, 1))
         assert all(code == rpc.NO_ERROR for codes in answer.codes for code in codes)
         yield running
 
@@ -117,9 +120,10 @@ async def test_only_the_partition_with_news_is_answered(cluster: SmallCluster) -
 
 
 async def test_a_fetch_names_no_more_positions_than_a_leader_takes_at_once(
-    cluster: SmallCluster,
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else its loop stands still, and so it does again with each failed attempt."""
+    monkeypatch.setattr(fetchers, "MOST_POSITIONS", 300)
     await cluster.start(2)
     wire = cluster.wires[2]
     ask, named = wire.fetch, list[int]()
@@ -132,12 +136,56 @@ async def test_a_fetch_names_no_more_positions_than_a_leader_takes_at_once(
         return await ask(to, request, timeout_ms)
 
     wire.fetch = fetch  # type: ignore[method-assign]
-    cluster.brokers[2].engine.commands.leader_and_isr(grant(2, 1))
+    await cluster.brokers[2].engine.commands.leader_and_isr(grant(2, 1))
     led = cluster.brokers[1].engine.replicas.led()
     await cluster.until(
         lambda: all(one.replica.leading().progress[2].end == 0 for one in led),
         "every position is known to the leader",
     )
 
-    assert max(named) == MOST_POSITIONS
+    assert max(named) == 300
     assert sum(named) == len(led)
+
+
+async def test_others_are_served_while_ten_thousand_roles_are_taken(tmp_path: Path) -> None:
+    async with SmallCluster(tmp_path) as cluster:
+        await cluster.start(1)
+        engine = cluster.brokers[1].engine
+        taking = asyncio.create_task(engine.commands.leader_and_isr(grant(1, 1)))
+        seen = set[int]()
+        while not taking.done():
+            seen.add(len(engine.replicas))
+            await asyncio.sleep(0)
+
+        assert len(seen) >= PARTITIONS / SLICE
+        assert len(engine.replicas) == PARTITIONS
+
+
+async def test_a_grant_that_is_overtaken_between_slices_makes_no_strays(tmp_path: Path) -> None:
+    """The overtaking one may have added replicas that the first does not know."""
+    async with SmallCluster(tmp_path) as cluster:
+        await cluster.start(1)
+        commands = cluster.brokers[1].engine.commands
+        first = msgspec.structs.replace(grant(1, 1), sequence=1)
+        later = grant(1, 1)
+        added = msgspec.structs.replace(later.topics[0], topic="new", topic_id="f" * 32)
+        later = msgspec.structs.replace(later, sequence=2, topics=[*later.topics, added])
+        taking = asyncio.create_task(commands.leader_and_isr(first))
+        await asyncio.sleep(0)
+        await asyncio.gather(taking, commands.leader_and_isr(later))
+
+        assert len(cluster.brokers[1].engine.replicas) == PARTITIONS + PER_TOPIC
+
+
+async def test_a_grant_ends_with_the_incarnation_that_it_is_for(tmp_path: Path) -> None:
+    async with SmallCluster(tmp_path) as cluster:
+        await cluster.start(1)
+        broker = cluster.brokers[1]
+        taking = asyncio.create_task(broker.engine.commands.leader_and_isr(grant(1, 1)))
+        await asyncio.sleep(0)
+        broker.state.incarnation += 1
+
+        with pytest.raises(StaleIncarnation):
+            await taking
+        assert not broker.state.granted
+        assert len(broker.engine.replicas) <= SLICE

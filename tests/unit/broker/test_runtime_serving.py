@@ -172,7 +172,7 @@ async def test_too_few_in_sync_refuse_before_the_append(tmp_path: Path) -> None:
         await cluster.start(1, 2, 3)
         cluster.publish(1, 0, (1,))
         cluster.cut = {2, 3}
-        cluster.grant(1, init=True)
+        await cluster.grant(1, init=True)
 
         with pytest.raises(NotEnoughReplicas):
             await cluster.produce(1, "v")
@@ -246,7 +246,7 @@ async def test_a_long_poll_ends_when_leadership_goes(cluster: SmallCluster) -> N
     await asyncio.sleep(0)
 
     cluster.publish(2, 1, (1, 2, 3))
-    cluster.grant(1)
+    await cluster.grant(1)
 
     with pytest.raises(NotLeader):
         await asyncio.wait_for(reading, 5)
@@ -272,7 +272,7 @@ async def test_defect_02_a_fetch_validates_the_record_before_it(cluster: SmallCl
     """The log is a (epoch 0), b, c (epoch 2); epoch 1 wrote nothing that is left."""
     await cluster.produce(1, "a")
     cluster.publish(1, 2, (1, 2, 3))
-    cluster.grant(1, 2, 3)
+    await cluster.grant(1, 2, 3)
     await cluster.produce(1, "b", "c")
 
     async def fetch(offset: int, last_epoch: int | None) -> FetchedData:
@@ -337,7 +337,7 @@ async def test_the_next_leader_knows_the_producer(cluster: SmallCluster) -> None
         TOPIC, 0, batch("a", producer=(7, 0, 0)), acks="all", timeout_ms=5_000
     )
     cluster.publish(2, 1, (1, 2, 3))
-    cluster.grant(1, 2, 3)
+    await cluster.grant(1, 2, 3)
     broker = cluster.brokers[2]
 
     again = await broker.engine.serving.produce(
@@ -371,13 +371,13 @@ async def test_offsets_wait_for_what_the_predecessor_committed(cluster: SmallClu
     cluster.cut = {1, 3}
     cluster.brokers[2].engine.replicas.all()[0].replica.state.high_watermark = 0
     cluster.publish(2, 1, (1, 2, 3))
-    cluster.grant(2)
+    await cluster.grant(2)
 
     with pytest.raises(OffsetNotAvailable):
         await cluster.brokers[2].engine.serving.offsets(TOPIC, 0)
 
     cluster.cut = set()
-    cluster.grant(1, 3)
+    await cluster.grant(1, 3)
     await cluster.until(
         lambda: cluster.brokers[2].engine.replicas.describe()[0].high_watermark == 1,
         "the leader has caught up",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,7 @@ from leadline_common import rpc
 from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, three
 
 Answer = rpc.ControlledShutdownResponse
+Answers = Callable[[], Awaitable[Answer]]
 
 
 @pytest.fixture
@@ -48,51 +49,52 @@ def tell(cluster: SmallCluster, to: int, live: tuple[int, ...] = (1, 2, 3)) -> N
     )
 
 
-def move(cluster: SmallCluster) -> None:
+async def move(cluster: SmallCluster) -> None:
     """Let 2 lead, as the controller would."""
     cluster.publish(2, 1, (1, 2, 3))
-    cluster.grant(1, 2, 3)
+    await cluster.grant(1, 2, 3)
 
 
-def controller(cluster: SmallCluster, *answers: Callable[[], Answer]) -> list[str]:
+def controller(cluster: SmallCluster, *answers: Answers) -> list[str]:
     """Answer requests in this order, and then with the last answer; return the causes received."""
     causes: list[str] = []
 
     async def answer(request: rpc.ControlledShutdownRequest) -> Answer:
         assert (request.broker_id, request.incarnation) == (1, 1)
         causes.append(request.cause)
-        return answers[min(len(causes), len(answers)) - 1]()
+        return await answers[min(len(causes), len(answers)) - 1]()
 
     cluster.on_controlled_shutdown = answer
     return causes
 
 
-def moved(cluster: SmallCluster) -> Callable[[], Answer]:
-    def answer() -> Answer:
-        move(cluster)
+def moved(cluster: SmallCluster) -> Answers:
+    async def answer() -> Answer:
+        await move(cluster)
         return Answer(1, [])
 
     return answer
 
 
-def stuck() -> Answer:
+async def stuck() -> Answer:
     return Answer(1, [(TOPIC, 0)])
 
 
-def unreachable() -> Answer:
+async def unreachable() -> Answer:
     raise ConnectionLost("no response")
 
 
-def standby() -> Answer:
+async def standby() -> Answer:
     raise NoController("this one is not active")
 
 
 async def test_it_serves_until_another_leads(cluster: SmallCluster) -> None:
     """The response may arrive before the new role."""
     loop = asyncio.get_running_loop()
+    moving: list[asyncio.Task[None]] = []
 
-    def soon() -> Answer:
-        loop.call_later(0.05, move, cluster)
+    async def soon() -> Answer:
+        loop.call_later(0.05, lambda: moving.append(asyncio.create_task(move(cluster))))
         return Answer(1, [])
 
     causes = controller(cluster, soon)
@@ -146,7 +148,7 @@ async def test_it_names_the_new_leader_to_clients_with_older_metadata(
 
 @pytest.mark.parametrize("trouble", [unreachable, standby])
 async def test_it_asks_again_where_a_controller_may_come(
-    cluster: SmallCluster, trouble: Callable[[], Answer]
+    cluster: SmallCluster, trouble: Answers
 ) -> None:
     causes = controller(cluster, trouble, moved(cluster))
 
@@ -182,7 +184,7 @@ async def test_it_does_not_wait_for_a_controller_that_refuses(cluster: SmallClus
 
 async def test_who_leads_nothing_does_not_wait_for_a_controller(cluster: SmallCluster) -> None:
     causes = controller(cluster, unreachable)
-    move(cluster)
+    await move(cluster)
 
     await cluster.brokers[1].controlled_shutdown()
 

@@ -63,7 +63,7 @@ def held(cluster: SmallCluster, at: int) -> int:
 
 async def lead(cluster: SmallCluster, broker: int, epoch: int, isr: tuple[int, ...]) -> None:
     cluster.publish(broker, epoch, isr)
-    cluster.grant(*sorted(cluster.brokers.keys() - cluster.cut))
+    await cluster.grant(*sorted(cluster.brokers.keys() - cluster.cut))
 
 
 async def test_what_is_staged_is_with_every_in_sync_replica_when_it_is_answered(
@@ -182,10 +182,10 @@ async def test_a_replica_without_room_refuses_for_all(tmp_path: Path) -> None:
 async def test_a_leader_that_was_succeeded_stages_nothing(cluster: SmallCluster) -> None:
     """It does not know yet, but the replicas that must store the copies do."""
     cluster.publish(2, 1, (1, 2, 3))
-    cluster.grant(2, 3)
+    await cluster.grant(2, 3)
     staging = asyncio.create_task(stage(cluster, 1, "ab"))
     await cluster.until(lambda: bool(files(cluster, 1)), "it has begun")
-    cluster.grant(1)
+    await cluster.grant(1)
 
     with pytest.raises(NotLeader):
         await staging
@@ -197,7 +197,7 @@ async def test_one_replica_is_enough_where_there_is_no_other(tmp_path: Path) -> 
     async with SmallCluster(tmp_path) as cluster:
         await cluster.start(1)
         cluster.publish(1, 0, (1,))
-        cluster.grant(1, init=True, replicas=(1,))
+        await cluster.grant(1, init=True, replicas=(1,))
 
         await publish(cluster, 1, 0, await stage(cluster, 1, "ab"))
 

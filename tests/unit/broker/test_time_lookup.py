@@ -84,7 +84,7 @@ async def test_the_answer_is_of_the_epoch_in_which_it_is_given(
     lookup = asyncio.create_task(serving.offsets(TOPIC, 0, NOW))
     await until(lambda: checks.in_worker == 1, "the lookup is on its way")
     cluster.publish(leader, 1, (1, 2, 3))
-    cluster.grant(1, 2, 3)
+    await cluster.grant(1, 2, 3)
     epoch = serving.led(TOPIC, 0).replica.state.leader_epoch if leader == 1 else None
     assert epoch in (None, 1)
     checks.go_on.set()

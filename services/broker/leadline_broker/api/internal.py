@@ -84,7 +84,7 @@ def add_commands(
     async def leader_and_isr(request: rpc.LeaderAndIsrRequest) -> rpc.CommandResponse:
         orders = commands()
         await check.admit(request)
-        return orders.leader_and_isr(request)
+        return await orders.leader_and_isr(request)
 
     async def stop_replica(request: rpc.StopReplicaRequest) -> rpc.CommandResponse:
         orders = commands()

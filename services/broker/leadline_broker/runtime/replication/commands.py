@@ -9,6 +9,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 import structlog
@@ -46,6 +47,7 @@ from leadline_common.rpc import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from leadline_common.slices import slices
 
 logger = structlog.get_logger(__name__)
 
@@ -101,15 +103,17 @@ class ControllerCommands:
         if controller_epoch > known:
             self.logs.persist_controller_epoch(controller_epoch)
 
-    def leader_and_isr(self, request: LeaderAndIsrRequest) -> CommandResponse:
-        """Take the granted roles (on_LeaderAndISRCommand).
+    async def leader_and_isr(self, request: LeaderAndIsrRequest) -> CommandResponse:
+        """Take the granted roles in slices (on_LeaderAndISRCommand).
 
         A request with `is_init` contains all roles of this broker: other replicas become
         strays, and the broker may serve from now on. A request that was overtaken by a newer
-        one makes no strays, because it does not know the later roles.
+        one, before or between its slices, makes no strays, because it does not know the later
+        roles.
 
         Raises:
-            InvalidRequest, StaleIncarnation, StaleControllerEpoch: see rule R1.
+            InvalidRequest, StaleIncarnation, StaleControllerEpoch: see rule R1. Between slices,
+                too: then some roles are taken.
             BrokerFenced: this incarnation has no full grant yet.
 
         """
@@ -117,18 +121,15 @@ class ControllerCommands:
         adding = any(row.adding for topic in request.topics for row in topic.partitions)
         if adding:
             self.throttle.on_replicas_added()
-        self.broker_state.require_addressed(request.broker_id, request.incarnation)
-        self._accept_epoch(request.controller_epoch)
+        self._accept(request)
         if not (granted or request.is_init):
             raise BrokerFenced("the broker has no full grant yet")
         self.broker_state.update_addresses(request.brokers)
-        now = self.clock.monotonic_ms()
         order = (request.controller_epoch, request.sequence)
-        codes = [self._grant_topic(topic, now, order) for topic in request.topics]
-        overtaken, self._latest = order < self._latest, max(order, self._latest)
-        if request.is_init:
-            if not overtaken:
-                self._drop_others(request.topics)
+        self._latest = max(order, self._latest)
+        codes = await self._grant_all(request, order)
+        if request.is_init and order == self._latest:
+            self._drop_others(request.topics)
             if not granted:
                 logger.info("granted", replicas=len(self.replicas), cause=request.cause)
             self.broker_state.granted = True
@@ -136,9 +137,25 @@ class ControllerCommands:
             self.heartbeats.trigger()
         return CommandResponse(self.controller_epoch, self.broker_state.incarnation, codes)
 
-    def _grant_topic(self, topic: TopicRows, now: int, order: Order) -> list[int]:
-        settings = self.settings.of(topic.configs)
-        return [self._grant(topic, row, settings, now, order) for row in topic.partitions]
+    def _accept(self, request: LeaderAndIsrRequest) -> None:
+        self.broker_state.require_addressed(request.broker_id, request.incarnation)
+        self._accept_epoch(request.controller_epoch)
+
+    async def _grant_all(self, request: LeaderAndIsrRequest, order: Order) -> list[list[int]]:
+        """Apply all rows, and return their error codes by topic."""
+        rows = [
+            (topic, row, settings)
+            for topic in request.topics
+            for settings in (self.settings.of(topic.configs),)
+            for row in topic.partitions
+        ]
+        codes: list[int] = []
+        async for some in slices(rows):
+            self._accept(request)
+            now = self.clock.monotonic_ms()
+            codes += [self._grant(*each, now, order) for each in some]
+        remaining = iter(codes)
+        return [list(islice(remaining, len(topic.partitions))) for topic in request.topics]
 
     def _grant(
         self,
