@@ -18,7 +18,8 @@ from tests.unit.broker.small_cluster import SmallCluster, batch
 
 PARTITIONS = 10_000
 PER_TOPIC = 100
-TASKS_OF_A_BROKER = 17
+TASKS_OF_A_BROKER = 25
+"""With a request under way of each of its eight fetchers."""
 
 
 def topic_id(number: int) -> str:
