@@ -6,8 +6,8 @@ partitions with three replicas. Then, on that cluster:
 
 - the topics are created one after another, until every broker's metadata has them;
 - a broker's memory and CPU while nothing is asked of it;
-- a broker is killed: from the end of its node in ZooKeeper until the last partition that it led has a leader, and
-  until no survivor's metadata names it;
+- a broker is killed: from the end of its node in ZooKeeper until the last partition that it led has
+  a leader, and until no survivor's metadata names it;
 - it is started again: until every replica is in sync;
 - the active controller is killed: from the end of its node until a topic is created;
 - the longest delay of an event loop so far, of each kind of service, after each of these.

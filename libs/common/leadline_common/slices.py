@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -12,12 +12,17 @@ SLICE: Final = 500
 """How many items of about 20 µs each take 10 ms, which nobody who waits meanwhile notices."""
 
 
-async def slices(items: Sequence[T], size: int = SLICE) -> AsyncIterator[Sequence[T]]:
-    """Yield the items in parts of at most `size`, and let the loop run after each but the last.
+async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """Yield the items, and let the loop run before each but the first.
 
-    Whatever the caller knows about the rest of the world may have changed with each part.
+    Whatever the caller knows about the rest of the world may have changed with each item.
     """
-    for start in range(0, len(items), size):
-        if start:
+    for number, item in enumerate(items):
+        if number:
             await asyncio.sleep(0)
-        yield items[start : start + size]
+        yield item
+
+
+def slices(items: Sequence[T], size: int = SLICE) -> AsyncIterator[Sequence[T]]:
+    """Yield the items in parts of at most `size`, one part in each turn."""
+    return in_turns(items[start : start + size] for start in range(0, len(items), size))

@@ -109,7 +109,9 @@ async def test_what_nobody_can_decode_is_replicated_and_read_around(
     serving.append(serving.led(TOPIC, 0), stored, list(batches.parse_headers(stored)), 0)
     await cluster.produce(1, "after")
 
-    assert cluster.stored(1) == cluster.stored(2) == cluster.stored(3)
+    await cluster.until(
+        lambda: cluster.stored(1) == cluster.stored(2) == cluster.stored(3), "all have the same"
+    )
     data = await fetched(cluster, 0)
     first = msgspec.json.decode(answer_json(data, 0, JsonShape("string", 100, LARGE)))
     assert [one["value"] for one in first["records"]] == ["before"]

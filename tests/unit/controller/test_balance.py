@@ -11,10 +11,10 @@ from leadline_controller.domain.cluster import ClusterImage, RemovalPending, Sta
 from leadline_controller.domain.failover import (
     elect_preferred,
     elect_unclean,
-    non_preferred_leaders,
     possible_loss,
 )
 from leadline_controller.domain.healing import targets_for
+from leadline_controller.domain.leader_imbalance import non_preferred_leaders
 from tests.unit.controller.images import NAME, TOPIC, carry_out, cluster, state, the_state
 
 PREFERRED = (1, 2, 3)

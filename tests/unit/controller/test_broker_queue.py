@@ -152,3 +152,20 @@ async def test_no_role_waits_for_one_that_is_refused(refused: tuple[str, int]) -
     others = sent_in(receiver.requests)
     del others[refused]
     assert set(others.values()) == {1}
+
+
+async def test_others_are_served_while_the_metadata_of_many_topics_is_encoded() -> None:
+    """Each change of a topic is encoded once, for all brokers."""
+    image = image_of([500] * 8)
+    builder = RequestBuilder(image, "c1", ControllerRow(7, "http://127.0.0.1:1", 3), 1000)
+    encoding = [asyncio.create_task(builder.encode_topics(None)) for _ in range(2)]
+    turns = 0
+    while not all(task.done() for task in encoding):
+        await asyncio.sleep(0)
+        turns += 1
+
+    body, version = builder.metadata(image.brokers[1], None, "cause")
+
+    assert turns >= 2
+    assert version == image.version
+    assert len(msgspec.json.decode(body)["topics"]) == 8

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -320,3 +323,38 @@ def test_defect_07_a_controlled_shutdown_counts_the_floor_without_the_replicas_b
     decision = only(decide_controlled_shutdown(image, [NAME]))
 
     assert (decision.after.leader, decision.after.isr, decision.after.eligible) == (1, (1,), ())
+
+
+def image_of_topics(sizes: list[int]) -> ClusterImage:
+    """Return an image with topics of so many partitions, led by brokers 1 to 3 in turn."""
+    image = ClusterImage(controller_epoch=7)
+    image.apply([BrokerUp(broker(b), zxid=1) for b in (1, 2, 3, 4)])
+    for number, size in enumerate(sizes):
+        assigned = {p: tuple((p + n) % 4 + 1 for n in range(3)) for p in range(size)}
+        image.apply([TopicSet(f"t{number}", TopicAssignment(f"id-{number}", assigned), 0, zxid=2)])
+        image.apply([StateSet(f"t{number}", p, state(r[0], r), 3, 10) for p, r in assigned.items()])
+    return image
+
+
+@given(
+    sizes=st.lists(st.integers(0, 9), max_size=6),
+    most=st.integers(1, 12),
+    live=st.sets(st.sampled_from((1, 2, 3, 4))),
+    bounced=st.sets(st.sampled_from((1, 2, 3, 4))),
+)
+def test_a_part_of_the_topics_at_a_time_gives_the_same_decisions(
+    sizes: list[int], most: int, live: set[int], bounced: set[int]
+) -> None:
+    image = image_of_topics(sizes)
+    found = {b: broker(b, int(b in bounced)) for b in sorted(live)}
+    parts = list(image.topic_parts(most))
+    whole = on_broker_change(image, found)
+
+    assert [name for part in parts for name in part] == list(image.topics)
+    change = on_broker_change(image, found, ())
+    assert change == msgspec.structs.replace(whole, decisions=[])
+    in_parts = [on_broker_change(image, found, part).decisions for part in parts]
+    assert sorted(chain.from_iterable(in_parts), key=repr) == sorted(whole.decisions, key=repr)
+    meet(image, found)
+    repairs = [on_controller_failover(image, part) for part in parts]
+    assert list(chain.from_iterable(repairs)) == on_controller_failover(image)

@@ -179,6 +179,8 @@ def cluster_routes(broker: Broker) -> ServiceRouter:
     async def read(after: int | None, wait_ms: int, names: list[str] | None) -> Document:
         if after is not None:
             await metadata.wait_newer(after, wait_ms)
+        if names is None:
+            await metadata.encode_topics()
         if not metadata.version or metadata.controller is None:
             # An empty document would say that no topic exists.
             raise NoController("this broker has no metadata from a controller yet")

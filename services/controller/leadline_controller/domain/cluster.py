@@ -192,6 +192,19 @@ class ClusterImage:
             for number, partition in topic.partitions.items():
                 yield TopicPartition(topic.name, number), partition
 
+    def topic_parts(self, size: int = 2_000) -> Iterator[list[str]]:
+        """Yield all topics, a few at a time: as many as have about `size` partitions together."""
+        part: list[str] = []
+        weight = 0
+        for name, topic in list(self.topics.items()):
+            part.append(name)
+            weight += max(1, len(topic.partitions))
+            if weight >= size:
+                yield part
+                part, weight = [], 0
+        if part:
+            yield part
+
     def hosted_by(self, broker_id: int) -> PartitionsByTopic:
         """Return the partitions assigned to a broker, from an index: a failover needs no scan."""
         return self._hosted.get(broker_id, {})

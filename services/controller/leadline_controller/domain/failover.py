@@ -91,10 +91,15 @@ class BrokerChange(msgspec.Struct, frozen=True):
         return (*self.bounced, *self.started)
 
 
-def on_broker_change(image: ClusterImage, live: Mapping[int, BrokerRegistration]) -> BrokerChange:
+def on_broker_change(
+    image: ClusterImage,
+    live: Mapping[int, BrokerRegistration],
+    topics: Collection[str] | None = None,
+) -> BrokerChange:
     """Decide the states after broker failures and starts (Replication V3, section A).
 
-    These are the differences between the brokers of the image and `live`.
+    These are the differences between the brokers of the image and `live`. With `topics`, only
+    the states of these topics are decided.
     """
     known = image.brokers
     failed = tuple(sorted(known.keys() - live.keys()))
@@ -102,21 +107,25 @@ def on_broker_change(image: ClusterImage, live: Mapping[int, BrokerRegistration]
     bounced = tuple(
         sorted(b for b in known.keys() & live.keys() if known[b].incarnation != live[b].incarnation)
     )
-    touched = _hosted_by_any(image, (*failed, *bounced, *started))
+    touched = _hosted_by_any(image, (*failed, *bounced, *started), topics)
     returned = frozenset(bounced)
     stopping = image.stopping - returned
     decisions = _decide(image, touched, live, lambda _: returned, stopping=stopping)
     return BrokerChange(failed, bounced, started, decisions)
 
 
-def _hosted_by_any(image: ClusterImage, brokers: tuple[int, ...]) -> PartitionsByTopic:
-    """Return the partitions that any of these brokers hosts, each once."""
-    if len(brokers) == 1:
+def _hosted_by_any(
+    image: ClusterImage, brokers: tuple[int, ...], topics: Collection[str] | None
+) -> PartitionsByTopic:
+    """Return the partitions (of `topics`) that any of these brokers hosts, each once."""
+    if len(brokers) == 1 and topics is None:
         return image.hosted_by(brokers[0])
     touched: dict[str, dict[int, None]] = {}
     for broker in brokers:
-        for topic, numbers in image.hosted_by(broker).items():
-            touched.setdefault(topic, {}).update(dict.fromkeys(numbers))
+        hosted = image.hosted_by(broker)
+        for topic in hosted if topics is None else topics:
+            if topic in hosted:
+                touched.setdefault(topic, {}).update(dict.fromkeys(hosted[topic]))
     return touched
 
 
@@ -140,14 +149,18 @@ def on_topic_change(image: ClusterImage, topics: Iterable[str]) -> list[StateDec
     )
 
 
-def on_controller_failover(image: ClusterImage) -> list[StateDecision]:
+def on_controller_failover(
+    image: ClusterImage, topics: Iterable[str] | None = None
+) -> list[StateDecision]:
     """Decide the states that do not match the live brokers (Replication V3, section D).
 
     A new controller does not know the previous incarnations, so it compares zxids: a
     state that was written before a broker registered names an earlier incarnation of it.
-    The periodic reconciliation uses the same decision.
+    The periodic reconciliation uses the same decision. With `topics`, only the states of these
+    topics are decided.
     """
-    everything = {topic.name: topic.partitions for topic in image.topics.values()}
+    names = image.topics if topics is None else (name for name in topics if name in image.topics)
+    everything = {name: image.topics[name].partitions for name in names}
     return _decide(image, everything, image.brokers, stale_finder(image))
 
 
@@ -167,40 +180,6 @@ def stale_finder(image: ClusterImage) -> StaleFinder:
 def none_stale(_partition: PartitionImage) -> frozenset[int]:
     """Treat no broker as a new incarnation."""
     return _NO_BROKERS
-
-
-def non_preferred_leaders(image: ClusterImage, percentage: int) -> list[TopicPartition]:
-    """Return the partitions whose leadership should move back to the preferred leader (KIP-183).
-
-    The preferred leader of a partition is its first replica. A broker is imbalanced if
-    other brokers lead more than `percentage` percent of the partitions that prefer it.
-    Smaller imbalances are tolerated, because a leader change interrupts clients briefly.
-    Brokers that are no leader candidates, partitions without a leader, and partitions
-    that are being reassigned are skipped: the reassignment decides about their leaders.
-
-    Example: broker 1 is preferred by 20 partitions and leads 18 of them, which is an
-    imbalance of 10 %. With `percentage` 10 nothing moves; if it leads only 17, all 3 move.
-    """
-    preferring: dict[int, int] = {}
-    non_preferred: dict[int, list[TopicPartition]] = {}
-    for topic in image.topics.values():
-        if not topic.is_visible:
-            continue
-        for number, partition in topic.active_partitions.items():
-            state = partition.state
-            if state is None or not partition.replicas or topic.is_being_reassigned(number):
-                continue
-            preferred = partition.replicas[0]
-            preferring[preferred] = preferring.get(preferred, 0) + 1
-            if state.leader not in (preferred, NO_LEADER):
-                topic_partition = TopicPartition(topic.name, number)
-                non_preferred.setdefault(preferred, []).append(topic_partition)
-    return [
-        topic_partition
-        for broker, moved in sorted(non_preferred.items())
-        if broker in image.leader_candidates and 100 * len(moved) > percentage * preferring[broker]
-        for topic_partition in moved
-    ]
 
 
 def elect_preferred(

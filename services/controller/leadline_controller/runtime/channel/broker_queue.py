@@ -331,6 +331,7 @@ class BrokerRequestQueue:
     async def _send_metadata(self) -> bool:
         if not self._metadata_pending:
             return True
+        await self.requests.encode_topics(self._acked_version)
         body, version = self.requests.metadata(self.broker, self._acked_version, self.cause)
         answer = await self._call(Command.METADATA, {}, rpc.UPDATE_METADATA_PATH, body)
         # If the broker did not apply it, nobody knows what the broker has: send all next time.

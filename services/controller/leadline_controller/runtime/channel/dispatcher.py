@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 
 from leadline_client.wire import TopicPartition
 from leadline_common import rpc
@@ -20,6 +21,8 @@ from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, StateSet, TopicImage
 from leadline_controller.runtime.channel.broker_queue import BrokerRequestQueue
 
+MOST_DIGESTED = 10_000
+"""How many changed partitions a heartbeat has summed up: each takes 3 µs."""
 MISMATCHES_BEFORE_GRANT = 3
 """Consecutive heartbeats that must disagree before a broker gets its full grant again."""
 MAX_MISMATCHES = 32 * MISMATCHES_BEFORE_GRANT
@@ -41,7 +44,7 @@ class BrokerDispatcher:
         self._queues: dict[int, BrokerRequestQueue] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._mismatches: defaultdict[int, _Mismatches] = defaultdict(_Mismatches)
-        self._digests = _Digests(image)
+        self._digests = Digests(image)
         self._progress = asyncio.Event()
         self.holds_metadata = False
         self.is_closed = False
@@ -238,10 +241,13 @@ class BrokerDispatcher:
             return True
         for late in beat.late:
             queue.retry_role(late.topic, late.partition)
-        if beat.granted and self._agrees(beat):
-            self._mismatches.pop(beat.broker_id, None)
-        elif not beat.granted or self._mismatches[beat.broker_id].count_one():
+        if not beat.granted:
             queue.add_grant()
+        elif self._digests.follow():
+            if self._agrees(beat):
+                self._mismatches.pop(beat.broker_id, None)
+            elif self._mismatches[beat.broker_id].count_one():
+                queue.add_grant()
         if queue.idle:
             queue.metadata_is(beat.metadata_version)
         return True
@@ -289,7 +295,7 @@ def _removed(summed: tuple[int, int], fingerprint: int | None) -> tuple[int, int
     return summed if fingerprint is None else (summed[0] - 1, summed[1] ^ fingerprint)
 
 
-class _Digests:
+class Digests:
     """The digest of each broker's replicas, computed outside the failure path."""
 
     def __init__(self, image: ClusterImage) -> None:
@@ -299,18 +305,25 @@ class _Digests:
         self._touched = dict.fromkeys(topic_partition for topic_partition, _ in image.partitions())
 
     def touch(self, topic: str, partition: int) -> None:
-        """Note that a partition has changed; `of` does the arithmetic."""
+        """Note that a partition has changed; `follow` does the arithmetic."""
         self._touched[TopicPartition(topic, partition)] = None
 
-    def of(self, broker_id: int) -> tuple[int, int]:
-        """Return how many replicas a broker should have, and their digest."""
-        touched, self._touched = self._touched, {}
-        for topic_partition in touched:
+    def follow(self) -> bool:
+        """Take changed partitions into account; return whether all of them are by now.
+
+        It takes some at a time: after a failover there are tens of thousands.
+        """
+        for topic_partition in list(islice(self._touched, MOST_DIGESTED)):
+            del self._touched[topic_partition]
             self._add(*self._fingerprints.pop(topic_partition, (0, ())), -1)
             found = self._fingerprint(topic_partition)
             if found is not None:
                 self._fingerprints[topic_partition] = found
                 self._add(*found, 1)
+        return not self._touched
+
+    def of(self, broker_id: int) -> tuple[int, int]:
+        """Return how many replicas a broker should have, and their digest, as of `follow`."""
         return self._sums.get(broker_id, (0, 0))
 
     def of_role(self, role: rpc.LateRow, broker_id: int) -> int | None:

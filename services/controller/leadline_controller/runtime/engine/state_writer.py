@@ -29,6 +29,7 @@ from leadline_common import znodes
 from leadline_common.audit_outbox import audit_op
 from leadline_common.clock import Clock
 from leadline_common.leader_election import LeadershipTerm, TermEnded
+from leadline_common.slices import in_turns
 from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
 from leadline_common.zk.ops import (
     ANY_VERSION,
@@ -147,7 +148,8 @@ class StateWriter:
         """
         batches: list[_Batch] = []
         try:
-            batches.extend(self._submit(chunk, entry) for chunk in self._chunks(decisions))
+            async for chunk in in_turns(self._chunks(decisions)):
+                batches.append(self._submit(chunk, entry))  # noqa: PERF401  # `finally` needs each
             return await self._finish_all(batches, entry, decide)
         finally:  # After a failure the reconciliation does the rest, but every answer is awaited.
             await asyncio.gather(*(batch.answer for batch in batches), return_exceptions=True)

@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import structlog
 
 from leadline_client.wire import TopicPartition
 from leadline_common.clock import Clock
+from leadline_common.slices import in_turns
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import BrokerDown, Change, ClusterImage
-from leadline_controller.domain.failover import BrokerChange, on_broker_change
+from leadline_controller.domain.failover import BrokerChange, StateDecision, on_broker_change
 from leadline_controller.domain.memberships import misplaced_on
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
@@ -107,7 +109,7 @@ class BrokerManager(EventHandler):
 
     async def _apply(self, live: dict[int, BrokerRegistration], changes: Sequence[Change]) -> None:
         """Decide and publish; grant roles to new incarnations only then (rule R9)."""
-        change = on_broker_change(self.image, live)
+        change = await self._decide(live)
         misplaced = misplaced_on(self.image, live, change.granted)
         self.image.apply(changes)
         self.dispatcher.follow_image(())
@@ -127,6 +129,15 @@ class BrokerManager(EventHandler):
             self._measure(self.queue.posted_ms, len(change.decisions))
         await self._watch(change.granted)
         await self._record_misplaced(misplaced)
+
+    async def _decide(self, live: Mapping[int, BrokerRegistration]) -> BrokerChange:
+        change = on_broker_change(self.image, live, ())
+        if not (change.failed or change.granted):
+            return change
+        decisions: list[StateDecision] = []
+        async for topics in in_turns(self.image.topic_parts()):
+            decisions += on_broker_change(self.image, live, topics).decisions
+        return msgspec.structs.replace(change, decisions=decisions)
 
     async def _record_misplaced(self, found: Mapping[int, Sequence[TopicPartition]]) -> None:
         """Record in which partitions returned brokers have lost their membership (rule R17)."""

@@ -24,9 +24,9 @@ from leadline_controller.domain.failover import (
     StateDecision,
     elect_preferred,
     elect_unclean,
-    non_preferred_leaders,
     possible_loss,
 )
+from leadline_controller.domain.leader_imbalance import non_preferred_leaders
 from leadline_controller.domain.state import ReadNode
 from leadline_controller.domain.topics import find_topic
 from leadline_controller.runtime.engine.dynamic_configs import DynamicConfigs
