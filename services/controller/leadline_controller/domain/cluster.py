@@ -186,9 +186,12 @@ class ClusterImage:
         topic = self.topics.get(topic_partition.topic)
         return topic.partitions.get(topic_partition.partition) if topic else None
 
-    def partitions(self) -> Iterator[tuple[TopicPartition, PartitionImage]]:
-        """Yield every partition, topic by topic."""
-        for topic in self.topics.values():
+    def partitions(
+        self, topics: Iterable[str] | None = None
+    ) -> Iterator[tuple[TopicPartition, PartitionImage]]:
+        """Yield every partition (of those of these topics that exist), topic by topic."""
+        names = self.topics if topics is None else topics
+        for topic in (self.topics[name] for name in names if name in self.topics):
             for number, partition in topic.partitions.items():
                 yield TopicPartition(topic.name, number), partition
 

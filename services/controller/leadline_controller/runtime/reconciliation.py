@@ -11,7 +11,7 @@ from leadline_common.cause import current_cause
 from leadline_common.clock import Clock
 from leadline_common.leader_election import LeadershipTerm, require_leadership
 from leadline_common.slices import in_turns
-from leadline_controller.domain.cluster import ClusterImage
+from leadline_controller.domain.cluster import ClusterImage, StateSet
 from leadline_controller.domain.failover import StateDecision, on_controller_failover
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.dynamic_configs import DynamicConfigs
@@ -89,8 +89,10 @@ class Reconciler(EventHandler):
         self._last_ms = self.clock.monotonic_ms() - begun_ms
 
     async def _read_states(self) -> None:
-        known = {one: partition.version for one, partition in self.image.partitions()}
-        states = await self.store.read_states(list(known), list(known.values()))
+        states: list[StateSet] = []
+        async for topics in in_turns(self.image.topic_parts()):
+            known = {one: partition.version for one, partition in self.image.partitions(topics)}
+            states += await self.store.read_states(list(known), list(known.values()))
         await self.external.record_states(states, everything=True)
         self.publisher.apply_read(states)
 

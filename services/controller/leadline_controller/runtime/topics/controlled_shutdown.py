@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 import structlog
 
 from leadline_client.errors import BrokerFenced, StaleIncarnation
 from leadline_client.wire import TopicPartition
+from leadline_common.slices import slices
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.controlled_shutdown import (
     decide_controlled_shutdown,
     partitions_hosted_by,
     partitions_led_by,
 )
+from leadline_controller.domain.failover import StateDecision
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
 from leadline_controller.runtime.engine.events import (
@@ -29,6 +32,9 @@ from leadline_controller.runtime.engine.events import (
 from leadline_controller.runtime.engine.publishing import StatePublisher
 
 logger = structlog.get_logger(__name__)
+
+AT_ONCE: Final = 2_000
+"""Partitions that are decided in one turn of the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,9 @@ class ControlledShutdownManager(EventHandler):
         self._check_known(event)
         self.image.mark_stopping(broker_id)
         decide = partial(decide_controlled_shutdown, self.image)
-        decisions = decide(partitions_hosted_by(self.image, broker_id))
+        decisions: list[StateDecision] = []
+        async for some in slices(partitions_hosted_by(self.image, broker_id), AT_ONCE):
+            decisions += decide(some)
         reason, actor = f"broker {broker_id} is about to stop", f"broker-{broker_id}"
         await self.publisher.write(
             decisions, "controlled_shutdown", reason, actor=actor, decide=decide
