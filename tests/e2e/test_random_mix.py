@@ -32,14 +32,17 @@ RATE = 800
 """Records a second that are offered: five hundred or more are to be acknowledged in a long run."""
 LEAST_PER_S = 500
 SETTINGS = {"zookeeper.session.timeout.ms": str(LINKED_SESSION_MS)}
+LONG = {"log.segment.bytes": str(8 << 20)}
+"""In an hour of small segments a broker opens hundreds of files, of which it keeps 1,024 open."""
 
 
 @pytest.mark.scenario("S30")
 async def test_s30_random_mix(mix_minutes: float, tmp_path: Path, seeded: Random) -> None:
     window_s = WINDOW_S if mix_minutes else SHORT_WINDOW_S
     count = max(QUIET_EVERY, math.ceil(mix_minutes * 60 / window_s)) if mix_minutes else 2
+    settings = {**SETTINGS, **LONG} if mix_minutes else SETTINGS
     async with (
-        running_cluster(controllers=2, coordinators=2, settings=SETTINGS) as cluster,
+        running_cluster(controllers=2, coordinators=2, settings=settings) as cluster,
         linked(cluster) as links,
         loaded(cluster, NewTopic(TOPIC, 6, 3), rate=RATE) as unlinked,
     ):

@@ -253,6 +253,36 @@ async def test_a_joiner_must_be_live_in_the_counted_incarnation(
             assert await store.write_isrs([(NAME, grown)]) == [(IsrWriteResult.COMMITTED, 1)]
 
 
+async def test_a_refusal_of_one_change_keeps_no_other_from_being_written(
+    zk: ZkSession, zk_chroot: str
+) -> None:
+    """They are in one transaction, of which each is refused in turn."""
+    names = [("t", "id-1", number) for number in range(5)]
+    assignment = TopicAssignment("id-1", dict.fromkeys(range(5), (1, 2, 3)))
+    await zk.set(znodes.topic_path("t"), znodes.encode_topic(assignment), ANY_VERSION)
+    for _, _, number in names[1:]:
+        await zk.create(znodes.partition_path("t", number))
+        state = znodes.encode_state(PartitionState(1, 5, (1, 2, 3), 7))
+        await zk.create(znodes.state_path("t", number), state)
+    async with store_of(1, zk_chroot) as store:
+        await store.register(URLS, None, {}, DISK)
+        gone = proposal(1, 2, 3, joiners=((3, 9),))
+        changes = [proposal(1, 2), gone, proposal(1, version=3), gone, proposal(1)]
+
+        outcomes = await store.write_isrs(list(zip(names, changes, strict=True)))
+
+    assert outcomes == [
+        (IsrWriteResult.COMMITTED, 1),
+        (IsrWriteResult.JOINER_REFUSED, -1),
+        (IsrWriteResult.CONFLICT, -1),
+        (IsrWriteResult.JOINER_REFUSED, -1),
+        (IsrWriteResult.COMMITTED, 1),
+    ]
+    (entry,) = await zk.get_children(znodes.AUDIT)
+    audit = znodes.decode_audit((await zk.get(f"{znodes.AUDIT}/{entry}"))[0])
+    assert [(row.partition, row.after[2]) for row in audit.changes] == [(0, (1, 2)), (4, (1,))]
+
+
 async def test_a_joiner_must_be_assigned(zk: ZkSession, zk_chroot: str) -> None:
     """It was removed by a reassignment, which the leader has not heard of (rule R13)."""
     async with store_of(1, zk_chroot) as store, store_of(4, zk_chroot) as removed:

@@ -7,11 +7,16 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from leadline_broker.adapters.isr_transaction import IsrTransaction, PartitionNodes, TopicNode
+from leadline_broker.adapters.isr_transaction import (
+    IsrChange,
+    IsrTransaction,
+    PartitionNodes,
+    TopicNode,
+)
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrWriteResult
 from leadline_common import znodes
-from leadline_common.zk.ops import ANY_VERSION, CheckOp, Op, SetOp
+from leadline_common.zk.ops import ANY_VERSION, CheckOp, CreateOp, Op, SetOp
 from leadline_common.znodes import PartitionState, TopicAssignment
 
 ME, JOINER = 1, 3
@@ -34,12 +39,17 @@ NODES = PartitionNodes(
 )
 
 
-def transaction(proposal: IsrProposal = GROW) -> IsrTransaction:
-    return IsrTransaction(ME, MY_INCARNATION, PARTITION, proposal)
+def transaction(*proposals: IsrProposal) -> IsrTransaction:
+    """Return the transaction of these proposals, of partitions 0, 1, …, in this order."""
+    changes = [
+        IsrChange(("t", "id", number), proposal, NODES)
+        for number, proposal in enumerate(proposals or (GROW,))
+    ]
+    return IsrTransaction(ME, MY_INCARNATION, changes)
 
 
 def operations(proposal: IsrProposal = GROW) -> list[Op]:
-    return transaction(proposal).operations(NODES, now_ms=0)
+    return transaction(proposal).operations(now_ms=0)
 
 
 def with_topic(assignment: TopicAssignment) -> PartitionNodes:
@@ -91,7 +101,7 @@ def test_it_records_who_is_eligible() -> None:
 
 
 def test_it_fits_the_nodes_that_it_is_based_on() -> None:
-    assert transaction().fits(NODES)
+    assert IsrChange(PARTITION, GROW, NODES).fits(ME)
 
 
 @pytest.mark.parametrize(
@@ -105,16 +115,57 @@ def test_it_fits_the_nodes_that_it_is_based_on() -> None:
     ],
 )
 def test_it_does_not_fit_nodes_that_have_changed(nodes: PartitionNodes) -> None:
-    assert not transaction().fits(nodes)
+    assert not IsrChange(PARTITION, GROW, nodes).fits(ME)
 
 
 def test_a_refusal_says_whether_the_joiner_is_the_reason() -> None:
     made = transaction()
-    ops = made.operations(NODES, now_ms=0)
     of_joiner = {znodes.broker_epoch_path(JOINER), znodes.broker_id_path(JOINER)}
 
     refused = {
-        op.path for i, op in enumerate(ops) if made.refusal(i) is not IsrWriteResult.CONFLICT
+        op.path
+        for i, op in enumerate(made.operations(now_ms=0))
+        if made.refusal(i) != {0: IsrWriteResult.CONFLICT}
     }
 
     assert refused == of_joiner
+
+
+SHRINK = replace(GROW, isr=(ME,), joiners=(), directory_epochs=None, reason="lagging")
+
+
+def test_changes_share_checks_and_an_audit_entry() -> None:
+    """A restart of a broker with 10,000 replicas is not 10,000 transactions."""
+    ops = transaction(GROW, SHRINK, GROW).operations(now_ms=0)
+
+    checked = [op.path for op in ops if isinstance(op, CheckOp)]
+    assert checked == [
+        znodes.topic_path("t"),
+        znodes.broker_epoch_path(ME),
+        znodes.broker_epoch_path(JOINER),
+        znodes.broker_id_path(JOINER),
+    ]
+    written = [op.path for op in ops if isinstance(op, SetOp)]
+    assert written == [znodes.state_path("t", number) for number in range(3)]
+    (entry,) = [znodes.decode_audit(op.data) for op in ops if isinstance(op, CreateOp)]
+    assert [(row.partition, row.after[2], row.state_version) for row in entry.changes] == [
+        (0, GROW.isr, STATE_VERSION + 1),
+        (1, SHRINK.isr, STATE_VERSION + 1),
+        (2, GROW.isr, STATE_VERSION + 1),
+    ]
+    assert entry.reason == f"{GROW.reason}; {SHRINK.reason}"
+
+
+def test_a_refusal_is_about_all_changes_that_depend_on_the_operation() -> None:
+    made = transaction(SHRINK, GROW, GROW)
+    conflict, refused = IsrWriteResult.CONFLICT, IsrWriteResult.JOINER_REFUSED
+
+    found = [made.refusal(index) for index in range(len(made.operations(now_ms=0)))]
+
+    everything = dict.fromkeys(range(3), conflict)
+    joining = {1: refused, 2: refused}
+    assert found == [
+        *(everything, everything, joining, joining),
+        *({0: conflict}, {1: conflict}, {2: conflict}),
+        everything,
+    ]

@@ -136,7 +136,7 @@ async def test_a_fetch_names_no_more_positions_than_a_leader_takes_at_once(
             named.append(sum(len(topic.partitions) for topic in request.topics))
         return await ask(to, request, timeout_ms)
 
-    wire.fetch = fetch  # type: ignore[method-assign]  # counted
+    wire.fetch = fetch  # type: ignore[method-assign]  # it counts, too
     await cluster.brokers[2].engine.commands.leader_and_isr(grant(2, 1))
     led = cluster.brokers[1].engine.replicas.led()
     await cluster.until(

@@ -14,6 +14,7 @@ import structlog
 
 from leadline_broker.adapters import leader_nodes
 from leadline_broker.adapters.isr_transaction import (
+    IsrChange,
     IsrTransaction,
     PartitionNodes,
     TopicNode,
@@ -52,6 +53,8 @@ from leadline_common.znodes import BrokerEpoch, BrokerRegistration
 
 logger = structlog.get_logger(__name__)
 
+CHANGES_AT_ONCE: Final = 100
+"""ISR changes in one transaction; ZooKeeper takes requests of up to 1 MB."""
 _CLUSTER_ID_POLL_S: Final = 0.2
 
 
@@ -275,37 +278,49 @@ class ZkBrokerStore:
     async def write_isrs(
         self, changes: Sequence[tuple[TopicIdPartition, IsrProposal]]
     ) -> list[IsrOutcome]:
-        """Write each change in a separate transaction; all transactions are pipelined."""
+        """Write the changes in transactions of at most `CHANGES_AT_ONCE`, which are pipelined."""
         incarnation = self._incarnation  # It may change while the nodes are read.
         try:
             nodes = await self._read_nodes([partition for partition, _ in changes])
         except ZkError as error:
             logger.warning("ISR changes not written", changes=len(changes), error=str(error))
             return [(IsrWriteResult.UNKNOWN, -1)] * len(changes)
-        writes = [
-            self._write_isr(incarnation, partition, proposal, nodes.get(partition))
-            for partition, proposal in changes
+        outcomes: list[IsrOutcome] = [(IsrWriteResult.CONFLICT, -1)] * len(changes)
+        fitting = [
+            (number, change)
+            for number, (partition, proposal) in enumerate(changes)
+            if (found := nodes.get(partition)) is not None
+            and (change := IsrChange(partition, proposal, found)).fits(self.broker_id)
         ]
-        return await asyncio.gather(*writes)
+        parts = range(0, len(fitting), CHANGES_AT_ONCE)
+        writes = (dict(fitting[start : start + CHANGES_AT_ONCE]) for start in parts)
+        await asyncio.gather(*(self._write_part(incarnation, part, outcomes) for part in writes))
+        return outcomes
 
-    async def _write_isr(
-        self,
-        incarnation: int,
-        partition: TopicIdPartition,
-        proposal: IsrProposal,
-        nodes: PartitionNodes | None,
-    ) -> IsrOutcome:
-        transaction = IsrTransaction(self.broker_id, incarnation, partition, proposal)
-        if nodes is None or not transaction.fits(nodes):
-            return IsrWriteResult.CONFLICT, -1
-        ops = transaction.operations(nodes, self.clock.wall_ms())
-        try:
-            results = await self._open().multi(ops)
-        except MultiFailed as failure:
-            return transaction.refusal(failure.index), -1
-        except ZkError:
-            return IsrWriteResult.UNKNOWN, -1
-        return IsrWriteResult.COMMITTED, transaction.new_version(results)
+    async def _write_part(
+        self, incarnation: int, changes: dict[int, IsrChange], outcomes: list[IsrOutcome]
+    ) -> None:
+        """Write changes in one transaction, and set their outcomes.
+
+        A refusal is about some of them. The others are written again without these.
+        """
+        while changes:
+            transaction = IsrTransaction(self.broker_id, incarnation, list(changes.values()))
+            numbers = list(changes)
+            try:
+                results = await self._open().multi(transaction.operations(self.clock.wall_ms()))
+            except MultiFailed as failure:
+                for index, result in transaction.refusal(failure.index).items():
+                    outcomes[numbers[index]] = result, -1
+                    del changes[numbers[index]]
+                continue
+            except ZkError:
+                for number in numbers:
+                    outcomes[number] = IsrWriteResult.UNKNOWN, -1
+                return
+            for number, version in zip(numbers, transaction.new_versions(results), strict=True):
+                outcomes[number] = IsrWriteResult.COMMITTED, version
+            return
 
     async def read_states(
         self, partitions: Sequence[TopicIdPartition]
