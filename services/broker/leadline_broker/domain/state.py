@@ -176,18 +176,21 @@ class ParkedAcks:
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[int, int]] = deque()
+        # A deque takes 0.6 KB, and of a broker's many replicas few are ever produced to.
+        self._waiting: deque[tuple[int, int]] | None = None
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting or ())
 
     def add(self, end_offset: int, token: int) -> None:
         """Let a produce wait until every record below `end_offset` is committed."""
+        if self._waiting is None:
+            self._waiting = deque()
         self._waiting.append((end_offset, token))
 
     def remove(self, token: int) -> None:
         """Remove a produce whose caller no longer waits."""
-        self._waiting = deque(item for item in self._waiting if item[1] != token)
+        self._waiting = deque(item for item in self._waiting or () if item[1] != token)
 
     def acknowledge_up_to(self, high_watermark: int) -> list[Effect]:
         """Acknowledge the produces whose records are committed."""
@@ -198,6 +201,8 @@ class ParkedAcks:
 
     def fail_beyond(self, end_offset: int) -> list[Effect]:
         """Fail the produces whose records are past `end_offset`, the new log end."""
+        if not self._waiting:
+            return []
         error = LeadershipLost("leadership moved before the records were committed")
         failed: list[Effect] = [
             FailAck(token, error) for end, token in self._waiting if end > end_offset
