@@ -125,7 +125,7 @@ class _RangeReader:
                 self._check_stalled(response)
                 continue
             yield _Fetched(response.body, begin, self.end, self._source)
-            # Set after the yield: the time in which the caller handles records does not count.
+            # Set after the yield: the time in which nobody asks for more does not count.
             self._progressed_at = time.monotonic()
 
     def _decoded(self, fetched: _Fetched) -> Iterator[pa.RecordBatch]:
