@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -69,3 +70,14 @@ def cpu_s(pid: int) -> float:
     """Return the CPU time that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes that descend from one, as far as they live."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError):
+            children = [int(child) for child in (task / "children").read_text().split()]
+            for child in children:
+                found += [child, *descendants(child)]
+    return found

@@ -171,7 +171,7 @@ OPTIONS: tuple[Option, ...] = (
         "fetchMaxBytes",
         NUMBER,
         "The size of one fetch, in bytes.",
-        default="4194304",
+        default="8388608",
         aliases=("kafka.max.partition.fetch.bytes",),
     ),
     _read(

@@ -1,7 +1,8 @@
-"""Kafka's jars, fetched by this machine's Maven and checked against a list of hashes.
+"""Kafka's jars, and those of Spark's source for it, fetched by this machine's Maven and checked.
 
 Maven asks the registry that the machine's settings name. `pom.xml` pins what is asked for, and
-`jars.sha512` every file that it brings, so that another registry cannot bring another Kafka.
+`jars.sha512` has a hash for every file that it brings, so that another registry cannot bring
+another Kafka. The files for Spark's source are in `peers/spark_connector`.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from typing import Final
 from leadline_client.file_lock import FileLock
 
 HERE: Final = Path(__file__).resolve().parent
+SPARK_CONNECTOR: Final = HERE.parent / "spark_connector"
 ARTIFACTS: Final = HERE.parents[2] / ".artifacts"
 PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 FETCHED_WITHIN_S: Final = 600.0
 
 
 class NotAvailable(Exception):
-    """This machine cannot bring Kafka; the message says why in one line."""
+    """This machine cannot bring the files; the message says why in one line."""
 
 
 class WrongFiles(Exception):
@@ -37,14 +39,24 @@ def kafka_jars(artifacts: Path = ARTIFACTS, maven: str = "mvn") -> Path:
         WrongFiles: the files are not those of the list.
 
     """
-    pinned = [(HERE / name).read_bytes() for name in ("pom.xml", "jars.sha512")]
-    folder = artifacts / f"kafka-{hashlib.sha256(b''.join(pinned)).hexdigest()[:12]}"
+    return _pinned_jars(HERE, "Kafka", artifacts, maven)
+
+
+def spark_connector_jars(artifacts: Path = ARTIFACTS, maven: str = "mvn") -> Path:
+    """Return the folder with the jars of Spark's Kafka source; see `kafka_jars`."""
+    return _pinned_jars(SPARK_CONNECTOR, "Spark's Kafka source", artifacts, maven)
+
+
+def _pinned_jars(pins: Path, what: str, artifacts: Path, maven: str) -> Path:
+    pinned = [(pins / name).read_bytes() for name in ("pom.xml", "jars.sha512")]
+    digest = hashlib.sha256(b"".join(pinned)).hexdigest()[:12]
+    folder = artifacts / f"{pins.name}-{digest}"
     artifacts.mkdir(exist_ok=True)
     running = FileLock.acquire(folder.with_suffix(".lock"))  # Two runs may begin at once.
     try:
         hashes = listed(pinned[1].decode())
         if not folder.exists():
-            partial = _fetched(folder.with_suffix(".partial"), maven)
+            partial = _fetched(pins / "pom.xml", what, folder.with_suffix(".partial"), maven)
             check(partial, hashes)
             partial.rename(folder)
         check(folder, hashes)
@@ -75,12 +87,12 @@ def check(folder: Path, hashes: Mapping[str, str]) -> None:
         raise WrongFiles(f"{folder.name} is not as jars.sha512 lists it: {', '.join(wrong)}")
 
 
-def _fetched(folder: Path, maven: str) -> Path:
+def _fetched(pom: Path, what: str, folder: Path, maven: str) -> Path:
     program = shutil.which(maven)
     if program is None:
         raise NotAvailable("there is no Maven (mvn) on this machine")
     shutil.rmtree(folder, ignore_errors=True)
-    command = [program, "--quiet", "--batch-mode", "--file", str(HERE / "pom.xml")]
+    command = [program, "--quiet", "--batch-mode", "--file", str(pom)]
     command += [f"{PLUGIN}:copy-dependencies", f"-DoutputDirectory={folder}"]
     try:
         done = subprocess.run(
@@ -94,5 +106,6 @@ def _fetched(folder: Path, maven: str) -> Path:
         raise NotAvailable(f"Maven did not run: {problem}") from problem
     if done.returncode:
         errors = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")]
-        raise NotAvailable(f"Maven did not bring Kafka: {' '.join(errors[:1]) or done.returncode}")
+        reason = " ".join(errors[:1]) or done.returncode
+        raise NotAvailable(f"Maven did not bring {what}: {reason}")
     return folder

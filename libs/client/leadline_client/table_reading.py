@@ -8,7 +8,8 @@ from typing import Any, Final
 from leadline_client.client import Client
 from leadline_client.errors import InvalidRequest, OffsetOutOfRange, UnreadableBatch
 from leadline_client.extras import MissingExtra, installed
-from leadline_client.reading import FetchPosition, ReadLimits, Start
+from leadline_client.read_ahead import one_ahead
+from leadline_client.reading import FetchPosition, ReadLimits, Start, StoredBatches
 from leadline_client.wire import TopicPartition
 
 try:
@@ -21,7 +22,7 @@ from leadline_client.columnar.decode import decode
 from leadline_client.columnar.layout import Layout
 
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-_LIMITS: Final = ReadLimits(max_bytes=4 << 20)
+_LIMITS: Final = ReadLimits(max_bytes=8 << 20)
 _MOST_ROWS: Final = 1 << 16
 _MOST_BYTES: Final = 8 << 20
 """The largest Arrow batch. Each one costs a hundred calls of kernels, whatever its size."""
@@ -55,8 +56,9 @@ def read_batches(
     `partitions`: all by default; they come one after another, each in the order of its offsets.
     `start`: where to begin, for all partitions or by partition. `end`: the offsets before which to
     stop; by default the high watermarks at the time of the call. `columns`: names in `SCHEMA`, in
-    the wanted order. Only the records of one fetch (`limits.max_bytes`, compressed) are in memory
-    at a time; batches have at most 65,536 rows. The client is used by nobody else meanwhile.
+    the wanted order. A thread fetches ahead, once (`limits.max_bytes`, compressed), while the
+    records of a fetch are used; batches have at most 65,536 rows. Nobody else uses the client
+    until the reader has ended or is gone.
 
     Raises:
         UnknownTopic, UnknownPartition: there is no such topic or partition.
@@ -80,12 +82,12 @@ def read_batches(
         (FetchPosition(client.core, topic, number, _start(start, number)), before)
         for number, before in ends.items()
     ]
-    batches = (
-        batch
+    fetched = (
+        (stored, _layout(schema, position), before)
         for position, before in parts
-        for batch in _record_batches(client, position, before, schema, limits)
+        for stored in _stored(client, position, before, limits)
     )
-    return pa.RecordBatchReader.from_batches(schema, batches)
+    return pa.RecordBatchReader.from_batches(schema, _decoded(fetched))
 
 
 def read_table(client: Client, topic: str, **options: Any) -> pa.Table:
@@ -120,16 +122,24 @@ def _end(client: Client, place: TopicPartition, ends: Mapping[int, int]) -> int:
     return wanted
 
 
-def _record_batches(
-    client: Client, position: FetchPosition, end: int, schema: pa.Schema, limits: ReadLimits
-) -> Iterator[pa.RecordBatch]:
-    """Yield the records of one partition, fetch by fetch."""
-    layout = Layout(
+def _stored(
+    client: Client, position: FetchPosition, end: int, limits: ReadLimits
+) -> Iterator[StoredBatches]:
+    """Yield what one partition has before `end`, fetch by fetch."""
+    while client.run(position.locate()) < end:
+        yield client.run(position.read_stored(limits))
+
+
+def _layout(schema: pa.Schema, position: FetchPosition) -> Layout:
+    return Layout(
         schema, position.topic, position.partition, most_rows=_MOST_ROWS, most_bytes=_MOST_BYTES
     )
-    while client.run(position.locate()) < end:
-        stored = client.run(position.read_stored(limits))
+
+
+def _decoded(fetched: Iterator[tuple[StoredBatches, Layout, int]]) -> Iterator[pa.RecordBatch]:
+    """Yield the records of each fetch, while the next one is made."""
+    for stored, layout, end in one_ahead(fetched):
         try:
             yield from decode(stored.batches, stored.start, end, layout)
         except UnreadableBatch as error:
-            raise error.within(position.topic, position.partition) from error
+            raise error.within(layout.topic, layout.partition) from error

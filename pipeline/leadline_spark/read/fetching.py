@@ -12,10 +12,12 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from leadline_client.errors import LeadlineError, OffsetOutOfRange
+from leadline_client.read_ahead import one_ahead
 from leadline_client.transport import OCTETS, Response
 from leadline_spark.cluster.cluster_client import ClusterClient, Connection, reason
 from leadline_spark.cluster.leader_client import LeaderClient
@@ -38,7 +40,7 @@ class ReadSettings:
     """How tasks read; pickled into each of them."""
 
     columns: tuple[str, ...]
-    fetch_max_bytes: int = 4 << 20
+    fetch_max_bytes: int = 8 << 20
     deadline_s: float = 60.0
     fail_on_data_loss: bool = True
     decoder: str = "auto"
@@ -55,6 +57,18 @@ def read_range(
     _LEADER_UNREACHABLE, _BATCH_CORRUPT, _REFUSED.
     """
     return _RangeReader(ClusterClient(connection), asked, leader, settings).run()
+
+
+class _Fetched(NamedTuple):
+    """Stored batches, of which a task wants the records with `start <= offset < end`.
+
+    `source` is the URL of the replica that they came from.
+    """
+
+    body: bytes
+    start: int
+    end: int
+    source: str | None
 
 
 class _RangeReader:
@@ -96,6 +110,12 @@ class _RangeReader:
             logger.warning("%s: %s", failure.code, failure.message)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
+        """Decode what was fetched, while the next batches are fetched."""
+        for fetched in one_ahead(self._fetched()):
+            yield from self._decoded(fetched)
+
+    def _fetched(self) -> Iterator[_Fetched]:
+        """Fetch the whole range, batch by batch."""
         while self.position < self.end:
             response = self._fetch()
             if response is None:
@@ -104,17 +124,18 @@ class _RangeReader:
             if self.position == begin:
                 self._check_stalled(response)
                 continue
-            yield from self._decoded(response.body, begin)
-            # Set after the yield: the time in which the caller handles records does not count.
+            yield _Fetched(response.body, begin, self.end, self._source)
+            # Set after the yield: the time in which nobody asks for more does not count.
             self._progressed_at = time.monotonic()
 
-    def _decoded(self, body: bytes, begin: int) -> Iterator[pa.RecordBatch]:
+    def _decoded(self, fetched: _Fetched) -> Iterator[pa.RecordBatch]:
+        body, start, end, source = fetched
         topic, partition = self._asked.topic_partition
         try:
             columns = self._settings.columns
-            yield from decode(body, begin, self.end, columns, topic, partition, self._checksum)
+            yield from decode(body, start, end, columns, topic, partition, self._checksum)
         except LeadlineSparkError as failure:
-            message = f"{self._asked} of {self._source}: {failure.message}"
+            message = f"{self._asked} of {source}: {failure.message}"
             raise LeadlineSparkError(failure.code, message) from failure
 
     @property

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from peers import command
-from peers.kafka.jars import HERE, NotAvailable, WrongFiles, check, kafka_jars, listed
+from peers.kafka.jars import (
+    HERE,
+    SPARK_CONNECTOR,
+    NotAvailable,
+    WrongFiles,
+    check,
+    kafka_jars,
+    listed,
+    spark_connector_jars,
+)
 
 HASH_OF_A = (
     "1f40fc92da241694750979ee6cf582f2d5d7d28e18335de05abc54d0560e0f53"
@@ -29,6 +38,19 @@ def test_the_list_pins_kafka_and_a_hash_for_each_file() -> None:
 
     assert "kafka_2.13-3.9.1.jar" in hashes
     assert "slf4j-reload4j-1.7.36.jar" in hashes
+    assert {len(digest) for digest in hashes.values()} == {128}
+
+
+def test_the_list_for_spark_pins_what_spark_lacks() -> None:
+    hashes = listed((SPARK_CONNECTOR / "jars.sha512").read_text())
+
+    names = {name.rsplit("-", 1)[0] for name in hashes}
+    assert names == {
+        "commons-pool2",
+        "kafka-clients",
+        "spark-sql-kafka-0-10_2.13",
+        "spark-token-provider-kafka-0-10_2.13",
+    }
     assert {len(digest) for digest in hashes.values()} == {128}
 
 
@@ -71,6 +93,8 @@ def test_a_registry_without_kafka_is_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(NotAvailable) as problem:
         kafka_jars(tmp_path / "artifacts", maven(tmp_path, script))
     assert str(problem.value) == "Maven did not bring Kafka: [ERROR] no such artifact"
+    with pytest.raises(NotAvailable, match="Spark's Kafka source"):
+        spark_connector_jars(tmp_path / "artifacts", maven(tmp_path, script))
 
 
 def test_the_command_is_skipped_where_there_is_no_maven(

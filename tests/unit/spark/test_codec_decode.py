@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from contextlib import suppress
 
 import google_crc32c
@@ -15,6 +16,9 @@ from hypothesis import strategies as st
 from leadline_client import batches
 from leadline_client.columnar import compression
 from leadline_client.columnar.checksum import crc32c, folded_crc32c
+from leadline_client.columnar.columns import record_batch
+from leadline_client.columnar.layout import Layout
+from leadline_client.columnar.sections import Section
 from leadline_client.payloads import OutgoingRecord
 from leadline_spark.codec.columns import TYPES, schema
 from leadline_spark.codec.stored_batches import MOST_ROWS, checksum, decode, frames
@@ -204,7 +208,7 @@ def test_the_clock_of_the_log_dates_whole_batches() -> None:
     ]
 
 
-@pytest.mark.parametrize(("size", "least"), [(10, MOST_ROWS), (1024, 2_000)])
+@pytest.mark.parametrize(("size", "least"), [(10, 8_000), (1024, 2_000)])
 def test_record_batches_are_as_large_as_spark_takes_them_best(size: int, least: int) -> None:
     record = OutgoingRecord(bytes(size), timestamp=0)
     data = b"".join(stored([record] * 500, base) for base in range(0, 25_000, 500))
@@ -216,11 +220,31 @@ def test_record_batches_are_as_large_as_spark_takes_them_best(size: int, least: 
 
 def test_a_large_batch_is_divided() -> None:
     data = stored([OutgoingRecord(b"v", timestamp=0)] * 25_000, 0)
-    assert [one.num_rows for one in decode(data, 0, 1 << 62, ALL, "t", 0)] == [
-        10_000,
-        10_000,
-        5_000,
-    ]
+    found = list(decode(data, 0, 1 << 62, ALL, "t", 0))
+    assert [one.num_rows for one in found] == [8_333, 8_333, 8_334], "the parts are about equal"
+    assert pa.concat_batches(found)["offset"].to_pylist() == list(range(25_000))
+
+
+def test_batches_are_decoded_together_but_not_without_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[list[int]] = []
+
+    def noted(
+        octets: bytes, sections: Sequence[Section], start: int, end: int, layout: Layout
+    ) -> pa.RecordBatch:
+        seen.append([section.frame.base_offset for section in sections])
+        return record_batch(octets, sections, start, end, layout)
+
+    monkeypatch.setattr("leadline_client.columnar.decode.record_batch", noted)
+    large = [stored([OutgoingRecord(bytes(3 << 20), timestamp=0)], base) for base in range(5)]
+    assert len(list(decode(b"".join(large), 0, 5, ALL, "t", 0))) == 5
+    assert seen == [[0, 1], [2, 3], [4]], "8 MiB"
+    seen.clear()
+    many = [stored([OutgoingRecord(b"", timestamp=0)] * 30_000, 30_000 * n) for n in range(3)]
+    decoded = decode(b"".join(many), 0, 90_000, ALL, "t", 0)
+    assert sum(one.num_rows for one in decoded) == 90_000
+    assert seen == [[0, 30_000], [60_000]], "65,536 records"
 
 
 def test_what_is_outside_of_the_range_is_not_even_checked() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -152,9 +153,18 @@ def test_patience_begins_again_with_whatever_came(
 
 
 def test_patience_is_not_used_up_by_whoever_takes_the_records(
-    log: Log, monkeypatch: pytest.MonkeyPatch
+    log: Log, broker: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
+    fetched_ahead = threading.Event()
+
+    def answer(asked: Asked) -> Said:
+        said = log.answer(asked)
+        if asked.params["offset"] == "10":
+            fetched_ahead.set()
+        return said
+
+    broker.answer = answer
     monkeypatch.setattr(
         "leadline_spark.read.fetching.time", SimpleNamespace(monotonic=lambda: now[0])
     )
@@ -162,10 +172,28 @@ def test_patience_is_not_used_up_by_whoever_takes_the_records(
     found = read_range(Connection((log.url,)), Range(PARTITION, "id", 0, 30, 0), log.url, settings)
 
     rows = next(found).num_rows
+    assert fetched_ahead.wait(10.0)
     now[0] += 60.0
     log.stalls = 1
 
     assert rows + sum(one.num_rows for one in found) == 30
+
+
+def test_the_next_batches_are_fetched_while_the_first_are_used(log: Log, broker: StandIn) -> None:
+    fetched = {offset: threading.Event() for offset in ("0", "10", "20")}
+
+    def answer(asked: Asked) -> Said:
+        fetched[asked.params["offset"]].set()
+        return log.answer(asked)
+
+    broker.answer = answer
+    settings = ReadSettings(("offset",), 1, 5.0)
+    found = read_range(Connection((log.url,)), Range(PARTITION, "id", 0, 30, 0), log.url, settings)
+
+    assert next(found).num_rows == 10
+    assert fetched["10"].wait(10.0)
+    assert not fetched["20"].is_set(), "no further ahead"
+    assert sum(one.num_rows for one in found) == 20
 
 
 @pytest.mark.parametrize("fail", [True, False])
