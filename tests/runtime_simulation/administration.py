@@ -38,7 +38,10 @@ CANCEL_WITHIN_S = 2.0
 
 @dataclass(eq=False)
 class Administration:
-    """Carries out the actions of a plan; `names` are the topics that there have to be."""
+    """Carries out the actions of a plan.
+
+    `names` are the topics that there have to be, with these `configs`.
+    """
 
     world: World
     network: Network
@@ -48,6 +51,7 @@ class Administration:
     replication_factor: int
     brokers: list[int]
     controllers: list[str]
+    configs: dict[str, str]
     _open: int = field(default=0, init=False)
 
     def begin(self, actions: tuple[Action, ...]) -> None:
@@ -106,7 +110,8 @@ class Administration:
 
     async def _create(self, name: str, partitions: int) -> None:
         """Try to create a topic; it may exist, or still be about to be deleted."""
-        await self._try(CREATE_TOPIC_PATH, Create(name, partitions, self.replication_factor))
+        new = Create(name, partitions, self.replication_factor, self.configs)
+        await self._try(CREATE_TOPIC_PATH, new)
 
     async def _add(self, name: str) -> None:
         topic = self.topics.assignment(name)

@@ -55,6 +55,7 @@ def check_everything(cluster: Cluster, partitions: Sequence[TopicPartition]) -> 
         if len(set(ends)) > 1:
             problems.append(f"I5: {partition} ends at {ends}")
         require(REPLICAS, problems)
+    require(REPLICAS, cluster.log_starts.problems)
     for reader in cluster.readers:
         require(ANOMALY, reader.problems)
         reads += reader.reads()
@@ -94,7 +95,8 @@ def _as_read(cluster: Cluster, replica: Replica) -> Read:
     topic_id = cluster.topics.id_of(replica.topic)
     assert topic_id is not None
     name = name_of(replica.topic, topic_id)
-    return replace(replica.as_read(), partition=(name, replica.partition))
+    place, log_start = (name, replica.partition), replica.log_start_offset
+    return replace(replica.as_read(), partition=place, log_start=log_start)
 
 
 def _replicas(cluster: Cluster, partition: TopicPartition) -> list[Replica]:

@@ -17,13 +17,14 @@ from tests.runtime_simulation.client_producers import ClientProducer
 from tests.runtime_simulation.controllers import ControllerHost
 from tests.runtime_simulation.coordinators import CoordinatorHost
 from tests.runtime_simulation.disk import Disk
+from tests.runtime_simulation.log_starts import LogStarts
 from tests.runtime_simulation.members import Members
 from tests.runtime_simulation.network import Network
 from tests.runtime_simulation.plan import Group, Plan
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.services import BrokerService, Machine, Service
 from tests.runtime_simulation.system_calls import SimulatedSystem
-from tests.runtime_simulation.topics import Topics
+from tests.runtime_simulation.topics import Topics, name_of
 from tests.runtime_simulation.workload import Producer, Reader
 from tests.runtime_simulation.world import World
 from tests.runtime_simulation.zookeeper import ZooKeeper
@@ -58,7 +59,9 @@ class Cluster:
             self.network,
             plan.stray_grace_ms,
             serves_http=group is not None,
+            removes_records=plan.retention is not None,
         )
+        self.configs = {} if plan.retention is None else plan.retention.configs()
         self.brokers: dict[int, BrokerService] = {}
         for number in range(1, plan.brokers + 1):
             disk = Disk(root / f"broker-{number}", world.random)
@@ -72,6 +75,7 @@ class Cluster:
         self.producers: list[Producer] = []
         self.readers: list[Reader] = []
         self.wiped: int | None = None
+        self.log_starts = LogStarts(world, self.system, self.brokers, plan.retention)
         self._ambushes: list[Callable[[], object]] = []
         self.slow_disk_s = FAST_DISK_S
         world.loop.thread_delay_s = lambda: world.between(0.0005, self.slow_disk_s)
@@ -167,7 +171,7 @@ class Cluster:
                 for host in controllers or self.controllers:
                     try:
                         assert host.service is not None
-                        new = NewTopic(topic, partitions, replication_factor)
+                        new = NewTopic(topic, partitions, replication_factor, configs=self.configs)
                         await host.service.create_topic(new, dry_run=False)
                     except LeadlineError as problem:
                         self.world.note("no topic yet: %r", problem)
@@ -248,6 +252,8 @@ class Cluster:
                 len(self.readers),
                 *partition,
                 names,
+                self.log_starts,
+                idle=0.02 if self.machine.removes_records else 0.0,
             )
             self.readers.append(reader)
             reader.start()
@@ -281,12 +287,18 @@ class Cluster:
             client_producer.stop()
 
     def group_acknowledged(self) -> dict[Partition, list[int]]:
-        """Return the acknowledged offsets of the topic that the group reads."""
+        """Return the acknowledged offsets that the group has to consume.
+
+        It may have missed what retention has removed from a leader.
+        """
         found: dict[Partition, list[int]] = {}
         for producer in self.client_producers:
+            topic = name_of(producer.topic, self.topics.id_of(producer.topic) or "")
             for partition, offsets in producer.acked.items():
-                found.setdefault((producer.topic, partition), []).extend(offsets)
-        return found
+                start = self.log_starts.highest(topic, partition)
+                kept = [offset for offset in offsets if offset >= start]
+                found.setdefault((producer.topic, partition), []).extend(kept)
+        return {partition: offsets for partition, offsets in found.items() if offsets}
 
     def elect_preferred(self) -> None:
         """Have the active controller move leadership to the preferred leaders."""

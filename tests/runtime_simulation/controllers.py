@@ -105,7 +105,12 @@ def _add_administration(routes: Routes, service: ControllerService) -> None:
     """Serve what operators ask for, by the handlers that `api/administration.py` calls."""
 
     async def create(request: Create) -> Done:
-        new = NewTopic(request.topic, request.partitions, request.replication_factor)
+        new = NewTopic(
+            request.topic,
+            request.partitions,
+            request.replication_factor,
+            configs=request.configs,
+        )
         await service.create_topic(new, dry_run=False)
         return Done()
 

@@ -17,12 +17,14 @@ from msgspec import structs
 
 from leadline_broker.adapters.log import durability
 from leadline_broker.adapters.log.directory import LogDirectory
+from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.domain.replica import Replica
 from leadline_broker.domain.rules import ALL_RULES, Rules
 from leadline_broker.domain.state import ReplicaKey, ReplicaState
 from leadline_broker.runtime.cluster.controller_check import ControllerCheck
 from leadline_broker.runtime.replication import replica_manager
 from leadline_broker.runtime.replication.commands import ControllerCommands
+from leadline_broker.runtime.replication.effect_executor import EffectExecutor
 from leadline_broker.runtime.replication.fetchers import ReplicaFetcher
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.partition import Partition
@@ -205,6 +207,22 @@ def _commits_of_anybody() -> list[Replacement]:
     ]
 
 
+def _retention_of_uncommitted_records() -> list[Replacement]:
+    """Let retention remove what is not committed yet."""
+    real: Callable[..., int] = PartitionLog.apply_retention
+
+    def apply(log: PartitionLog, now_ms: int, age_ms: int, size: int, limit: int) -> int:
+        del limit
+        return real(log, now_ms, age_ms, size, log.log_end_offset)
+
+    return [(PartitionLog, "apply_retention", apply)]
+
+
+def _no_way_to_the_log_start() -> list[Replacement]:
+    """Let a follower stay where it is when its leader begins later."""
+    return [(EffectExecutor, "_reset", lambda *_: None)]
+
+
 FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R1": partial(_without, "r1_identity"),
     "R2": partial(_without, "r2_reconcile"),
@@ -224,6 +242,8 @@ FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R16 commits": _commits_of_anybody,
     "R17": _any_directory_counts,
     "topic id": _names_without_ids,
+    "retention": _retention_of_uncommitted_records,
+    "log start": _no_way_to_the_log_start,
     "fsync": lambda: [(durability, "_sync", lambda *_: None)],
 }
 """By the name of the rule, what to replace where."""

@@ -72,6 +72,7 @@ class Create(msgspec.Struct):
     topic: str
     partitions: int
     replication_factor: int
+    configs: dict[str, str] = {}
 
 
 class Delete(msgspec.Struct):

@@ -121,6 +121,18 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Retention:
+    """Topics keep few records: so many bytes, or for so long (ms); -1 is no limit."""
+
+    size_bytes: int = 2_000
+    age_ms: int = -1
+
+    def configs(self) -> dict[str, str]:
+        """Return the configs of a topic."""
+        return {"retention.bytes": str(self.size_bytes), "retention.ms": str(self.age_ms)}
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A whole run: its size, its load, its faults, what operators do, and its weather.
 
@@ -136,6 +148,7 @@ class Plan:
     faults: tuple[Fault, ...] = ()
     actions: tuple[Action, ...] = ()
     group: Group | None = None
+    retention: Retention | None = None
     topics: int = 1
     replication_factor: int = 0
     stray_grace_ms: int = 24 * 3_600_000
@@ -161,6 +174,7 @@ def smaller(plan: Plan) -> list[Plan]:
         replace(plan, zookeeper=ZooKeeperWeather()),
         *(replace(plan, network=replace(plan.network, **{n: 0.0})) for n in _NETWORK),
         *(replace(plan, zookeeper=replace(plan.zookeeper, **{n: 0.0})) for n in _ZOOKEEPER),
+        replace(plan, retention=None),
         replace(plan, slow_disk_s=0.004),
         replace(plan, topics=1),
         replace(plan, partitions=1),

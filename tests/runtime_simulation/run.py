@@ -127,6 +127,7 @@ def _administration(cluster: Cluster, plan: Plan) -> Administration:
         plan.replication_factor or plan.brokers,
         list(cluster.brokers),
         [host.name for host in cluster.controllers],
+        cluster.configs,
     )
     administration.begin(plan.actions)
     return administration
@@ -184,7 +185,6 @@ def _check_group(cluster: Cluster, members: Members) -> None:
 
     """
     acked = cluster.group_acknowledged()
-
     of_group = [one for one in cluster.topics.partitions() if one.topic == GROUP_TOPIC]
 
     def done() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -20,6 +21,7 @@ from leadline_client.errors import (
 )
 from leadline_client.wire import TopicPartition
 from leadline_common.rpc import MSGPACK
+from tests.runtime_simulation.log_starts import LogStarts
 from tests.runtime_simulation.messages import (
     FETCH_PATH,
     PRODUCE_PATH,
@@ -37,6 +39,7 @@ from tests.runtime_simulation.world import World
 from tests.support.checks.history import History, Read
 
 TIMEOUT_MS = 800
+_LONGEST_PAUSE_S = 4.0
 _T = TypeVar("_T")
 _NO_SUCH_TOPIC = (TopicIdMismatch, UnknownTopic, UnknownPartition)
 
@@ -176,7 +179,7 @@ class Producer(Client):
     def _encoded(self, values: list[str]) -> bytes:
         batch = batches.encode(
             [Record(value.encode()) for value in values],
-            now_ms=1,
+            now_ms=int(time.time() * 1000),
             producer_id=self._producer_id,
             producer_epoch=0 if self.idempotent else -1,
             base_sequence=self._sequence if self.idempotent else -1,
@@ -223,11 +226,15 @@ class Producer(Client):
 class Reader(Client):
     """Reads a partition from its begin on, as a consumer that never goes back.
 
-    It begins again when the topic was deleted and created again. `records` are (offset, value) in
+    It begins again when the topic was deleted and created again, and goes on at the log start when
+    retention has removed what it would read next. `idle` is the probability that it pauses for long
+    after an answer. `records` are (offset, value) in
     the order in which they came, of the incarnation `topic_id`; `earlier` what was read of those
     before; `problems` what a consumer must never see.
     """
 
+    log_starts: LogStarts
+    idle: float
     records: list[tuple[int, Hashable]] = field(default_factory=list, init=False)
     earlier: list[Read] = field(default_factory=list, init=False)
     problems: list[str] = field(default_factory=list, init=False)
@@ -256,11 +263,14 @@ class Reader(Client):
             body = msgspec.msgpack.encode(Fetch(self.topic, self.partition, self._offset, 300))
             try:
                 self._take(await self.ask_once(FETCH_PATH, body, Fetched))
+                if self.world.chance(self.idle):
+                    await asyncio.sleep(self.world.between(0, _LONGEST_PAUSE_S))
             except OffsetOutOfRange as error:
-                if self.topics.id_of(self.topic) == self.topic_id:
+                if self.topics.id_of(self.topic) != self.topic_id:
+                    self._begin_again("")
+                elif not self._continue_at_start(error.details["log_start_offset"]):
                     self.problems.append(f"I8: reader {self.number} at {self._offset}: {error}")
                     return
-                self._begin_again("")
             except LeadlineError:
                 await self.pause()
 
@@ -270,6 +280,16 @@ class Reader(Client):
             self.world.reached("a reader met a deleted topic")
             self.earlier.append(self._as_read())
         self.topic_id, self._offset, self.records = topic_id, 0, []
+
+    def _continue_at_start(self, log_start: int) -> bool:
+        """Go on at a log start beyond the position; return whether it may be one."""
+        name = name_of(self.topic, self.topic_id)
+        if not self._offset < log_start <= self.log_starts.highest(name, self.partition):
+            return False
+        self.world.reached("a reader continued at the log start")
+        self.earlier.append(self._as_read())
+        self._offset, self.records = log_start, []
+        return True
 
     def _take(self, fetched: Fetched) -> None:
         if fetched.topic_id != self.topic_id:
