@@ -9,7 +9,15 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from tests.runtime_simulation.plan import Plan, Retention
+from tests.runtime_simulation.plan import (
+    HORIZON_S,
+    REMOVE,
+    STRAY_GRACE_MS,
+    Action,
+    Fault,
+    Plan,
+    Retention,
+)
 
 FIRST_WITH_ADDITIONS: Final = 300
 
@@ -18,7 +26,8 @@ def with_additions(plan: Plan, seed: int) -> Plan:
     """Add to a plan what its seed draws; directed openings stay as they are."""
     if plan.opening:
         return plan
-    return _with_retention(plan, Random(f"retention {seed}"))
+    plan = _with_retention(plan, Random(f"retention {seed}"))
+    return _with_removals(plan, Random(f"removals {seed}"))
 
 
 def _with_retention(plan: Plan, random: Random) -> Plan:
@@ -28,3 +37,31 @@ def _with_retention(plan: Plan, random: Random) -> Plan:
     size_bytes = random.choice((-1, 0, 1_000, 3_000, 3_000))
     age_ms = random.choice((500, 2_000)) if size_bytes < 0 else random.choice((-1, -1, 2_000))
     return replace(plan, pause_s=0.03, retention=Retention(size_bytes, age_ms))
+
+
+def _with_removals(plan: Plan, random: Random) -> Plan:
+    """Let operators remove partitions in three plans of ten, mostly while a broker is away."""
+    if random.random() >= 0.3:
+        return plan
+    times = [random.uniform(0.5, HORIZON_S - 0.5) for _ in range(random.randint(1, 4))]
+    removals = [Action(at_s, REMOVE, 0, 0, random.randrange(1 << 16)) for at_s in times]
+    absences = [
+        Fault(
+            max(0.0, at_s - random.uniform(0, 2.0)),
+            random.choice(("kill", "power cut", "freeze")),
+            random.randrange(6),
+            random.uniform(2.5, 4.5),
+            random.randrange(1 << 16),
+        )
+        for at_s in times
+        if random.random() < 0.8
+    ]
+    return replace(
+        plan,
+        brokers=max(plan.brokers, 3),
+        partitions=max(plan.partitions, 2),
+        producers=1,
+        stray_grace_ms=STRAY_GRACE_MS,
+        actions=tuple(sorted([*plan.actions, *removals], key=lambda action: action.at_s)),
+        faults=tuple(sorted([*plan.faults, *absences], key=lambda fault: fault.at_s)),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -17,15 +18,17 @@ from tests.runtime_simulation.messages import (
     CREATE_TOPIC_PATH,
     DELETE_TOPIC_PATH,
     REASSIGN_PATH,
+    REMOVE_PARTITIONS_PATH,
     Cancel,
     Create,
     Delete,
     Done,
+    FewerPartitions,
     MorePartitions,
     Reassign,
 )
 from tests.runtime_simulation.network import Network
-from tests.runtime_simulation.plan import ADD, CANCEL, DELETE, REASSIGN, Action
+from tests.runtime_simulation.plan import ADD, CANCEL, DELETE, REASSIGN, REMOVE, Action
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.topics import Topics
 from tests.runtime_simulation.world import World
@@ -34,13 +37,15 @@ MOST_PARTITIONS = 4
 TIMEOUT_S = 3.0
 WAIT_MS = 1_000
 CANCEL_WITHIN_S = 2.0
+AWAY = "a broker was away while its partition was removed"
 
 
 @dataclass(eq=False)
 class Administration:
     """Carries out the actions of a plan.
 
-    `names` are the topics that there have to be, with these `configs`.
+    `names` are the topics that there have to be, with these `configs`. `is_acting` tells whether
+    a broker lives and is not frozen.
     """
 
     world: World
@@ -52,6 +57,7 @@ class Administration:
     brokers: list[int]
     controllers: list[str]
     configs: dict[str, str]
+    is_acting: Callable[[int], bool]
     _open: int = field(default=0, init=False)
 
     def begin(self, actions: tuple[Action, ...]) -> None:
@@ -91,6 +97,8 @@ class Administration:
             await self._recreate(name, 1 + action.choice % 3)
         elif action.kind == ADD:
             await self._add(name)
+        elif action.kind == REMOVE:
+            await self._remove(name, action.choice)
         else:
             begun = await self._reassign(name, action)
             if action.kind == CANCEL and begun:
@@ -120,6 +128,29 @@ class Administration:
         wanted = len(topic.partitions) + 1
         if await self._try(ADD_PARTITIONS_PATH, MorePartitions(name, wanted)):
             self.world.reached(ADD)
+
+    async def _remove(self, name: str, choice: int) -> None:
+        """Remove the last partition of a topic, and by choice add it again, at once or later."""
+        topic = self.topics.assignment(name)
+        if topic is None or len(topic.partitions) < 2:
+            return
+        last = max(topic.partitions)
+        wanted = FewerPartitions(name, (last,))
+        while (now := self.topics.assignment(name)) is not None and last in now.partitions:
+            if now.topic_id != topic.topic_id or last + 1 in now.partitions:
+                return
+            await self._try(REMOVE_PARTITIONS_PATH, wanted)
+            await asyncio.sleep(0.05)
+        self.world.reached(REMOVE)
+        self._note_absent(topic.partitions[last])
+        if choice % 4:
+            await asyncio.sleep((0.0, 0.7, 2.0)[choice % 3])
+            await self._add(name)
+
+    def _note_absent(self, brokers: tuple[int, ...]) -> None:
+        """Count that a broker was away while its replica was removed."""
+        if not all(self.is_acting(number) for number in brokers):
+            self.world.reached(AWAY)
 
     async def _reassign(self, name: str, action: Action) -> bool:
         """Give a partition other replicas; return whether a controller has accepted that."""

@@ -14,7 +14,6 @@ from tests.runtime_simulation.administration import MOST_PARTITIONS
 from tests.runtime_simulation.cluster import Cluster
 from tests.runtime_simulation.members import GROUP as GROUP_NAME
 from tests.runtime_simulation.services import BrokerService
-from tests.runtime_simulation.topics import name_of
 from tests.support.checks.history import Read
 from tests.support.checks.replica_files import Replica, differences, read_replica
 
@@ -91,10 +90,8 @@ def require(kind: str, problems: list[str]) -> None:
 
 
 def _as_read(cluster: Cluster, replica: Replica) -> Read:
-    """Return what a replica's files hold, as records of the topic that lives now."""
-    topic_id = cluster.topics.id_of(replica.topic)
-    assert topic_id is not None
-    name = name_of(replica.topic, topic_id)
+    """Return what a replica's files hold, as records of the partition that is there now."""
+    name = cluster.topics.name_now(TopicPartition(replica.topic, replica.partition))
     place, log_start = (name, replica.partition), replica.log_start_offset
     return replace(replica.as_read(), partition=place, log_start=log_start)
 

@@ -20,12 +20,13 @@ from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.log_starts import LogStarts
 from tests.runtime_simulation.members import Members
 from tests.runtime_simulation.network import Network
-from tests.runtime_simulation.plan import Group, Plan
+from tests.runtime_simulation.plan import REMOVE, Group, Plan
 from tests.runtime_simulation.process import Process
+from tests.runtime_simulation.readers import Reader
 from tests.runtime_simulation.services import BrokerService, Machine, Service
 from tests.runtime_simulation.system_calls import SimulatedSystem
 from tests.runtime_simulation.topics import Topics, name_of
-from tests.runtime_simulation.workload import Producer, Reader
+from tests.runtime_simulation.workload import Producer
 from tests.runtime_simulation.world import World
 from tests.runtime_simulation.zookeeper import ZooKeeper
 from tests.support.checks.history import History
@@ -61,6 +62,7 @@ class Cluster:
             serves_http=group is not None,
             removes_records=plan.retention is not None,
         )
+        self.removes_partitions = any(action.kind == REMOVE for action in plan.actions)
         self.configs = {} if plan.retention is None else plan.retention.configs()
         self.brokers: dict[int, BrokerService] = {}
         for number in range(1, plan.brokers + 1):
@@ -75,7 +77,7 @@ class Cluster:
         self.producers: list[Producer] = []
         self.readers: list[Reader] = []
         self.wiped: int | None = None
-        self.log_starts = LogStarts(world, self.system, self.brokers, plan.retention)
+        self.log_starts = LogStarts(self.topics, self.system, self.brokers, plan.retention)
         self._ambushes: list[Callable[[], object]] = []
         self.slow_disk_s = FAST_DISK_S
         world.loop.thread_delay_s = lambda: world.between(0.0005, self.slow_disk_s)
@@ -140,10 +142,10 @@ class Cluster:
     def _ends(self, partition: TopicPartition) -> set[int]:
         """Return where the replicas of a partition end, and where its readers are."""
         ends = {self.brokers[n].log_end_offset(*partition) for n in self.topics.replicas(partition)}
-        topic_id = self.topics.id_of(partition.topic)
+        name = self.topics.name_now(partition)
         for reader in self.readers:
             if reader.of(partition):
-                ends.add(reader.position if reader.topic_id == topic_id else -1)
+                ends.add(reader.position if reader.name == name else -1)
         return ends
 
     def describe(self, partitions: Iterable[TopicPartition]) -> str:
@@ -235,6 +237,7 @@ class Cluster:
                 names,
                 pause_s=pause_s,
                 idempotent=number % 2 == 0,
+                states_epoch=self.removes_partitions,
                 on_acknowledged=self._acknowledged,
             )
             self.producers.append(producer)

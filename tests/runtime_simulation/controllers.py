@@ -16,7 +16,7 @@ from leadline_controller.runtime.leadership import ControllerDependencies, Contr
 from leadline_controller.runtime.ports import ControllerStore
 from leadline_controller.runtime.reassignment.events import CancelReassignment, SubmitReassignment
 from leadline_controller.runtime.service import ControllerService
-from leadline_controller.runtime.topics.partition_intents import AddPartitions
+from leadline_controller.runtime.topics.partition_intents import AddPartitions, RemovePartitions
 from tests.runtime_simulation.clock import SimulatedClock
 from tests.runtime_simulation.messages import (
     ADD_PARTITIONS_PATH,
@@ -24,10 +24,12 @@ from tests.runtime_simulation.messages import (
     CREATE_TOPIC_PATH,
     DELETE_TOPIC_PATH,
     REASSIGN_PATH,
+    REMOVE_PARTITIONS_PATH,
     Cancel,
     Create,
     Delete,
     Done,
+    FewerPartitions,
     MorePartitions,
     Reassign,
 )
@@ -125,6 +127,11 @@ def _add_administration(routes: Routes, service: ControllerService) -> None:
         await service.ask_until_acknowledged(request.topic, more)
         return Done()
 
+    async def remove_partitions(request: FewerPartitions) -> Done:
+        fewer = RemovePartitions(topic=request.topic, partitions=request.partitions, dry_run=False)
+        await service.ask(fewer)
+        return Done()
+
     async def reassign(request: Reassign) -> Done:
         row = TargetRow(request.topic, request.partition, request.replicas)
         wanted = Submission((row,), retarget=request.retarget)
@@ -139,5 +146,6 @@ def _add_administration(routes: Routes, service: ControllerService) -> None:
     routes.add(CREATE_TOPIC_PATH, Create, create)
     routes.add(DELETE_TOPIC_PATH, Delete, delete)
     routes.add(ADD_PARTITIONS_PATH, MorePartitions, add_partitions)
+    routes.add(REMOVE_PARTITIONS_PATH, FewerPartitions, remove_partitions)
     routes.add(REASSIGN_PATH, Reassign, reassign)
     routes.add(CANCEL_PATH, Cancel, cancel)

@@ -22,7 +22,7 @@ from leadline_broker.domain.replica import Replica
 from leadline_broker.domain.rules import ALL_RULES, Rules
 from leadline_broker.domain.state import ReplicaKey, ReplicaState
 from leadline_broker.runtime.cluster.controller_check import ControllerCheck
-from leadline_broker.runtime.replication import replica_manager
+from leadline_broker.runtime.replication import commands, replica_manager
 from leadline_broker.runtime.replication.commands import ControllerCommands
 from leadline_broker.runtime.replication.effect_executor import EffectExecutor
 from leadline_broker.runtime.replication.fetchers import ReplicaFetcher
@@ -223,6 +223,11 @@ def _no_way_to_the_log_start() -> list[Replacement]:
     return [(EffectExecutor, "_reset", lambda *_: None)]
 
 
+def _removed_replicas_go_on() -> list[Replacement]:
+    """Leave a removed replica that a broker finds to the next partition of its number (R12)."""
+    return [(commands, "_is_of_removed_partition", lambda *_: False)]
+
+
 FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R1": partial(_without, "r1_identity"),
     "R2": partial(_without, "r2_reconcile"),
@@ -235,6 +240,7 @@ FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R10": _no_end_of_leases,
     "R11": _no_controller_epoch,
     "R12": _no_deletion_of_logs,
+    "R12 partitions": _removed_replicas_go_on,
     "R13": _no_wait_for_added_replicas,
     "R15": _repeat_unknown_outcomes,
     "R16 lease": _no_end_of_members_leases,

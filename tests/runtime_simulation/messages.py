@@ -62,6 +62,7 @@ class ProducerId(msgspec.Struct):
 CREATE_TOPIC_PATH = "/v1/topics/create"
 DELETE_TOPIC_PATH = "/v1/topics/delete"
 ADD_PARTITIONS_PATH = "/v1/topics/partitions/add"
+REMOVE_PARTITIONS_PATH = "/v1/topics/partitions/remove"
 REASSIGN_PATH = "/v1/reassignments/submit"
 CANCEL_PATH = "/v1/reassignments/cancel"
 
@@ -87,6 +88,13 @@ class MorePartitions(msgspec.Struct):
 
     topic: str
     total: int
+
+
+class FewerPartitions(msgspec.Struct):
+    """Removes partitions, the highest ones."""
+
+    topic: str
+    partitions: tuple[int, ...]
 
 
 class Reassign(msgspec.Struct):

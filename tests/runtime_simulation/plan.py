@@ -91,6 +91,9 @@ DELETE, ADD, REASSIGN, CANCEL = (
 ACTIONS: Final = (DELETE, ADD, REASSIGN, CANCEL)
 """What operators do."""
 
+REMOVE: Final = "partition removed"
+"""What operators do in plans with additions only."""
+
 
 @dataclass(frozen=True, slots=True)
 class Action:

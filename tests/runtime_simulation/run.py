@@ -128,6 +128,7 @@ def _administration(cluster: Cluster, plan: Plan) -> Administration:
         list(cluster.brokers),
         [host.name for host in cluster.controllers],
         cluster.configs,
+        lambda number: cluster.brokers[number].acting,
     )
     administration.begin(plan.actions)
     return administration

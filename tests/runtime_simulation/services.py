@@ -106,6 +106,11 @@ class Service:
         """Whether it lives, frozen or not."""
         return self.process is not None and self.process.alive
 
+    @property
+    def acting(self) -> bool:
+        """Whether it lives and is not frozen."""
+        return self.process is not None and self.process.alive and not self.process.frozen
+
     def start(self) -> None:
         """Start a new process, unless one lives."""
         if self.running:

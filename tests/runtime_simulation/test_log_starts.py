@@ -20,9 +20,10 @@ from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.log_starts import REMOVED, RESTARTED, LogStarts
 from tests.runtime_simulation.plan import Retention
 from tests.runtime_simulation.system_calls import SimulatedSystem
-from tests.runtime_simulation.topics import name_of
+from tests.runtime_simulation.topics import Topics, name_of
 from tests.runtime_simulation.workload import Record
 from tests.runtime_simulation.world import World
+from tests.runtime_simulation.zookeeper import ZooKeeper
 
 _NAME = name_of("t", "a")
 
@@ -51,7 +52,7 @@ def a_replica(root: Path, *starts: int, written_ms: int = 0) -> list[Path]:
 def remove(world: World, root: Path, segment: Path, retention: Retention | None) -> LogStarts:
     """Delete a segment on a simulated disk, at 1,000 seconds of its wall clock."""
     system = SimulatedSystem(world.loop, Random(1), [Disk(root, Random(1))], wall_offset_s=1_000.0)
-    starts = LogStarts(world, system, {}, retention)
+    starts = LogStarts(Topics(world, ZooKeeper(world)), system, {}, retention)
     with system.in_force():
         os.unlink(segment)  # noqa: PTH108  # as the services do in the end
     assert not segment.exists()

@@ -11,6 +11,7 @@ from collections import Counter
 import pytest
 
 from tests.runtime_simulation.additions import FIRST_WITH_ADDITIONS
+from tests.runtime_simulation.administration import AWAY
 from tests.runtime_simulation.drawing import make_plan
 from tests.runtime_simulation.flaws import FLAWS
 from tests.runtime_simulation.leftovers import STRAY
@@ -21,6 +22,7 @@ from tests.runtime_simulation.plan import (
     AMBUSH_KINDS,
     GROUP_KINDS,
     KINDS,
+    REMOVE,
     Action,
     Fault,
     Plan,
@@ -49,6 +51,7 @@ FOUND_SOON = {
     "R10": 2,
     "R11": 24,
     "R12": 9,
+    "R12 partitions": 317,
     "R13": 26,
     "R15": 5,
     "R16 lease": 34,
@@ -91,6 +94,9 @@ ADDITIONS_MUST = {
     REMOVED,
     RESTARTED,
     "a reader continued at the log start",
+    REMOVE,
+    AWAY,
+    "a producer met a removed partition",
 }
 MUST_HAPPEN = {
     *KINDS,
@@ -173,16 +179,16 @@ def test_each_flaw_is_looked_for_or_known_to_be_hidden() -> None:
 @pytest.mark.parametrize("flaw", FLAWS)
 def test_a_flaw_does_no_harm_by_itself(flaw: str) -> None:
     """Otherwise it would show a mistake in `flaws.py`, and not what its rule is for."""
-    plan = Plan(
-        faults=(Fault(1.0, "kill", 0, 0.1),),
-        actions=(Action(2.5, ADD, 0, 0),),
-        retention=Retention(),
-    )
+    actions = [Action(2.5, ADD, 0, 0)]
+    if flaw != "R12":  # A partition that is added again is what it is for.
+        actions.append(Action(3.5, REMOVE, 0, 0, 1))
+    faults = (Fault(1.0, "kill", 0, 0.1),)
+    plan = Plan(faults=faults, actions=tuple(actions), retention=Retention())
 
     result = simulate(1, flaw, plan=plan)
 
     assert not result.failed, report(result)
-    assert result.sometimes.keys() >= {"kill", ADD}
+    assert result.sometimes.keys() >= {"kill", *(action.kind for action in actions)}
 
 
 @pytest.mark.parametrize("flaw", FOUND_SOON)
