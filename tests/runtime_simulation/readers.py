@@ -64,9 +64,11 @@ class Reader(Client):
                 if self.world.chance(self.idle):
                     await asyncio.sleep(self.world.between(0, _LONGEST_PAUSE_S))
             except OffsetOutOfRange as error:
+                log_start = error.details["log_start_offset"]
                 if self.topics.name_now(self.place) != self.name:
                     self._begin_again("")
-                elif not self._continue_at_start(error.details["log_start_offset"]):
+                    self._begin_at_start(log_start)
+                elif not self._continue_at_start(log_start):
                     self.problems.append(f"I8: reader {self.number} at {self._offset}: {error}")
                     return
             except LeadlineError:
@@ -78,6 +80,12 @@ class Reader(Client):
             self.world.reached("a reader met a deleted topic")
             self.earlier.append(self._as_read())
         self.name, self._offset, self.records = name, 0, []
+
+    def _begin_at_start(self, log_start: int) -> None:
+        """Begin at a log start if it may be that of the incarnation that is there now."""
+        name = self.topics.name_now(self.place)
+        if 0 < log_start <= self.log_starts.highest(name, self.partition):
+            self.name, self._offset = name, log_start
 
     def _continue_at_start(self, log_start: int) -> bool:
         """Go on at a log start beyond the position; return whether it may be one."""
