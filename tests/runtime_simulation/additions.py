@@ -10,6 +10,7 @@ from random import Random
 from typing import Final
 
 from tests.runtime_simulation.plan import (
+    DIES,
     HORIZON_S,
     REMOVE,
     STRAY_GRACE_MS,
@@ -27,7 +28,8 @@ def with_additions(plan: Plan, seed: int) -> Plan:
     if plan.opening:
         return plan
     plan = _with_retention(plan, Random(f"retention {seed}"))
-    return _with_removals(plan, Random(f"removals {seed}"))
+    plan = _with_removals(plan, Random(f"removals {seed}"))
+    return _with_healing(plan, Random(f"healing {seed}"))
 
 
 def _with_retention(plan: Plan, random: Random) -> Plan:
@@ -64,4 +66,29 @@ def _with_removals(plan: Plan, random: Random) -> Plan:
         stray_grace_ms=STRAY_GRACE_MS,
         actions=tuple(sorted([*plan.actions, *removals], key=lambda action: action.at_s)),
         faults=tuple(sorted([*plan.faults, *absences], key=lambda fault: fault.at_s)),
+    )
+
+
+def _with_healing(plan: Plan, random: Random) -> Plan:
+    """Let a broker of four die for good in one plan of four, and controllers as that is healed."""
+    if random.random() >= 0.25:
+        return plan
+    died_s = random.uniform(0.2, 1.5)
+    target, away_s = random.randrange(4), random.uniform(2.5, 6.0)
+    faults = [Fault(died_s, DIES, target, away_s, random.getrandbits(16))]
+    kinds = ("kill controller", "second controller", "cut controller from ZooKeeper")
+    faults += [
+        Fault(died_s + random.uniform(1.5, 5.0), random.choice(kinds), 0, random.uniform(0.1, 1.5))
+        for _ in range(random.randint(0, 3))
+    ]
+    return replace(
+        plan,
+        brokers=4,
+        replication_factor=random.choice((2, 3)),
+        partitions=max(plan.partitions, 2),
+        producers=1,
+        stray_grace_ms=STRAY_GRACE_MS,
+        healing_ms=random.choice((500, 1_500)),
+        horizon_s=8.0,
+        faults=tuple(sorted([*plan.faults, *faults], key=lambda fault: fault.at_s)),
     )

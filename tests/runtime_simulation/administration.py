@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -30,6 +30,7 @@ from tests.runtime_simulation.messages import (
 from tests.runtime_simulation.network import Network
 from tests.runtime_simulation.plan import ADD, CANCEL, DELETE, REASSIGN, REMOVE, Action
 from tests.runtime_simulation.process import Process
+from tests.runtime_simulation.services import BrokerService
 from tests.runtime_simulation.topics import Topics
 from tests.runtime_simulation.world import World
 
@@ -44,8 +45,7 @@ AWAY = "a broker was away while its partition was removed"
 class Administration:
     """Carries out the actions of a plan.
 
-    `names` are the topics that there have to be, with these `configs`. `is_acting` tells whether
-    a broker lives and is not frozen.
+    `names` are the topics that there have to be, with these `configs`.
     """
 
     world: World
@@ -54,10 +54,9 @@ class Administration:
     names: list[str]
     partitions: int
     replication_factor: int
-    brokers: list[int]
+    brokers: Mapping[int, BrokerService]
     controllers: list[str]
     configs: dict[str, str]
-    is_acting: Callable[[int], bool]
     _open: int = field(default=0, init=False)
 
     def begin(self, actions: tuple[Action, ...]) -> None:
@@ -71,7 +70,10 @@ class Administration:
         return not self._open
 
     def keep_topics(self) -> None:
-        """Create topics again that are missing, from now on: requests to delete may be late."""
+        """Create topics again that are missing, from now on: requests to delete may be late.
+
+        A reassignment to a broker that has died for good is cancelled, because it waits for it.
+        """
         self.world.loop.in_process(Process("administrator"), self._keep_topics())
 
     async def _keep_topics(self) -> None:
@@ -79,6 +81,11 @@ class Administration:
             for name in self.names:
                 if self.topics.assignment(name) is None:
                     await self._create(name, self.partitions)
+            for partition in self.moving():
+                topic = self.topics.assignment(partition.topic)
+                added = () if topic is None else topic.adding.get(partition.partition, ())
+                if any(self.brokers[number].gone for number in added):
+                    await self._try(CANCEL_PATH, Cancel(*partition))
             await asyncio.sleep(0.2)
 
     def _start(self, action: Action) -> None:
@@ -149,7 +156,7 @@ class Administration:
 
     def _note_absent(self, brokers: tuple[int, ...]) -> None:
         """Count that a broker was away while its replica was removed."""
-        if not all(self.is_acting(number) for number in brokers):
+        if not all(self.brokers[number].acting for number in brokers):
             self.world.reached(AWAY)
 
     async def _reassign(self, name: str, action: Action) -> bool:
@@ -160,7 +167,7 @@ class Administration:
         number = action.partition % len(topic.partitions)
         random = Random(action.choice)
         # Fewer than two replicas might lose their only disk.
-        replicas = tuple(random.sample(self.brokers, random.randint(2, 3)))
+        replicas = tuple(random.sample(list(self.brokers), random.randint(2, 3)))
         wanted = Reassign(name, number, replicas, random.random() < 0.5)
         accepted = await self._try(REASSIGN_PATH, wanted)
         if accepted:

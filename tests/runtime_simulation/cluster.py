@@ -38,6 +38,8 @@ GROUP_TOPIC = "g"
 FIRST_CLIENT_PRODUCER = 1_000
 """Apart from the numbers of the other producers."""
 FIRST = TopicPartition(TOPICS[0], 0)
+REBUILT = "the replicas of a dead broker were rebuilt"
+RETURNED = "a dead broker returned"
 FAST_DISK_S = 0.004
 """The longest fsync of a good disk."""
 
@@ -61,6 +63,7 @@ class Cluster:
             plan.stray_grace_ms,
             serves_http=group is not None,
             removes_records=plan.retention is not None,
+            healing_ms=plan.healing_ms,
         )
         self.removes_partitions = any(action.kind == REMOVE for action in plan.actions)
         self.configs = {} if plan.retention is None else plan.retention.configs()
@@ -211,6 +214,24 @@ class Cluster:
             task = self.world.loop.in_process(Process("administrator"), elect())
             self.run(1.0, task.done)
             task.result()
+
+    def give_back(self, broker: BrokerService) -> None:
+        """Start a broker that was given up, with its disk."""
+        self.world.reached(RETURNED)
+        self.wiped, broker.gone = None, False
+        broker.start()
+
+    def gone(self) -> BrokerService | None:
+        """Return the broker that has died for good."""
+        return next((broker for broker in self.brokers.values() if broker.gone), None)
+
+    def is_healed(self) -> bool:
+        """Tell whether the broker that has died has no replicas any more, but what is lost."""
+        gone = self.gone()
+        return gone is None or all(
+            gone.number not in self.topics.replicas(partition) or self.is_lost(partition)
+            for partition in self.topics.partitions()
+        )
 
     def is_lost(self, partition: TopicPartition) -> bool:
         """Tell whether a partition rightly has no leader: a wiped disk had its last records."""

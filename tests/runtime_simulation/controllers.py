@@ -53,7 +53,7 @@ class ControllerHost(Service):
     async def run(self) -> None:
         """Run the controller as `leadline_controller.main` does."""
         machine, random = self.machine, self.machine.random()
-        settings = controller_settings(self.number)
+        settings = controller_settings(self.number, machine.healing_ms)
 
         async def open_store() -> ControllerStore:
             store = ControllerZkStore(open_transport=machine.zookeeper.transport)
@@ -78,14 +78,15 @@ class ControllerHost(Service):
         await leadership.run()
 
 
-def controller_settings(number: int) -> ControllerSettings:
+def controller_settings(number: int, healing_ms: int) -> ControllerSettings:
     """Return the settings of a controller."""
     return ControllerSettings(
         controller_id=number,
         zookeeper_session_timeout_ms=SESSION_MS,
         command_ack_timeout_ms=1_000,
         reconcile_interval_ms=1_000,
-        failed_broker_interval_ms=-1,
+        failed_broker_interval_ms=healing_ms,
+        failed_broker_chunk_partitions=2,
     )
 
 

@@ -10,7 +10,7 @@ from tests.runtime_simulation.ambushes import Ambushes
 from tests.runtime_simulation.cluster import FAST_DISK_S, FIRST, Cluster
 from tests.runtime_simulation.group_faults import GroupFaults
 from tests.runtime_simulation.network import NetworkWeather
-from tests.runtime_simulation.plan import Fault, Plan
+from tests.runtime_simulation.plan import DIES, Fault, Plan
 from tests.runtime_simulation.service_faults import ServiceFaults
 from tests.runtime_simulation.services import BrokerService, Service
 from tests.runtime_simulation.zookeeper import ZooKeeperWeather
@@ -32,6 +32,7 @@ class Faults:
             "leader killed at an acknowledgement": self._kill_at_acknowledgement,
             "freeze": services.freeze,
             "wiped disk": self._wipe,
+            DIES: self._lose,
             "clean restart": self._restart,
             "cut from ZooKeeper": services.cut_from_zookeeper,
             "ZooKeeper connection lost": self._disconnect,
@@ -146,6 +147,15 @@ class Faults:
             broker.kill()
             broker.disk.wipe()
             self._services.later(fault.for_s, broker.start)
+
+    def _lose(self, broker: BrokerService, fault: Fault) -> None:
+        """Lose a broker and its disk; by choice it returns long after, with its disk."""
+        if self._cluster.wiped is not None or len(self._cluster.brokers) < 4:
+            return
+        self._cluster.wiped, broker.gone = broker.number, True
+        broker.kill()
+        if fault.choice % 2:
+            self._services.later(fault.for_s, self._cluster.give_back, broker)
 
     def _fail_fsync(self, broker: BrokerService, fault: Fault) -> None:
         broker.disk.failing = True

@@ -41,6 +41,7 @@ from leadline_controller.domain.cluster import BrokerDown, BrokerUp, ClusterImag
 from leadline_controller.domain.failover import BrokerChange
 from leadline_controller.domain.reassignment.machine import ReassignmentState
 from leadline_controller.runtime.engine import state_writer
+from leadline_controller.runtime.reassignment.failure_records import FailureRecords
 from leadline_controller.runtime.topics import brokers
 from leadline_controller.runtime.topics.brokers import BrokerManager
 from leadline_coordinator.adapters import group_nodes
@@ -228,6 +229,15 @@ def _removed_replicas_go_on() -> list[Replacement]:
     return [(commands, "_is_of_removed_partition", lambda *_: False)]
 
 
+def _failures_forgotten() -> list[Replacement]:
+    """Let a controller know of no failure that an earlier one has recorded."""
+
+    async def read(_: FailureRecords) -> None:
+        return
+
+    return [(FailureRecords, "read", read)]
+
+
 FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R1": partial(_without, "r1_identity"),
     "R2": partial(_without, "r2_reconcile"),
@@ -250,6 +260,7 @@ FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "topic id": _names_without_ids,
     "retention": _retention_of_uncommitted_records,
     "log start": _no_way_to_the_log_start,
+    "healing": _failures_forgotten,
     "fsync": lambda: [(durability, "_sync", lambda *_: None)],
 }
 """By the name of the rule, what to replace where."""

@@ -14,6 +14,9 @@ from tests.runtime_simulation.zookeeper import ZooKeeperWeather
 HORIZON_S: Final = 6.0
 """Faults begin within this time after the topic exists, and are healed then."""
 
+DIES: Final = "a broker died for good"
+"""What happens in plans with additions only."""
+
 GROWTH: Final = "growing ISR ambushed"
 SHRUNKEN: Final = "one member of a shrunken ISR left"
 AWAY_AND_BACK: Final = "leadership moved away and back"
@@ -139,6 +142,7 @@ class Retention:
 class Plan:
     """A whole run: its size, its load, its faults, what operators do, and its weather.
 
+    `healing_ms` is how long a broker may be down before its replicas are rebuilt; -1 is for ever.
     `replication_factor` 0 means replicas on all brokers. All faults have begun `horizon_s` seconds
     after the topic exists, and everything is healed then. `opening` is the name of a directed one.
     """
@@ -152,6 +156,7 @@ class Plan:
     actions: tuple[Action, ...] = ()
     group: Group | None = None
     retention: Retention | None = None
+    healing_ms: int = -1
     topics: int = 1
     replication_factor: int = 0
     stray_grace_ms: int = 24 * 3_600_000

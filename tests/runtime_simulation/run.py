@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ from tests.runtime_simulation.checks import (
     moved_back,
     require,
 )
-from tests.runtime_simulation.cluster import GROUP_TOPIC, TOPICS, Cluster, files
+from tests.runtime_simulation.cluster import GROUP_TOPIC, REBUILT, TOPICS, Cluster, files
 from tests.runtime_simulation.drawing import make_plan
 from tests.runtime_simulation.event_loop import OWNER, OutOfSteps
 from tests.runtime_simulation.faults import Faults
@@ -32,6 +32,7 @@ from tests.runtime_simulation.flaws import in_force
 from tests.runtime_simulation.leftovers import count_strays, leftovers
 from tests.runtime_simulation.members import Members
 from tests.runtime_simulation.plan import Plan, smaller
+from tests.runtime_simulation.services import BrokerService
 from tests.runtime_simulation.world import World
 
 START_S = 12.0
@@ -125,10 +126,9 @@ def _administration(cluster: Cluster, plan: Plan) -> Administration:
         list(TOPICS[: plan.topics]),
         plan.partitions,
         plan.replication_factor or plan.brokers,
-        list(cluster.brokers),
+        cluster.brokers,
         [host.name for host in cluster.controllers],
         cluster.configs,
-        lambda number: cluster.brokers[number].acting,
     )
     administration.begin(plan.actions)
     return administration
@@ -176,6 +176,28 @@ def _heal(cluster: Cluster, administration: Administration, result: Result) -> N
     check_everything(cluster, partitions)
     if cluster.members is not None:
         _check_group(cluster, cluster.members)
+    if (gone := cluster.gone()) is not None:
+        world.reached(REBUILT)
+        _check_return(cluster, gone, partitions)
+
+
+def _check_return(
+    cluster: Cluster, broker: BrokerService, partitions: Sequence[TopicPartition]
+) -> None:
+    """Let a broker return whose replicas were rebuilt: it must end with none of them.
+
+    Raises:
+        Violation: something is wrong.
+
+    """
+    cluster.give_back(broker)
+
+    def settled() -> bool:
+        return not leftovers(cluster) and cluster.complete(cluster.topics.partitions())
+
+    if not cluster.run_in_steps(HEALING_S, settled):
+        raise Violation(ADMINISTRATION, "; ".join(leftovers(cluster)) or "not complete")
+    check_everything(cluster, partitions)
 
 
 def _check_group(cluster: Cluster, members: Members) -> None:
@@ -202,6 +224,8 @@ def _check_group(cluster: Cluster, members: Members) -> None:
 def _is_administered(cluster: Cluster, administration: Administration) -> bool:
     """Tell whether all that operators asked for is done, and nothing of it is left over."""
     if not administration.is_done:
+        return False
+    if not cluster.is_healed():
         return False
     lost = any(map(cluster.is_lost, cluster.topics.partitions()))
     return lost or not leftovers(cluster)

@@ -49,8 +49,8 @@ SESSION_MS = 2_000
 class Machine:
     """What all processes run on; `stray_grace_ms` is a setting of the brokers.
 
-    With `removes_records` they look for old records often, otherwise never within a run. With
-    `serves_http` they serve their applications on `web`, too.
+    `healing_ms` is one of the controllers. With `removes_records` brokers look for old records
+    often, otherwise never within a run. With `serves_http` they serve their applications on `web`.
     """
 
     world: World
@@ -60,6 +60,7 @@ class Machine:
     stray_grace_ms: int
     serves_http: bool = False
     removes_records: bool = False
+    healing_ms: int = -1
     web: Web = field(init=False)
     sockets: WebSockets = field(init=False)
 
@@ -84,13 +85,13 @@ class Machine:
 
 @dataclass(eq=False)
 class Service:
-    """A service that is started, killed, frozen and started again."""
+    """A service that is started, killed, frozen and started again, unless it is `gone`."""
 
     machine: Machine
     number: int
     process: Process | None = field(default=None, init=False)
     task: asyncio.Task[None] | None = field(default=None, init=False)
-    starts: int = field(default=0, init=False)
+    gone: bool = field(default=False, init=False)
 
     @property
     def name(self) -> str:
@@ -112,10 +113,9 @@ class Service:
         return self.process is not None and self.process.alive and not self.process.frozen
 
     def start(self) -> None:
-        """Start a new process, unless one lives."""
-        if self.running:
+        """Start a new process, unless one lives or there shall be none."""
+        if self.running or self.gone:
             return
-        self.starts += 1
         self.machine.world.note("%s starts", self.name)
         self.process = Process(self.name)
         self.task = self.machine.world.loop.in_process(self.process, self.run())

@@ -12,6 +12,7 @@ import pytest
 
 from tests.runtime_simulation.additions import FIRST_WITH_ADDITIONS
 from tests.runtime_simulation.administration import AWAY
+from tests.runtime_simulation.cluster import REBUILT, RETURNED
 from tests.runtime_simulation.drawing import make_plan
 from tests.runtime_simulation.flaws import FLAWS
 from tests.runtime_simulation.leftovers import STRAY
@@ -20,6 +21,7 @@ from tests.runtime_simulation.plan import (
     ACTIONS,
     ADD,
     AMBUSH_KINDS,
+    DIES,
     GROUP_KINDS,
     KINDS,
     REMOVE,
@@ -61,6 +63,7 @@ FOUND_SOON = {
     "topic id": 149,
     "retention": 322,
     "log start": 312,
+    "healing": 305,
     "fsync": 0,
 }
 """The flaws that CI looks for, and the seed at which it begins."""
@@ -97,6 +100,9 @@ ADDITIONS_MUST = {
     REMOVE,
     AWAY,
     "a producer met a removed partition",
+    DIES,
+    REBUILT,
+    RETURNED,
 }
 MUST_HAPPEN = {
     *KINDS,
