@@ -12,6 +12,7 @@ from typing import Final
 from tests.runtime_simulation.plan import (
     DIES,
     HORIZON_S,
+    RECREATE,
     REMOVE,
     STRAY_GRACE_MS,
     Action,
@@ -29,7 +30,8 @@ def with_additions(plan: Plan, seed: int) -> Plan:
         return plan
     plan = _with_retention(plan, Random(f"retention {seed}"))
     plan = _with_removals(plan, Random(f"removals {seed}"))
-    return _with_healing(plan, Random(f"healing {seed}"))
+    plan = _with_healing(plan, Random(f"healing {seed}"))
+    return _with_group_topic_recreated(plan, Random(f"group's topic {seed}"))
 
 
 def _with_retention(plan: Plan, random: Random) -> Plan:
@@ -91,4 +93,18 @@ def _with_healing(plan: Plan, random: Random) -> Plan:
         healing_ms=random.choice((500, 1_500)),
         horizon_s=8.0,
         faults=tuple(sorted([*plan.faults, *faults], key=lambda fault: fault.at_s)),
+    )
+
+
+def _with_group_topic_recreated(plan: Plan, random: Random) -> Plan:
+    """Let operators delete the topic that a group reads, in four of ten plans with a group."""
+    if plan.group is None or random.random() >= 0.4:
+        return plan
+    times = [random.uniform(0.2, 2.5) for _ in range(random.choice((1, 1, 2)))]
+    deletions = [Action(at_s, RECREATE, 0, 0, random.randrange(1 << 16)) for at_s in times]
+    return replace(
+        plan,
+        group=replace(plan.group, commits_positions=True),
+        stray_grace_ms=STRAY_GRACE_MS,
+        actions=tuple(sorted([*plan.actions, *deletions], key=lambda action: action.at_s)),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -28,7 +28,7 @@ from tests.runtime_simulation.messages import (
     Reassign,
 )
 from tests.runtime_simulation.network import Network
-from tests.runtime_simulation.plan import ADD, CANCEL, DELETE, REASSIGN, REMOVE, Action
+from tests.runtime_simulation.plan import ADD, CANCEL, DELETE, REASSIGN, RECREATE, REMOVE, Action
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.services import BrokerService
 from tests.runtime_simulation.topics import Topics
@@ -39,6 +39,19 @@ TIMEOUT_S = 3.0
 WAIT_MS = 1_000
 CANCEL_WITHIN_S = 2.0
 AWAY = "a broker was away while its partition was removed"
+
+
+@dataclass(eq=False)
+class GroupTopic:
+    """The topic that a group reads; its producers and members come and go."""
+
+    name: str
+    partitions: int
+    quiet: Callable[[], Awaitable[None]]
+    begin: Callable[[], None]
+    leave: Callable[[], None]
+    join: Callable[[], None]
+    changing: bool = field(default=False, init=False)
 
 
 @dataclass(eq=False)
@@ -57,6 +70,7 @@ class Administration:
     brokers: Mapping[int, BrokerService]
     controllers: list[str]
     configs: dict[str, str]
+    group_topic: GroupTopic | None
     _open: int = field(default=0, init=False)
 
     def begin(self, actions: tuple[Action, ...]) -> None:
@@ -78,9 +92,12 @@ class Administration:
 
     async def _keep_topics(self) -> None:
         while True:
-            for name in self.names:
+            names = dict.fromkeys(self.names, self.partitions)
+            if self.group_topic is not None:
+                names[self.group_topic.name] = self.group_topic.partitions
+            for name, partitions in names.items():
                 if self.topics.assignment(name) is None:
-                    await self._create(name, self.partitions)
+                    await self._create(name, partitions)
             for partition in self.moving():
                 topic = self.topics.assignment(partition.topic)
                 added = () if topic is None else topic.adding.get(partition.partition, ())
@@ -106,6 +123,8 @@ class Administration:
             await self._add(name)
         elif action.kind == REMOVE:
             await self._remove(name, action.choice)
+        elif action.kind == RECREATE:
+            await self._recreate_group_topic(idle=action.choice % 4 > 0)
         else:
             begun = await self._reassign(name, action)
             if action.kind == CANCEL and begun:
@@ -122,6 +141,26 @@ class Administration:
             else:
                 await self._try(DELETE_TOPIC_PATH, Delete(name, WAIT_MS))
         self.world.reached(DELETE)
+
+    async def _recreate_group_topic(self, *, idle: bool) -> None:
+        """Delete the topic that a group reads, and create it again, with other producers.
+
+        The members of an `idle` group have left before, and others join some time later.
+        """
+        topic = self.group_topic
+        if topic is None or topic.changing:
+            return
+        topic.changing = True
+        if idle:
+            topic.leave()
+        await topic.quiet()
+        await self._recreate(topic.name, topic.partitions)
+        self.world.reached(RECREATE)
+        topic.begin()
+        if idle:
+            await asyncio.sleep(self.world.between(1.0, 4.0))
+            topic.join()
+        topic.changing = False
 
     async def _create(self, name: str, partitions: int) -> None:
         """Try to create a topic; it may exist, or still be about to be deleted."""

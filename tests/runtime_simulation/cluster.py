@@ -34,7 +34,9 @@ from tests.support.groups.log import Partition
 
 TOPICS = ("t", "u")
 GROUP_TOPIC = "g"
-"""What the consumer group reads, and the client library writes; it is never deleted."""
+"""What the consumer group reads, and the client library writes."""
+_LATEST_S = 2.0
+"""By then a request that was delayed has arrived."""
 FIRST_CLIENT_PRODUCER = 1_000
 """Apart from the numbers of the other producers."""
 FIRST = TopicPartition(TOPICS[0], 0)
@@ -285,10 +287,15 @@ class Cluster:
     def start_group(self, group: Group) -> None:
         """Start the group's members, and the producers of what they read."""
         names = [broker.name for broker in self.brokers.values()]
-        self.members = Members(self.machine, GROUP_TOPIC, names, group.protocol)
+        self.members = Members(self.machine, GROUP_TOPIC, names, group, self.history)
         for _ in range(group.members):
             self.members.join()
-        for number in range(group.producers):
+        self._start_client_producers(group)
+
+    def _start_client_producers(self, group: Group) -> None:
+        names = [broker.name for broker in self.brokers.values()]
+        first = len(self.client_producers)
+        for number in range(first, first + group.producers):
             producer = ClientProducer(
                 self.world,
                 self.machine.web,
@@ -303,6 +310,17 @@ class Cluster:
             self.client_producers.append(producer)
             producer.start()
 
+    async def quiet_clients(self) -> None:
+        """Stop the producers of the group's topic, and wait for what they have sent."""
+        for producer in self.client_producers:
+            producer.stop()
+        await asyncio.gather(*(producer.ended() for producer in self.client_producers))
+        await asyncio.sleep(_LATEST_S)
+
+    def start_clients(self, group: Group) -> None:
+        """Start producers of a topic that was created again."""
+        self._start_client_producers(group)
+
     def stop_producers(self) -> None:
         """Let all producers send nothing new any more."""
         for producer in self.producers:
@@ -313,15 +331,17 @@ class Cluster:
     def group_acknowledged(self) -> dict[Partition, list[int]]:
         """Return the acknowledged offsets that the group has to consume.
 
-        It may have missed what retention has removed from a leader.
+        It may have missed what retention has removed from a leader. Topics are incarnations.
         """
         found: dict[Partition, list[int]] = {}
         for producer in self.client_producers:
-            topic = name_of(producer.topic, self.topics.id_of(producer.topic) or "")
+            if producer.topic_id != self.topics.id_of(producer.topic):
+                continue
+            topic = name_of(producer.topic, producer.topic_id)
             for partition, offsets in producer.acked.items():
                 start = self.log_starts.highest(topic, partition)
                 kept = [offset for offset in offsets if offset >= start]
-                found.setdefault((producer.topic, partition), []).extend(kept)
+                found.setdefault((topic, partition), []).extend(kept)
         return {partition: offsets for partition, offsets in found.items() if offsets}
 
     def elect_preferred(self) -> None:

@@ -32,6 +32,7 @@ from leadline_broker.runtime.serving.serving import Serving
 from leadline_client.errors import LeadlineError
 from leadline_client.membership import MembershipManager
 from leadline_client.retry import Attempts
+from leadline_client.wire import TopicPartition
 from leadline_common.directories import FIRST_DIRECTORY_EPOCH
 from leadline_common.zk.ops import ANY_VERSION, CheckOp
 from leadline_common.zk.session import SessionLease
@@ -48,6 +49,7 @@ from leadline_coordinator.adapters import group_nodes
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import GroupMember
 from leadline_coordinator.runtime import offsets
+from leadline_coordinator.runtime.committer import OffsetCommitter
 
 Replacement = tuple[Any, str, Any]
 
@@ -238,6 +240,19 @@ def _failures_forgotten() -> list[Replacement]:
     return [(FailureRecords, "read", read)]
 
 
+def _offsets_without_topic_ids() -> list[Replacement]:
+    """Keep a group's offsets when its topic is deleted, and begin the next one there (R1)."""
+
+    def start_offset(group: Group, one: TopicPartition) -> tuple[Any, ...]:
+        known = group.offsets.get(one)
+        return (*one, None, None) if known is None else (*one, known.offset, None)
+
+    return [
+        (OffsetCommitter, "drop", lambda *_: None),
+        (Group, "start_offset", start_offset),
+    ]
+
+
 FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R1": partial(_without, "r1_identity"),
     "R2": partial(_without, "r2_reconcile"),
@@ -261,6 +276,7 @@ FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "retention": _retention_of_uncommitted_records,
     "log start": _no_way_to_the_log_start,
     "healing": _failures_forgotten,
+    "group's topic id": _offsets_without_topic_ids,
     "fsync": lambda: [(durability, "_sync", lambda *_: None)],
 }
 """By the name of the rule, what to replace where."""

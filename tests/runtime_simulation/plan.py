@@ -95,6 +95,7 @@ ACTIONS: Final = (DELETE, ADD, REASSIGN, CANCEL)
 """What operators do."""
 
 REMOVE: Final = "partition removed"
+RECREATE: Final = "topic of a group deleted and created again"
 """What operators do in plans with additions only."""
 
 
@@ -124,6 +125,8 @@ class Group:
     partitions: int = 2
     producers: int = 1
     protocol: Literal["eager", "cooperative"] = "cooperative"
+    commits_positions: bool = False
+    """Members leave it to the library which offsets they commit; otherwise they name them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import structlog
 
 from leadline_client.wire import TopicPartition
 from tests.runtime_simulation import forwarding
-from tests.runtime_simulation.administration import MOST_PARTITIONS, Administration
+from tests.runtime_simulation.administration import MOST_PARTITIONS, Administration, GroupTopic
 from tests.runtime_simulation.checks import (
     ADMINISTRATION,
     GROUP,
@@ -22,6 +23,7 @@ from tests.runtime_simulation.checks import (
     check_acknowledged,
     check_everything,
     moved_back,
+    of_other_topics,
     require,
 )
 from tests.runtime_simulation.cluster import GROUP_TOPIC, REBUILT, TOPICS, Cluster, files
@@ -119,6 +121,13 @@ def _live(cluster: Cluster, plan: Plan, result: Result) -> None:
 
 
 def _administration(cluster: Cluster, plan: Plan) -> Administration:
+    group, topic = plan.group, None
+    if group is not None:
+        begin = partial(cluster.start_clients, group)
+        assert cluster.members is not None
+        leave, join = cluster.members.leave_all, partial(cluster.members.join_all, group.members)
+        quiet = cluster.quiet_clients
+        topic = GroupTopic(GROUP_TOPIC, group.partitions, quiet, begin, leave, join)
     administration = Administration(
         cluster.world,
         cluster.network,
@@ -129,6 +138,7 @@ def _administration(cluster: Cluster, plan: Plan) -> Administration:
         cluster.brokers,
         [host.name for host in cluster.controllers],
         cluster.configs,
+        topic,
     )
     administration.begin(plan.actions)
     return administration
@@ -152,7 +162,7 @@ def _heal(cluster: Cluster, administration: Administration, result: Result) -> N
         raise Violation(ADMINISTRATION, "; ".join(leftovers(cluster)) or "requests go on")
     partitions = [each for each in cluster.topics.partitions() if not cluster.is_lost(each)]
     before = {producer: producer.acked for producer in cluster.producers}
-    of_clients = {producer: producer.count for producer in cluster.client_producers}
+    of_clients = {one: one.count for one in cluster.client_producers if not one.stopped}
 
     def recovered() -> bool:
         return (
@@ -218,7 +228,8 @@ def _check_group(cluster: Cluster, members: Members) -> None:
 
     if not cluster.run_in_steps(HEALING_S, done):
         raise Violation(LIVENESS, f"the group is not done: committed {members.committed()}")
-    require(GROUP, [*moved_back(cluster, of_group), *members.judge(acked)])
+    require(GROUP, [*moved_back(cluster, of_group), *of_other_topics(cluster, members.events())])
+    require(GROUP, members.judge(acked))
 
 
 def _is_administered(cluster: Cluster, administration: Administration) -> bool:

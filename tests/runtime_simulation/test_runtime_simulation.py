@@ -24,6 +24,7 @@ from tests.runtime_simulation.plan import (
     DIES,
     GROUP_KINDS,
     KINDS,
+    RECREATE,
     REMOVE,
     Action,
     Fault,
@@ -64,6 +65,7 @@ FOUND_SOON = {
     "retention": 322,
     "log start": 312,
     "healing": 305,
+    "group's topic id": 320,
     "fsync": 0,
 }
 """The flaws that CI looks for, and the seed at which it begins."""
@@ -103,6 +105,7 @@ ADDITIONS_MUST = {
     DIES,
     REBUILT,
     RETURNED,
+    RECREATE,
 }
 MUST_HAPPEN = {
     *KINDS,

@@ -120,7 +120,8 @@ class Member:
         rows = [(topic, number, 0, after) for (topic, number), after in offsets.items()]
         began_s = time.monotonic()
         try:
-            await self._consumer.commit(offsets, timeout_s=_COMMIT_WITHIN_S)
+            named = offsets if self._options.names_offsets else None
+            await self._consumer.commit(named, timeout_s=_COMMIT_WITHIN_S)
         except LeadlineError as error:
             self._log.write("refused", rows, f"{type(error).__name__}: {error}")
             return False
@@ -182,6 +183,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--protocol", default="cooperative")
     parser.add_argument("--instance-id")
     parser.add_argument("--client-id", default="")
+    parser.add_argument(
+        "--commit-positions",
+        dest="names_offsets",
+        action="store_false",
+        help="let the consumer choose the offsets that it commits",
+    )
     parser.add_argument("--begin-at", metavar="SIGNAL", help="join only when this signal comes")
     return parser.parse_args(arguments)
 
