@@ -31,7 +31,8 @@ def with_additions(plan: Plan, seed: int) -> Plan:
     plan = _with_retention(plan, Random(f"retention {seed}"))
     plan = _with_removals(plan, Random(f"removals {seed}"))
     plan = _with_healing(plan, Random(f"healing {seed}"))
-    return _with_group_topic_recreated(plan, Random(f"group's topic {seed}"))
+    plan = _with_group_topic_recreated(plan, Random(f"group's topic {seed}"))
+    return _with_static_members(plan, Random(f"static members {seed}"))
 
 
 def _with_retention(plan: Plan, random: Random) -> Plan:
@@ -107,4 +108,19 @@ def _with_group_topic_recreated(plan: Plan, random: Random) -> Plan:
         group=replace(plan.group, commits_positions=True),
         stray_grace_ms=STRAY_GRACE_MS,
         actions=tuple(sorted([*plan.actions, *deletions], key=lambda action: action.at_s)),
+    )
+
+
+def _with_static_members(plan: Plan, random: Random) -> Plan:
+    """Let members be static in half of the plans with a group, and die for a short time."""
+    if plan.group is None or random.random() >= 0.5:
+        return plan
+    deaths = [
+        Fault(random.uniform(0.3, HORIZON_S), "kill member", random.randrange(6), away_s)
+        for away_s in (random.uniform(0.1, 1.0), random.uniform(0.5, 3.0))
+    ]
+    return replace(
+        plan,
+        group=replace(plan.group, static=True),
+        faults=tuple(sorted([*plan.faults, *deaths], key=lambda fault: fault.at_s)),
     )

@@ -33,6 +33,7 @@ from tests.support.groups.log import (
 from tests.support.groups.member import Member, Row
 
 GROUP: Final = "readers"
+KEPT: Final = "a static member got its partitions again"
 
 
 @dataclass(eq=False)
@@ -95,6 +96,7 @@ class GroupMember:
     brokers: list[str]
     group: Group
     incarnation_of: Callable[[str], str]
+    instance: str | None
     killed: bool = field(default=False, init=False)
     freezes: list[Freeze] = field(default_factory=list, init=False)
     log: EventsInMemory = field(init=False)
@@ -160,7 +162,7 @@ class GroupMember:
             assignor="sticky",
             protocol=self.group.protocol,
             names_offsets=not self.group.commits_positions,
-            instance_id=None,
+            instance_id=self.instance,
             client_id=self.name,
             begin_at=None,
         )
@@ -184,11 +186,13 @@ class Members:
     history: History
     ever: list[GroupMember] = field(default_factory=list, init=False)
 
-    def join(self) -> GroupMember:
-        """Start another member."""
+    def join(self, instance: str | None = None) -> GroupMember:
+        """Start another member; a static one is the same as an earlier one of its `instance`."""
         name = f"member-{len(self.ever) + 1}"
+        if instance is None and self.group.static:
+            instance = f"instance-{name}"
         member = GroupMember(
-            self.machine, name, self.topic, self.brokers, self.group, self._incarnation_of
+            self.machine, name, self.topic, self.brokers, self.group, self._incarnation_of, instance
         )
         self.ever.append(member)
         return member
@@ -217,7 +221,7 @@ class Members:
         for member in self.running():
             if member.found_no_broker:
                 member.kill()
-                self.join()
+                self.join(member.instance)
 
     def committed(self) -> dict[Partition, int]:
         """Return the offsets of which members were told that they are committed.
@@ -231,6 +235,18 @@ class Members:
                     for topic, number, _, after in event.rows:
                         found[topic, number] = max(after, found.get((topic, number), 0))
         return found
+
+    def count_kept(self) -> None:
+        """Count the static members that got the partitions again which they had when they died."""
+        for place, dead in enumerate(self.ever):
+            same = (m for m in self.ever[place + 1 :] if m.instance == dead.instance is not None)
+            again = next(same, None)
+            if again is None or not dead.killed:
+                continue
+            had = {hold.partition for hold in dead.holds()[-1:]}
+            got = next((event for event in again.log.events if event.kind == "assigned"), None)
+            if had and got is not None and had <= set(got.partitions):
+                self.machine.world.reached(KEPT)
 
     def is_settled(self, partitions: Iterable[Partition]) -> bool:
         """Tell whether each partition has one owner, by what the members that run have heard."""
@@ -247,7 +263,8 @@ class Members:
         events = [event for member in self.ever for event in member.log.events]
         holds = [hold for member in self.ever for hold in member.holds()]
         anomalies, of_incarnations = Anomalies(), self.events()
-        group_history(GROUP, of_incarnations).check(anomalies)
+        instances = {member.name: member.instance for member in self.ever if member.instance}
+        group_history(GROUP, of_incarnations, instances).check(anomalies)
         return [
             *two_owners(holds),
             *consumed_without_holding(sorted(events, key=_time), holds),

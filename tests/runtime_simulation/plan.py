@@ -127,6 +127,8 @@ class Group:
     protocol: Literal["eager", "cooperative"] = "cooperative"
     commits_positions: bool = False
     """Members leave it to the library which offsets they commit; otherwise they name them."""
+    static: bool = False
+    """A member that is killed is the same member when it starts again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,6 +230,7 @@ def _check_group(cluster: Cluster, members: Members) -> None:
         raise Violation(LIVENESS, f"the group is not done: committed {members.committed()}")
     require(GROUP, [*moved_back(cluster, of_group), *of_other_topics(cluster, members.events())])
     require(GROUP, members.judge(acked))
+    members.count_kept()
 
 
 def _is_administered(cluster: Cluster, administration: Administration) -> bool:

@@ -17,6 +17,7 @@ from tests.runtime_simulation.drawing import make_plan
 from tests.runtime_simulation.flaws import FLAWS
 from tests.runtime_simulation.leftovers import STRAY
 from tests.runtime_simulation.log_starts import REMOVED, RESTARTED
+from tests.runtime_simulation.members import KEPT
 from tests.runtime_simulation.plan import (
     ACTIONS,
     ADD,
@@ -106,6 +107,7 @@ ADDITIONS_MUST = {
     REBUILT,
     RETURNED,
     RECREATE,
+    KEPT,
 }
 MUST_HAPPEN = {
     *KINDS,
