@@ -11,6 +11,7 @@ from typing import Final
 
 from tests.runtime_simulation.plan import (
     DIES,
+    FLIP,
     HORIZON_S,
     RECREATE,
     REMOVE,
@@ -32,7 +33,8 @@ def with_additions(plan: Plan, seed: int) -> Plan:
     plan = _with_removals(plan, Random(f"removals {seed}"))
     plan = _with_healing(plan, Random(f"healing {seed}"))
     plan = _with_group_topic_recreated(plan, Random(f"group's topic {seed}"))
-    return _with_static_members(plan, Random(f"static members {seed}"))
+    plan = _with_static_members(plan, Random(f"static members {seed}"))
+    return _with_flipped_bits(plan, Random(f"flipped bits {seed}"))
 
 
 def _with_retention(plan: Plan, random: Random) -> Plan:
@@ -123,4 +125,33 @@ def _with_static_members(plan: Plan, random: Random) -> Plan:
         plan,
         group=replace(plan.group, static=True),
         faults=tuple(sorted([*plan.faults, *deaths], key=lambda fault: fault.at_s)),
+    )
+
+
+def _with_flipped_bits(plan: Plan, random: Random) -> Plan:
+    """Let bits flip in six of ten plans without most of the above, mostly on the leader's disk.
+
+    Few other faults leave the damaged broker time to lead, and nothing removes the damage.
+    """
+    removes = any(action.kind == REMOVE for action in plan.actions)
+    others = plan.retention is not None or plan.healing_ms >= 0 or removes
+    if others or random.random() >= 0.6:
+        return plan
+    flips = [
+        Fault(
+            random.uniform(1.5, 3.5),
+            FLIP,
+            random.randrange(6),
+            random.uniform(0.02, 0.4),
+            random.randrange(1 << 16) | random.choice((0, 8)),
+        )
+        for _ in range(2)
+    ]
+    kept = random.sample(plan.faults, min(len(plan.faults), random.randint(0, 2)))
+    return replace(
+        plan,
+        brokers=max(plan.brokers, 3),
+        pause_s=0.03,
+        slow_disk_s=0.004,
+        faults=tuple(sorted([*kept, *flips], key=lambda fault: fault.at_s)),
     )

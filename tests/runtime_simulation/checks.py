@@ -66,7 +66,7 @@ def check_everything(cluster: Cluster, partitions: Sequence[TopicPartition]) -> 
 
 
 def check_acknowledged(cluster: Cluster, partitions: Sequence[TopicPartition]) -> None:
-    """Check that leaders have what was acknowledged, in a cluster that has not recovered.
+    """Check what readers saw, and what leaders have, in a cluster that has not recovered.
 
     A lost record often shows first as a producer or a reader that cannot go on.
 
@@ -81,6 +81,7 @@ def check_acknowledged(cluster: Cluster, partitions: Sequence[TopicPartition]) -
             leader = cluster.brokers[state.leader]
             reads.append(_as_read(cluster, _replica(leader, partition)))
     for reader in cluster.readers:
+        require(ANOMALY, reader.problems)
         reads += reader.reads()
     require(ANOMALY, [str(anomaly) for anomaly in cluster.history.check(reads)])
 

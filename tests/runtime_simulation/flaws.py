@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 from msgspec import structs
 
-from leadline_broker.adapters.log import durability
+from leadline_broker.adapters.log import durability, segment
 from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.domain.replica import Replica
@@ -29,6 +29,7 @@ from leadline_broker.runtime.replication.fetchers import ReplicaFetcher
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.serving.serving import Serving
+from leadline_client.batches import parse_headers
 from leadline_client.errors import LeadlineError
 from leadline_client.membership import MembershipManager
 from leadline_client.retry import Attempts
@@ -253,6 +254,16 @@ def _offsets_without_topic_ids() -> list[Replacement]:
     ]
 
 
+def _stored_batches_unchecked() -> list[Replacement]:
+    """Serve what is on the disk, whatever that is."""
+
+    def check(data: bytes, expected_offset: int, _: object) -> int:
+        ends = [header.next_offset for header in parse_headers(data)]
+        return ends[-1] if ends else expected_offset
+
+    return [(segment, "check_stored", check)]
+
+
 FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R1": partial(_without, "r1_identity"),
     "R2": partial(_without, "r2_reconcile"),
@@ -277,6 +288,7 @@ FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "log start": _no_way_to_the_log_start,
     "healing": _failures_forgotten,
     "group's topic id": _offsets_without_topic_ids,
+    "CRC": _stored_batches_unchecked,
     "fsync": lambda: [(durability, "_sync", lambda *_: None)],
 }
 """By the name of the rule, what to replace where."""

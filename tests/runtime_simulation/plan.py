@@ -15,6 +15,7 @@ HORIZON_S: Final = 6.0
 """Faults begin within this time after the topic exists, and are healed then."""
 
 DIES: Final = "a broker died for good"
+FLIP: Final = "a bit flipped on a disk"
 """What happens in plans with additions only."""
 
 GROWTH: Final = "growing ISR ambushed"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from leadline_client import batches
-from leadline_client.errors import LeadlineError, OffsetOutOfRange
+from leadline_client.errors import CorruptBatch, LeadlineError, OffsetOutOfRange, StorageFailed
 from tests.runtime_simulation.log_starts import LogStarts
 from tests.runtime_simulation.messages import FETCH_PATH, Fetch, Fetched
 from tests.runtime_simulation.process import Process
@@ -18,6 +18,7 @@ from tests.runtime_simulation.workload import Client
 from tests.support.checks.history import Read
 
 _LONGEST_PAUSE_S = 4.0
+NOT_SERVED = "a reader was not served what a disk cannot give"
 
 
 @dataclass(eq=False)
@@ -71,7 +72,12 @@ class Reader(Client):
                 elif not self._continue_at_start(log_start):
                     self.problems.append(f"I8: reader {self.number} at {self._offset}: {error}")
                     return
-            except LeadlineError:
+            except CorruptBatch as error:
+                self.problems.append(f"reader {self.number} was served a damaged batch: {error}")
+                return
+            except LeadlineError as error:
+                if isinstance(error, StorageFailed):
+                    self.world.reached(NOT_SERVED)
                 await self.pause()
 
     def _begin_again(self, name: str) -> None:

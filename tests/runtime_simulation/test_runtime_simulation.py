@@ -13,6 +13,7 @@ import pytest
 from tests.runtime_simulation.additions import FIRST_WITH_ADDITIONS
 from tests.runtime_simulation.administration import AWAY
 from tests.runtime_simulation.cluster import REBUILT, RETURNED
+from tests.runtime_simulation.damage import DAMAGED, DAMAGED_INDEX, DELETED
 from tests.runtime_simulation.drawing import make_plan
 from tests.runtime_simulation.flaws import FLAWS
 from tests.runtime_simulation.leftovers import STRAY
@@ -33,12 +34,13 @@ from tests.runtime_simulation.plan import (
     Retention,
     smaller,
 )
+from tests.runtime_simulation.readers import NOT_SERVED
 from tests.runtime_simulation.run import report, search, shrink, simulate
 from tests.runtime_simulation.topics import MOVED
 
 CHUNK = 15
 SEEDS = 30
-CHUNK_WITH_ADDITIONS = 20
+CHUNK_WITH_ADDITIONS = 40
 LAST_WITH_ADDITIONS = FIRST_WITH_ADDITIONS + 40
 FIND_WITHIN = 300
 SOAK_CHUNK = 500
@@ -55,7 +57,7 @@ FOUND_SOON = {
     "R10": 2,
     "R11": 24,
     "R12": 9,
-    "R12 partitions": 317,
+    "R12 partitions": 437,
     "R13": 26,
     "R15": 5,
     "R16 lease": 34,
@@ -65,8 +67,9 @@ FOUND_SOON = {
     "topic id": 149,
     "retention": 322,
     "log start": 312,
-    "healing": 305,
+    "healing": 319,
     "group's topic id": 320,
+    "CRC": 324,
     "fsync": 0,
 }
 """The flaws that CI looks for, and the seed at which it begins."""
@@ -108,6 +111,8 @@ ADDITIONS_MUST = {
     RETURNED,
     RECREATE,
     KEPT,
+    DAMAGED,
+    DELETED,
 }
 MUST_HAPPEN = {
     *KINDS,
@@ -116,6 +121,8 @@ MUST_HAPPEN = {
     *OPERATORS_MUST,
     *AMBUSHES_MUST,
     *ADDITIONS_MUST,
+    NOT_SERVED,
+    DAMAGED_INDEX,
     STRAY,
     "a process ended: LogFailed",
     "eligible replica elected after a wiped disk",
@@ -150,6 +157,13 @@ def test_nothing_is_lost_with_what_later_seeds_have_besides(first: int) -> None:
     reached = check_clean(first, CHUNK_WITH_ADDITIONS)
 
     assert reached.keys() >= ADDITIONS_MUST
+
+
+def test_a_damaged_batch_is_not_served() -> None:
+    result = simulate(FOUND_SOON["CRC"])
+
+    assert not result.failed, report(result)
+    assert result.sometimes.keys() >= {DAMAGED, NOT_SERVED, DELETED}
 
 
 @pytest.mark.parametrize("seed", [3, FIRST_WITH_ADDITIONS])
