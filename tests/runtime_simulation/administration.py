@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -17,16 +18,19 @@ from tests.runtime_simulation.messages import (
     CREATE_TOPIC_PATH,
     DELETE_TOPIC_PATH,
     REASSIGN_PATH,
+    REMOVE_PARTITIONS_PATH,
     Cancel,
     Create,
     Delete,
     Done,
+    FewerPartitions,
     MorePartitions,
     Reassign,
 )
 from tests.runtime_simulation.network import Network
-from tests.runtime_simulation.plan import ADD, CANCEL, DELETE, REASSIGN, Action
+from tests.runtime_simulation.plan import ADD, CANCEL, DELETE, REASSIGN, RECREATE, REMOVE, Action
 from tests.runtime_simulation.process import Process
+from tests.runtime_simulation.services import BrokerService
 from tests.runtime_simulation.topics import Topics
 from tests.runtime_simulation.world import World
 
@@ -34,11 +38,28 @@ MOST_PARTITIONS = 4
 TIMEOUT_S = 3.0
 WAIT_MS = 1_000
 CANCEL_WITHIN_S = 2.0
+AWAY = "a broker was away while its partition was removed"
+
+
+@dataclass(eq=False)
+class GroupTopic:
+    """The topic that a group reads; its producers and members come and go."""
+
+    name: str
+    partitions: int
+    quiet: Callable[[], Awaitable[None]]
+    begin: Callable[[], None]
+    leave: Callable[[], None]
+    join: Callable[[], None]
+    changing: bool = field(default=False, init=False)
 
 
 @dataclass(eq=False)
 class Administration:
-    """Carries out the actions of a plan; `names` are the topics that there have to be."""
+    """Carries out the actions of a plan.
+
+    `names` are the topics that there have to be, with these `configs`.
+    """
 
     world: World
     network: Network
@@ -46,8 +67,10 @@ class Administration:
     names: list[str]
     partitions: int
     replication_factor: int
-    brokers: list[int]
+    brokers: Mapping[int, BrokerService]
     controllers: list[str]
+    configs: dict[str, str]
+    group_topic: GroupTopic | None
     _open: int = field(default=0, init=False)
 
     def begin(self, actions: tuple[Action, ...]) -> None:
@@ -61,14 +84,25 @@ class Administration:
         return not self._open
 
     def keep_topics(self) -> None:
-        """Create topics again that are missing, from now on: requests to delete may be late."""
+        """Create topics again that are missing, from now on: requests to delete may be late.
+
+        A reassignment to a broker that has died for good is cancelled, because it waits for it.
+        """
         self.world.loop.in_process(Process("administrator"), self._keep_topics())
 
     async def _keep_topics(self) -> None:
         while True:
-            for name in self.names:
+            names = dict.fromkeys(self.names, self.partitions)
+            if self.group_topic is not None:
+                names[self.group_topic.name] = self.group_topic.partitions
+            for name, partitions in names.items():
                 if self.topics.assignment(name) is None:
-                    await self._create(name, self.partitions)
+                    await self._create(name, partitions)
+            for partition in self.moving():
+                topic = self.topics.assignment(partition.topic)
+                added = () if topic is None else topic.adding.get(partition.partition, ())
+                if any(self.brokers[number].gone for number in added):
+                    await self._try(CANCEL_PATH, Cancel(*partition))
             await asyncio.sleep(0.2)
 
     def _start(self, action: Action) -> None:
@@ -87,6 +121,10 @@ class Administration:
             await self._recreate(name, 1 + action.choice % 3)
         elif action.kind == ADD:
             await self._add(name)
+        elif action.kind == REMOVE:
+            await self._remove(name, action.choice)
+        elif action.kind == RECREATE:
+            await self._recreate_group_topic(idle=action.choice % 4 > 0)
         else:
             begun = await self._reassign(name, action)
             if action.kind == CANCEL and begun:
@@ -104,9 +142,30 @@ class Administration:
                 await self._try(DELETE_TOPIC_PATH, Delete(name, WAIT_MS))
         self.world.reached(DELETE)
 
+    async def _recreate_group_topic(self, *, idle: bool) -> None:
+        """Delete the topic that a group reads, and create it again, with other producers.
+
+        The members of an `idle` group have left before, and others join some time later.
+        """
+        topic = self.group_topic
+        if topic is None or topic.changing:
+            return
+        topic.changing = True
+        if idle:
+            topic.leave()
+        await topic.quiet()
+        await self._recreate(topic.name, topic.partitions)
+        self.world.reached(RECREATE)
+        topic.begin()
+        if idle:
+            await asyncio.sleep(self.world.between(1.0, 4.0))
+            topic.join()
+        topic.changing = False
+
     async def _create(self, name: str, partitions: int) -> None:
         """Try to create a topic; it may exist, or still be about to be deleted."""
-        await self._try(CREATE_TOPIC_PATH, Create(name, partitions, self.replication_factor))
+        new = Create(name, partitions, self.replication_factor, self.configs)
+        await self._try(CREATE_TOPIC_PATH, new)
 
     async def _add(self, name: str) -> None:
         topic = self.topics.assignment(name)
@@ -116,6 +175,29 @@ class Administration:
         if await self._try(ADD_PARTITIONS_PATH, MorePartitions(name, wanted)):
             self.world.reached(ADD)
 
+    async def _remove(self, name: str, choice: int) -> None:
+        """Remove the last partition of a topic, and by choice add it again, at once or later."""
+        topic = self.topics.assignment(name)
+        if topic is None or len(topic.partitions) < 2:
+            return
+        last = max(topic.partitions)
+        wanted = FewerPartitions(name, (last,))
+        while (now := self.topics.assignment(name)) is not None and last in now.partitions:
+            if now.topic_id != topic.topic_id or last + 1 in now.partitions:
+                return
+            await self._try(REMOVE_PARTITIONS_PATH, wanted)
+            await asyncio.sleep(0.05)
+        self.world.reached(REMOVE)
+        self._note_absent(topic.partitions[last])
+        if choice % 4:
+            await asyncio.sleep((0.0, 0.7, 2.0)[choice % 3])
+            await self._add(name)
+
+    def _note_absent(self, brokers: tuple[int, ...]) -> None:
+        """Count that a broker was away while its replica was removed."""
+        if not all(self.brokers[number].acting for number in brokers):
+            self.world.reached(AWAY)
+
     async def _reassign(self, name: str, action: Action) -> bool:
         """Give a partition other replicas; return whether a controller has accepted that."""
         topic = self.topics.assignment(name)
@@ -124,7 +206,7 @@ class Administration:
         number = action.partition % len(topic.partitions)
         random = Random(action.choice)
         # Fewer than two replicas might lose their only disk.
-        replicas = tuple(random.sample(self.brokers, random.randint(2, 3)))
+        replicas = tuple(random.sample(list(self.brokers), random.randint(2, 3)))
         wanted = Reassign(name, number, replicas, random.random() < 0.5)
         accepted = await self._try(REASSIGN_PATH, wanted)
         if accepted:

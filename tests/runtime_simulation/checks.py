@@ -11,12 +11,13 @@ from leadline_client.wire import TopicPartition
 from leadline_common.consumer_znodes import OffsetNode, decode, offset_path
 from leadline_common.znodes import PartitionState
 from tests.runtime_simulation.administration import MOST_PARTITIONS
-from tests.runtime_simulation.cluster import Cluster
+from tests.runtime_simulation.cluster import GROUP_TOPIC, Cluster
 from tests.runtime_simulation.members import GROUP as GROUP_NAME
 from tests.runtime_simulation.services import BrokerService
 from tests.runtime_simulation.topics import name_of
 from tests.support.checks.history import Read
 from tests.support.checks.replica_files import Replica, differences, read_replica
+from tests.support.groups.log import Event
 
 LIVENESS = "liveness"
 ANOMALY = "anomaly"
@@ -55,6 +56,7 @@ def check_everything(cluster: Cluster, partitions: Sequence[TopicPartition]) -> 
         if len(set(ends)) > 1:
             problems.append(f"I5: {partition} ends at {ends}")
         require(REPLICAS, problems)
+    require(REPLICAS, cluster.log_starts.problems)
     for reader in cluster.readers:
         require(ANOMALY, reader.problems)
         reads += reader.reads()
@@ -64,7 +66,7 @@ def check_everything(cluster: Cluster, partitions: Sequence[TopicPartition]) -> 
 
 
 def check_acknowledged(cluster: Cluster, partitions: Sequence[TopicPartition]) -> None:
-    """Check that leaders have what was acknowledged, in a cluster that has not recovered.
+    """Check what readers saw, and what leaders have, in a cluster that has not recovered.
 
     A lost record often shows first as a producer or a reader that cannot go on.
 
@@ -79,6 +81,7 @@ def check_acknowledged(cluster: Cluster, partitions: Sequence[TopicPartition]) -
             leader = cluster.brokers[state.leader]
             reads.append(_as_read(cluster, _replica(leader, partition)))
     for reader in cluster.readers:
+        require(ANOMALY, reader.problems)
         reads += reader.reads()
     require(ANOMALY, [str(anomaly) for anomaly in cluster.history.check(reads)])
 
@@ -90,11 +93,10 @@ def require(kind: str, problems: list[str]) -> None:
 
 
 def _as_read(cluster: Cluster, replica: Replica) -> Read:
-    """Return what a replica's files hold, as records of the topic that lives now."""
-    topic_id = cluster.topics.id_of(replica.topic)
-    assert topic_id is not None
-    name = name_of(replica.topic, topic_id)
-    return replace(replica.as_read(), partition=(name, replica.partition))
+    """Return what a replica's files hold, as records of the partition that is there now."""
+    name = cluster.topics.name_now(TopicPartition(replica.topic, replica.partition))
+    place, log_start = (name, replica.partition), replica.log_start_offset
+    return replace(replica.as_read(), partition=place, log_start=log_start)
 
 
 def _replicas(cluster: Cluster, partition: TopicPartition) -> list[Replica]:
@@ -122,12 +124,33 @@ def moved_back(cluster: Cluster, partitions: Iterable[TopicPartition]) -> list[s
     for topic, number in partitions:
         path = offset_path(GROUP_NAME, topic, number)
         history = cluster.zookeeper.tree.history(path)
-        offsets = [decode(node.data, OffsetNode).offset for _, node in history if node is not None]
+        nodes = [decode(node.data, OffsetNode) for _, node in history if node is not None]
         found += [
-            f"R16: the offset of {topic}-{number} moved back from {before} to {after}"
-            for before, after in pairwise(offsets)
-            if after < before
+            f"R16: the offset of {topic}-{number} moved back from {before.offset} to {after.offset}"
+            for before, after in pairwise(nodes)
+            if after.offset < before.offset and after.topic_id == before.topic_id
         ]
+    return found
+
+
+def of_other_topics(cluster: Cluster, events: Iterable[Event]) -> list[str]:
+    """Say which committed offsets name more of a topic than members have consumed of it.
+
+    So they were those of an earlier topic of its name (R1).
+    """
+    consumed: dict[tuple[str, int], int] = {}
+    for event in events:
+        for name, number, _, after in event.rows if event.kind == "consumed" else ():
+            consumed[name, number] = max(after, consumed.get((name, number), 0))
+    found = []
+    for number in range(MOST_PARTITIONS):
+        path = offset_path(GROUP_NAME, GROUP_TOPIC, number)
+        for _, node in cluster.zookeeper.tree.history(path):
+            known = None if node is None else decode(node.data, OffsetNode)
+            name = "" if known is None else name_of(GROUP_TOPIC, known.topic_id)
+            most = consumed.get((name, number), 0)
+            if known is not None and known.offset > most:
+                found.append(f"R1: committed {known.offset} of {name}-{number}, consumed {most}")
     return found
 
 

@@ -38,7 +38,11 @@ def new_client(web: Web, brokers: list[str]) -> AsyncClient:
 
 @dataclass(eq=False)
 class ClientProducer:
-    """Sends records to all partitions of one topic, which is never deleted."""
+    """Sends records to all partitions of one incarnation of a topic.
+
+    The library names topics by their names only. So whoever deletes the topic stops the producer
+    before, and waits until it has `ended`.
+    """
 
     world: World
     web: Web
@@ -51,9 +55,10 @@ class ClientProducer:
     pause_s: float
     acked: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list), init=False)
     """The acknowledged offsets of each partition."""
+    stopped: bool = field(default=False, init=False)
+    topic_id: str = field(default="", init=False)
     _sent: int = field(default=0, init=False)
     _open: int = field(default=0, init=False)
-    _stopping: bool = field(default=False, init=False)
     _task: asyncio.Task[None] | None = field(default=None, init=False)
 
     @property
@@ -68,12 +73,18 @@ class ClientProducer:
 
     def start(self) -> None:
         """Start the producer's process."""
+        self.topic_id = self.topics.id_of(self.topic) or ""
         process = Process(f"client-producer-{self.number}")
         self._task = self.world.loop.in_process(process, self._run())
 
     def stop(self) -> None:
         """Send nothing new any more."""
-        self._stopping = True
+        self.stopped = True
+
+    async def ended(self) -> None:
+        """Wait until it has ended, after `stop`."""
+        assert self._task is not None
+        await asyncio.wait([self._task])
 
     async def _run(self) -> None:
         settings = ProducerSettings(
@@ -86,7 +97,7 @@ class ClientProducer:
         random = self.world.random.random
         client = new_client(self.web, self.brokers)
         producer = AsyncProducer[bytes, bytes](client, settings, random=random)
-        while not self._stopping:
+        while not self.stopped:
             await asyncio.sleep(self.world.between(0, 2 * self.pause_s))
             for _ in range(1 + self.world.random.randrange(_MOST_RECORDS)):
                 await self._send(producer)
@@ -98,7 +109,7 @@ class ClientProducer:
         partition = self.world.random.choice(sorted(topic.partitions))
         value = f"c{self.number}-{self._sent}"
         self._sent += 1
-        self.history.send(value, name_of(self.topic, topic.topic_id), partition, self.number)
+        self.history.send(value, name_of(self.topic, self.topic_id), partition, self.number)
         try:
             future = await producer.send(self.topic, value.encode(), partition=partition)
         except LeadlineError:  # A partition is so new that no broker knows it.

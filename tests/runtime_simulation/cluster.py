@@ -17,14 +17,16 @@ from tests.runtime_simulation.client_producers import ClientProducer
 from tests.runtime_simulation.controllers import ControllerHost
 from tests.runtime_simulation.coordinators import CoordinatorHost
 from tests.runtime_simulation.disk import Disk
+from tests.runtime_simulation.log_starts import LogStarts
 from tests.runtime_simulation.members import Members
 from tests.runtime_simulation.network import Network
-from tests.runtime_simulation.plan import Group, Plan
+from tests.runtime_simulation.plan import REMOVE, Group, Plan
 from tests.runtime_simulation.process import Process
+from tests.runtime_simulation.readers import Reader
 from tests.runtime_simulation.services import BrokerService, Machine, Service
 from tests.runtime_simulation.system_calls import SimulatedSystem
-from tests.runtime_simulation.topics import Topics
-from tests.runtime_simulation.workload import Producer, Reader
+from tests.runtime_simulation.topics import Topics, name_of
+from tests.runtime_simulation.workload import Producer
 from tests.runtime_simulation.world import World
 from tests.runtime_simulation.zookeeper import ZooKeeper
 from tests.support.checks.history import History
@@ -32,10 +34,14 @@ from tests.support.groups.log import Partition
 
 TOPICS = ("t", "u")
 GROUP_TOPIC = "g"
-"""What the consumer group reads, and the client library writes; it is never deleted."""
+"""What the consumer group reads, and the client library writes."""
+_LATEST_S = 2.0
+"""By then a request that was delayed has arrived."""
 FIRST_CLIENT_PRODUCER = 1_000
 """Apart from the numbers of the other producers."""
 FIRST = TopicPartition(TOPICS[0], 0)
+REBUILT = "the replicas of a dead broker were rebuilt"
+RETURNED = "a dead broker returned"
 FAST_DISK_S = 0.004
 """The longest fsync of a good disk."""
 
@@ -58,7 +64,11 @@ class Cluster:
             self.network,
             plan.stray_grace_ms,
             serves_http=group is not None,
+            removes_records=plan.retention is not None,
+            healing_ms=plan.healing_ms,
         )
+        self.removes_partitions = any(action.kind == REMOVE for action in plan.actions)
+        self.configs = {} if plan.retention is None else plan.retention.configs()
         self.brokers: dict[int, BrokerService] = {}
         for number in range(1, plan.brokers + 1):
             disk = Disk(root / f"broker-{number}", world.random)
@@ -72,6 +82,7 @@ class Cluster:
         self.producers: list[Producer] = []
         self.readers: list[Reader] = []
         self.wiped: int | None = None
+        self.log_starts = LogStarts(self.topics, self.system, self.brokers, plan.retention)
         self._ambushes: list[Callable[[], object]] = []
         self.slow_disk_s = FAST_DISK_S
         world.loop.thread_delay_s = lambda: world.between(0.0005, self.slow_disk_s)
@@ -136,10 +147,10 @@ class Cluster:
     def _ends(self, partition: TopicPartition) -> set[int]:
         """Return where the replicas of a partition end, and where its readers are."""
         ends = {self.brokers[n].log_end_offset(*partition) for n in self.topics.replicas(partition)}
-        topic_id = self.topics.id_of(partition.topic)
+        name = self.topics.name_now(partition)
         for reader in self.readers:
             if reader.of(partition):
-                ends.add(reader.position if reader.topic_id == topic_id else -1)
+                ends.add(reader.position if reader.name == name else -1)
         return ends
 
     def describe(self, partitions: Iterable[TopicPartition]) -> str:
@@ -167,7 +178,7 @@ class Cluster:
                 for host in controllers or self.controllers:
                     try:
                         assert host.service is not None
-                        new = NewTopic(topic, partitions, replication_factor)
+                        new = NewTopic(topic, partitions, replication_factor, configs=self.configs)
                         await host.service.create_topic(new, dry_run=False)
                     except LeadlineError as problem:
                         self.world.note("no topic yet: %r", problem)
@@ -206,6 +217,24 @@ class Cluster:
             self.run(1.0, task.done)
             task.result()
 
+    def give_back(self, broker: BrokerService) -> None:
+        """Start a broker that was given up, with its disk."""
+        self.world.reached(RETURNED)
+        self.wiped, broker.gone = None, False
+        broker.start()
+
+    def gone(self) -> BrokerService | None:
+        """Return the broker that has died for good."""
+        return next((broker for broker in self.brokers.values() if broker.gone), None)
+
+    def is_healed(self) -> bool:
+        """Tell whether the broker that has died has no replicas any more, but what is lost."""
+        gone = self.gone()
+        return gone is None or all(
+            gone.number not in self.topics.replicas(partition) or self.is_lost(partition)
+            for partition in self.topics.partitions()
+        )
+
     def is_lost(self, partition: TopicPartition) -> bool:
         """Tell whether a partition rightly has no leader: a wiped disk had its last records."""
         state = self.topics.state(partition)
@@ -231,6 +260,7 @@ class Cluster:
                 names,
                 pause_s=pause_s,
                 idempotent=number % 2 == 0,
+                states_epoch=self.removes_partitions,
                 on_acknowledged=self._acknowledged,
             )
             self.producers.append(producer)
@@ -248,6 +278,8 @@ class Cluster:
                 len(self.readers),
                 *partition,
                 names,
+                self.log_starts,
+                idle=0.02 if self.machine.removes_records else 0.0,
             )
             self.readers.append(reader)
             reader.start()
@@ -255,10 +287,15 @@ class Cluster:
     def start_group(self, group: Group) -> None:
         """Start the group's members, and the producers of what they read."""
         names = [broker.name for broker in self.brokers.values()]
-        self.members = Members(self.machine, GROUP_TOPIC, names, group.protocol)
+        self.members = Members(self.machine, GROUP_TOPIC, names, group, self.history)
         for _ in range(group.members):
             self.members.join()
-        for number in range(group.producers):
+        self._start_client_producers(group)
+
+    def _start_client_producers(self, group: Group) -> None:
+        names = [broker.name for broker in self.brokers.values()]
+        first = len(self.client_producers)
+        for number in range(first, first + group.producers):
             producer = ClientProducer(
                 self.world,
                 self.machine.web,
@@ -273,6 +310,17 @@ class Cluster:
             self.client_producers.append(producer)
             producer.start()
 
+    async def quiet_clients(self) -> None:
+        """Stop the producers of the group's topic, and wait for what they have sent."""
+        for producer in self.client_producers:
+            producer.stop()
+        await asyncio.gather(*(producer.ended() for producer in self.client_producers))
+        await asyncio.sleep(_LATEST_S)
+
+    def start_clients(self, group: Group) -> None:
+        """Start producers of a topic that was created again."""
+        self._start_client_producers(group)
+
     def stop_producers(self) -> None:
         """Let all producers send nothing new any more."""
         for producer in self.producers:
@@ -281,12 +329,20 @@ class Cluster:
             client_producer.stop()
 
     def group_acknowledged(self) -> dict[Partition, list[int]]:
-        """Return the acknowledged offsets of the topic that the group reads."""
+        """Return the acknowledged offsets that the group has to consume.
+
+        It may have missed what retention has removed from a leader. Topics are incarnations.
+        """
         found: dict[Partition, list[int]] = {}
         for producer in self.client_producers:
+            if producer.topic_id != self.topics.id_of(producer.topic):
+                continue
+            topic = name_of(producer.topic, producer.topic_id)
             for partition, offsets in producer.acked.items():
-                found.setdefault((producer.topic, partition), []).extend(offsets)
-        return found
+                start = self.log_starts.highest(topic, partition)
+                kept = [offset for offset in offsets if offset >= start]
+                found.setdefault((topic, partition), []).extend(kept)
+        return {partition: offsets for partition, offsets in found.items() if offsets}
 
     def elect_preferred(self) -> None:
         """Have the active controller move leadership to the preferred leaders."""

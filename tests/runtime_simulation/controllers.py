@@ -16,7 +16,7 @@ from leadline_controller.runtime.leadership import ControllerDependencies, Contr
 from leadline_controller.runtime.ports import ControllerStore
 from leadline_controller.runtime.reassignment.events import CancelReassignment, SubmitReassignment
 from leadline_controller.runtime.service import ControllerService
-from leadline_controller.runtime.topics.partition_intents import AddPartitions
+from leadline_controller.runtime.topics.partition_intents import AddPartitions, RemovePartitions
 from tests.runtime_simulation.clock import SimulatedClock
 from tests.runtime_simulation.messages import (
     ADD_PARTITIONS_PATH,
@@ -24,10 +24,12 @@ from tests.runtime_simulation.messages import (
     CREATE_TOPIC_PATH,
     DELETE_TOPIC_PATH,
     REASSIGN_PATH,
+    REMOVE_PARTITIONS_PATH,
     Cancel,
     Create,
     Delete,
     Done,
+    FewerPartitions,
     MorePartitions,
     Reassign,
 )
@@ -51,7 +53,7 @@ class ControllerHost(Service):
     async def run(self) -> None:
         """Run the controller as `leadline_controller.main` does."""
         machine, random = self.machine, self.machine.random()
-        settings = controller_settings(self.number)
+        settings = controller_settings(self.number, machine.healing_ms)
 
         async def open_store() -> ControllerStore:
             store = ControllerZkStore(open_transport=machine.zookeeper.transport)
@@ -76,14 +78,15 @@ class ControllerHost(Service):
         await leadership.run()
 
 
-def controller_settings(number: int) -> ControllerSettings:
+def controller_settings(number: int, healing_ms: int) -> ControllerSettings:
     """Return the settings of a controller."""
     return ControllerSettings(
         controller_id=number,
         zookeeper_session_timeout_ms=SESSION_MS,
         command_ack_timeout_ms=1_000,
         reconcile_interval_ms=1_000,
-        failed_broker_interval_ms=-1,
+        failed_broker_interval_ms=healing_ms,
+        failed_broker_chunk_partitions=2,
     )
 
 
@@ -105,7 +108,12 @@ def _add_administration(routes: Routes, service: ControllerService) -> None:
     """Serve what operators ask for, by the handlers that `api/administration.py` calls."""
 
     async def create(request: Create) -> Done:
-        new = NewTopic(request.topic, request.partitions, request.replication_factor)
+        new = NewTopic(
+            request.topic,
+            request.partitions,
+            request.replication_factor,
+            configs=request.configs,
+        )
         await service.create_topic(new, dry_run=False)
         return Done()
 
@@ -118,6 +126,11 @@ def _add_administration(routes: Routes, service: ControllerService) -> None:
             topic=request.topic, total=request.total, replica_assignment=None, dry_run=False
         )
         await service.ask_until_acknowledged(request.topic, more)
+        return Done()
+
+    async def remove_partitions(request: FewerPartitions) -> Done:
+        fewer = RemovePartitions(topic=request.topic, partitions=request.partitions, dry_run=False)
+        await service.ask(fewer)
         return Done()
 
     async def reassign(request: Reassign) -> Done:
@@ -134,5 +147,6 @@ def _add_administration(routes: Routes, service: ControllerService) -> None:
     routes.add(CREATE_TOPIC_PATH, Create, create)
     routes.add(DELETE_TOPIC_PATH, Delete, delete)
     routes.add(ADD_PARTITIONS_PATH, MorePartitions, add_partitions)
+    routes.add(REMOVE_PARTITIONS_PATH, FewerPartitions, remove_partitions)
     routes.add(REASSIGN_PATH, Reassign, reassign)
     routes.add(CANCEL_PATH, Cancel, cancel)

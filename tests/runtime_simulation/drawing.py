@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
+from tests.runtime_simulation.additions import FIRST_WITH_ADDITIONS, with_additions
 from tests.runtime_simulation.network import NetworkWeather
 from tests.runtime_simulation.openings import OPENINGS
 from tests.runtime_simulation.plan import (
@@ -41,7 +42,8 @@ def make_plan(seed: int) -> Plan:
     )
     administered = _administered(plan, Random(f"administration {seed}"))
     ordinary = _with_group(administered, Random(f"group {seed}"))
-    return _with_opening(ordinary, Random(f"kind {seed}"))
+    plan = _with_opening(ordinary, Random(f"kind {seed}"))
+    return plan if seed < FIRST_WITH_ADDITIONS else with_additions(plan, seed)
 
 
 def _with_opening(plan: Plan, random: Random) -> Plan:

@@ -8,9 +8,10 @@ from functools import partial
 from leadline_common import znodes
 from tests.runtime_simulation.ambushes import Ambushes
 from tests.runtime_simulation.cluster import FAST_DISK_S, FIRST, Cluster
+from tests.runtime_simulation.damage import Damage
 from tests.runtime_simulation.group_faults import GroupFaults
 from tests.runtime_simulation.network import NetworkWeather
-from tests.runtime_simulation.plan import Fault, Plan
+from tests.runtime_simulation.plan import DIES, FLIP, Fault, Plan
 from tests.runtime_simulation.service_faults import ServiceFaults
 from tests.runtime_simulation.services import BrokerService, Service
 from tests.runtime_simulation.zookeeper import ZooKeeperWeather
@@ -23,6 +24,7 @@ class Faults:
         self._cluster = cluster
         self._world = cluster.world
         self._services = services = ServiceFaults(cluster)
+        self._damage = Damage(cluster)
         cluster.slow_disk_s = plan.slow_disk_s
         cluster.network.weather = plan.network
         cluster.zookeeper.weather = plan.zookeeper
@@ -32,6 +34,8 @@ class Faults:
             "leader killed at an acknowledgement": self._kill_at_acknowledgement,
             "freeze": services.freeze,
             "wiped disk": self._wipe,
+            DIES: self._lose,
+            FLIP: self._flip,
             "clean restart": self._restart,
             "cut from ZooKeeper": services.cut_from_zookeeper,
             "ZooKeeper connection lost": self._disconnect,
@@ -82,6 +86,7 @@ class Faults:
                 self._start_again(broker)
         if self._of_group is not None:
             self._of_group.heal()
+        self._damage.repair()
 
     def _inject(self, fault: Fault) -> None:
         if self._services.healed:
@@ -146,6 +151,21 @@ class Faults:
             broker.kill()
             broker.disk.wipe()
             self._services.later(fault.for_s, broker.start)
+
+    def _lose(self, broker: BrokerService, fault: Fault) -> None:
+        """Lose a broker and its disk; by choice it returns long after, with its disk."""
+        if self._cluster.wiped is not None or len(self._cluster.brokers) < 4:
+            return
+        self._cluster.wiped, broker.gone = broker.number, True
+        broker.kill()
+        if fault.choice % 2:
+            self._services.later(fault.for_s, self._cluster.give_back, broker)
+
+    def _flip(self, broker: BrokerService, fault: Fault) -> None:
+        """Kill a broker, damage its disk, and start it again."""
+        broker.kill()
+        self._damage.flip(broker, fault)
+        self._services.later(fault.for_s, broker.start)
 
     def _fail_fsync(self, broker: BrokerService, fault: Fault) -> None:
         broker.disk.failing = True

@@ -15,21 +15,25 @@ from typing import Any, Final
 import pytest
 from msgspec import structs
 
-from leadline_broker.adapters.log import durability
+from leadline_broker.adapters.log import durability, segment
 from leadline_broker.adapters.log.directory import LogDirectory
+from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.domain.replica import Replica
 from leadline_broker.domain.rules import ALL_RULES, Rules
 from leadline_broker.domain.state import ReplicaKey, ReplicaState
 from leadline_broker.runtime.cluster.controller_check import ControllerCheck
-from leadline_broker.runtime.replication import replica_manager
+from leadline_broker.runtime.replication import commands, replica_manager
 from leadline_broker.runtime.replication.commands import ControllerCommands
+from leadline_broker.runtime.replication.effect_executor import EffectExecutor
 from leadline_broker.runtime.replication.fetchers import ReplicaFetcher
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.serving.serving import Serving
+from leadline_client.batches import parse_headers
 from leadline_client.errors import LeadlineError
 from leadline_client.membership import MembershipManager
 from leadline_client.retry import Attempts
+from leadline_client.wire import TopicPartition
 from leadline_common.directories import FIRST_DIRECTORY_EPOCH
 from leadline_common.zk.ops import ANY_VERSION, CheckOp
 from leadline_common.zk.session import SessionLease
@@ -39,12 +43,14 @@ from leadline_controller.domain.cluster import BrokerDown, BrokerUp, ClusterImag
 from leadline_controller.domain.failover import BrokerChange
 from leadline_controller.domain.reassignment.machine import ReassignmentState
 from leadline_controller.runtime.engine import state_writer
+from leadline_controller.runtime.reassignment.failure_records import FailureRecords
 from leadline_controller.runtime.topics import brokers
 from leadline_controller.runtime.topics.brokers import BrokerManager
 from leadline_coordinator.adapters import group_nodes
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import GroupMember
 from leadline_coordinator.runtime import offsets
+from leadline_coordinator.runtime.committer import OffsetCommitter
 
 Replacement = tuple[Any, str, Any]
 
@@ -205,6 +211,59 @@ def _commits_of_anybody() -> list[Replacement]:
     ]
 
 
+def _retention_of_uncommitted_records() -> list[Replacement]:
+    """Let retention remove what is not committed yet."""
+    real: Callable[..., int] = PartitionLog.apply_retention
+
+    def apply(log: PartitionLog, now_ms: int, age_ms: int, size: int, limit: int) -> int:
+        del limit
+        return real(log, now_ms, age_ms, size, log.log_end_offset)
+
+    return [(PartitionLog, "apply_retention", apply)]
+
+
+def _no_way_to_the_log_start() -> list[Replacement]:
+    """Let a follower stay where it is when its leader begins later."""
+    return [(EffectExecutor, "_reset", lambda *_: None)]
+
+
+def _removed_replicas_go_on() -> list[Replacement]:
+    """Leave a removed replica that a broker finds to the next partition of its number (R12)."""
+    return [(commands, "_is_of_removed_partition", lambda *_: False)]
+
+
+def _failures_forgotten() -> list[Replacement]:
+    """Let a controller know of no failure that an earlier one has recorded."""
+
+    async def read(_: FailureRecords) -> None:
+        return
+
+    return [(FailureRecords, "read", read)]
+
+
+def _offsets_without_topic_ids() -> list[Replacement]:
+    """Keep a group's offsets when its topic is deleted, and begin the next one there (R1)."""
+
+    def start_offset(group: Group, one: TopicPartition) -> tuple[Any, ...]:
+        known = group.offsets.get(one)
+        return (*one, None, None) if known is None else (*one, known.offset, None)
+
+    return [
+        (OffsetCommitter, "drop", lambda *_: None),
+        (Group, "start_offset", start_offset),
+    ]
+
+
+def _stored_batches_unchecked() -> list[Replacement]:
+    """Serve what is on the disk, whatever that is."""
+
+    def check(data: bytes, expected_offset: int, _: object) -> int:
+        ends = [header.next_offset for header in parse_headers(data)]
+        return ends[-1] if ends else expected_offset
+
+    return [(segment, "check_stored", check)]
+
+
 FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R1": partial(_without, "r1_identity"),
     "R2": partial(_without, "r2_reconcile"),
@@ -217,6 +276,7 @@ FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R10": _no_end_of_leases,
     "R11": _no_controller_epoch,
     "R12": _no_deletion_of_logs,
+    "R12 partitions": _removed_replicas_go_on,
     "R13": _no_wait_for_added_replicas,
     "R15": _repeat_unknown_outcomes,
     "R16 lease": _no_end_of_members_leases,
@@ -224,6 +284,11 @@ FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R16 commits": _commits_of_anybody,
     "R17": _any_directory_counts,
     "topic id": _names_without_ids,
+    "retention": _retention_of_uncommitted_records,
+    "log start": _no_way_to_the_log_start,
+    "healing": _failures_forgotten,
+    "group's topic id": _offsets_without_topic_ids,
+    "CRC": _stored_batches_unchecked,
     "fsync": lambda: [(durability, "_sync", lambda *_: None)],
 }
 """By the name of the rule, what to replace where."""

@@ -82,7 +82,7 @@ class GroupFaults:
     def _kill_member(self, fault: Fault) -> None:
         if (member := self._member(fault)) is not None:
             member.kill()
-            self._services.later(fault.for_s, self._join, fault)
+            self._services.later(fault.for_s, self._join, fault, member.instance)
 
     def _freeze_member(self, fault: Fault) -> None:
         if (member := self._member(fault)) is not None:
@@ -94,9 +94,9 @@ class GroupFaults:
             member.leave()
             self._services.later(fault.for_s, self._join, fault)
 
-    def _join(self, _: Fault) -> None:
+    def _join(self, _: Fault, instance: str | None = None) -> None:
         if len(self._members.running()) < _MOST_MEMBERS:
-            self._members.join()
+            self._members.join(instance)
 
     def _cut_member(self, fault: Fault) -> None:
         if (member := self._member(fault)) is not None:

@@ -30,8 +30,10 @@ Replica = tuple[str, str, int]
 def leftovers(cluster: Cluster) -> list[str]:
     """Say what is left over: znodes, replicas, directories, and metadata that differ."""
     tree = cluster.zookeeper.tree
-    found = [*_nodes(tree), *_topics(tree, cluster.topics)]
+    found = [*_nodes(tree), *_topics(tree, cluster.topics), *_failures(cluster)]
     for broker in cluster.brokers.values():
+        if broker.gone:
+            continue
         expected = _replicas_of(broker.number, cluster.topics)
         found += _served(broker, cluster.topics, expected)
         found += _directories(broker.disk.root, broker.name, expected)
@@ -68,6 +70,19 @@ def _nodes(tree: Tree) -> Iterator[str]:
         node = tree.now(f"{znodes.REASSIGN_PARTITIONS}/{name}")
         if node is not None and not decode_task(node.data).state.is_over:
             yield f"task {name}"
+
+
+def _failures(cluster: Cluster) -> Iterator[str]:
+    """Yield what is recorded of brokers that have not failed, or is still to be done."""
+    tree, gone = cluster.zookeeper.tree, cluster.gone()
+    for root in (znodes.FAILED_BROKERS, znodes.DEAD_BROKERS):
+        for name in _children(tree, root):
+            if root == znodes.FAILED_BROKERS or gone is None or int(name) != gone.number:
+                yield f"{root}/{name}"
+    for partition in cluster.topics.partitions() if gone is not None else ():
+        replicas = cluster.topics.replicas(partition)
+        if gone is not None and (gone.number in replicas or len(replicas) < 2):
+            yield f"{partition} is not healed: {replicas}"
 
 
 def _topics(tree: Tree, topics: Topics) -> Iterator[str]:

@@ -62,6 +62,7 @@ class ProducerId(msgspec.Struct):
 CREATE_TOPIC_PATH = "/v1/topics/create"
 DELETE_TOPIC_PATH = "/v1/topics/delete"
 ADD_PARTITIONS_PATH = "/v1/topics/partitions/add"
+REMOVE_PARTITIONS_PATH = "/v1/topics/partitions/remove"
 REASSIGN_PATH = "/v1/reassignments/submit"
 CANCEL_PATH = "/v1/reassignments/cancel"
 
@@ -72,6 +73,7 @@ class Create(msgspec.Struct):
     topic: str
     partitions: int
     replication_factor: int
+    configs: dict[str, str] = {}
 
 
 class Delete(msgspec.Struct):
@@ -86,6 +88,13 @@ class MorePartitions(msgspec.Struct):
 
     topic: str
     total: int
+
+
+class FewerPartitions(msgspec.Struct):
+    """Removes partitions, the highest ones."""
+
+    topic: str
+    partitions: tuple[int, ...]
 
 
 class Reassign(msgspec.Struct):

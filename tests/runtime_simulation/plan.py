@@ -14,6 +14,10 @@ from tests.runtime_simulation.zookeeper import ZooKeeperWeather
 HORIZON_S: Final = 6.0
 """Faults begin within this time after the topic exists, and are healed then."""
 
+DIES: Final = "a broker died for good"
+FLIP: Final = "a bit flipped on a disk"
+"""What happens in plans with additions only."""
+
 GROWTH: Final = "growing ISR ambushed"
 SHRUNKEN: Final = "one member of a shrunken ISR left"
 AWAY_AND_BACK: Final = "leadership moved away and back"
@@ -91,6 +95,10 @@ DELETE, ADD, REASSIGN, CANCEL = (
 ACTIONS: Final = (DELETE, ADD, REASSIGN, CANCEL)
 """What operators do."""
 
+REMOVE: Final = "partition removed"
+RECREATE: Final = "topic of a group deleted and created again"
+"""What operators do in plans with additions only."""
+
 
 @dataclass(frozen=True, slots=True)
 class Action:
@@ -118,12 +126,29 @@ class Group:
     partitions: int = 2
     producers: int = 1
     protocol: Literal["eager", "cooperative"] = "cooperative"
+    commits_positions: bool = False
+    """Members leave it to the library which offsets they commit; otherwise they name them."""
+    static: bool = False
+    """A member that is killed is the same member when it starts again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Topics keep few records: so many bytes, or for so long (ms); -1 is no limit."""
+
+    size_bytes: int = 2_000
+    age_ms: int = -1
+
+    def configs(self) -> dict[str, str]:
+        """Return the configs of a topic."""
+        return {"retention.bytes": str(self.size_bytes), "retention.ms": str(self.age_ms)}
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A whole run: its size, its load, its faults, what operators do, and its weather.
 
+    `healing_ms` is how long a broker may be down before its replicas are rebuilt; -1 is for ever.
     `replication_factor` 0 means replicas on all brokers. All faults have begun `horizon_s` seconds
     after the topic exists, and everything is healed then. `opening` is the name of a directed one.
     """
@@ -136,6 +161,8 @@ class Plan:
     faults: tuple[Fault, ...] = ()
     actions: tuple[Action, ...] = ()
     group: Group | None = None
+    retention: Retention | None = None
+    healing_ms: int = -1
     topics: int = 1
     replication_factor: int = 0
     stray_grace_ms: int = 24 * 3_600_000
@@ -161,6 +188,7 @@ def smaller(plan: Plan) -> list[Plan]:
         replace(plan, zookeeper=ZooKeeperWeather()),
         *(replace(plan, network=replace(plan.network, **{n: 0.0})) for n in _NETWORK),
         *(replace(plan, zookeeper=replace(plan.zookeeper, **{n: 0.0})) for n in _ZOOKEEPER),
+        replace(plan, retention=None),
         replace(plan, slow_disk_s=0.004),
         replace(plan, topics=1),
         replace(plan, partitions=1),

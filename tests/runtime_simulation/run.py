@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import structlog
 
 from leadline_client.wire import TopicPartition
 from tests.runtime_simulation import forwarding
-from tests.runtime_simulation.administration import MOST_PARTITIONS, Administration
+from tests.runtime_simulation.administration import MOST_PARTITIONS, Administration, GroupTopic
 from tests.runtime_simulation.checks import (
     ADMINISTRATION,
     GROUP,
@@ -22,9 +23,10 @@ from tests.runtime_simulation.checks import (
     check_acknowledged,
     check_everything,
     moved_back,
+    of_other_topics,
     require,
 )
-from tests.runtime_simulation.cluster import GROUP_TOPIC, TOPICS, Cluster, files
+from tests.runtime_simulation.cluster import GROUP_TOPIC, REBUILT, TOPICS, Cluster, files
 from tests.runtime_simulation.drawing import make_plan
 from tests.runtime_simulation.event_loop import OWNER, OutOfSteps
 from tests.runtime_simulation.faults import Faults
@@ -32,6 +34,7 @@ from tests.runtime_simulation.flaws import in_force
 from tests.runtime_simulation.leftovers import count_strays, leftovers
 from tests.runtime_simulation.members import Members
 from tests.runtime_simulation.plan import Plan, smaller
+from tests.runtime_simulation.services import BrokerService
 from tests.runtime_simulation.world import World
 
 START_S = 12.0
@@ -118,6 +121,13 @@ def _live(cluster: Cluster, plan: Plan, result: Result) -> None:
 
 
 def _administration(cluster: Cluster, plan: Plan) -> Administration:
+    group, topic = plan.group, None
+    if group is not None:
+        begin = partial(cluster.start_clients, group)
+        assert cluster.members is not None
+        leave, join = cluster.members.leave_all, partial(cluster.members.join_all, group.members)
+        quiet = cluster.quiet_clients
+        topic = GroupTopic(GROUP_TOPIC, group.partitions, quiet, begin, leave, join)
     administration = Administration(
         cluster.world,
         cluster.network,
@@ -125,8 +135,10 @@ def _administration(cluster: Cluster, plan: Plan) -> Administration:
         list(TOPICS[: plan.topics]),
         plan.partitions,
         plan.replication_factor or plan.brokers,
-        list(cluster.brokers),
+        cluster.brokers,
         [host.name for host in cluster.controllers],
+        cluster.configs,
+        topic,
     )
     administration.begin(plan.actions)
     return administration
@@ -150,7 +162,7 @@ def _heal(cluster: Cluster, administration: Administration, result: Result) -> N
         raise Violation(ADMINISTRATION, "; ".join(leftovers(cluster)) or "requests go on")
     partitions = [each for each in cluster.topics.partitions() if not cluster.is_lost(each)]
     before = {producer: producer.acked for producer in cluster.producers}
-    of_clients = {producer: producer.count for producer in cluster.client_producers}
+    of_clients = {one: one.count for one in cluster.client_producers if not one.stopped}
 
     def recovered() -> bool:
         return (
@@ -174,6 +186,28 @@ def _heal(cluster: Cluster, administration: Administration, result: Result) -> N
     check_everything(cluster, partitions)
     if cluster.members is not None:
         _check_group(cluster, cluster.members)
+    if (gone := cluster.gone()) is not None:
+        world.reached(REBUILT)
+        _check_return(cluster, gone, partitions)
+
+
+def _check_return(
+    cluster: Cluster, broker: BrokerService, partitions: Sequence[TopicPartition]
+) -> None:
+    """Let a broker return whose replicas were rebuilt: it must end with none of them.
+
+    Raises:
+        Violation: something is wrong.
+
+    """
+    cluster.give_back(broker)
+
+    def settled() -> bool:
+        return not leftovers(cluster) and cluster.complete(cluster.topics.partitions())
+
+    if not cluster.run_in_steps(HEALING_S, settled):
+        raise Violation(ADMINISTRATION, "; ".join(leftovers(cluster)) or "not complete")
+    check_everything(cluster, partitions)
 
 
 def _check_group(cluster: Cluster, members: Members) -> None:
@@ -184,7 +218,6 @@ def _check_group(cluster: Cluster, members: Members) -> None:
 
     """
     acked = cluster.group_acknowledged()
-
     of_group = [one for one in cluster.topics.partitions() if one.topic == GROUP_TOPIC]
 
     def done() -> bool:
@@ -195,12 +228,16 @@ def _check_group(cluster: Cluster, members: Members) -> None:
 
     if not cluster.run_in_steps(HEALING_S, done):
         raise Violation(LIVENESS, f"the group is not done: committed {members.committed()}")
-    require(GROUP, [*moved_back(cluster, of_group), *members.judge(acked)])
+    require(GROUP, [*moved_back(cluster, of_group), *of_other_topics(cluster, members.events())])
+    require(GROUP, members.judge(acked))
+    members.count_kept()
 
 
 def _is_administered(cluster: Cluster, administration: Administration) -> bool:
     """Tell whether all that operators asked for is done, and nothing of it is left over."""
     if not administration.is_done:
+        return False
+    if not cluster.is_healed():
         return False
     lost = any(map(cluster.is_lost, cluster.topics.partitions()))
     return lost or not leftovers(cluster)

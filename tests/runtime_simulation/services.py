@@ -49,7 +49,8 @@ SESSION_MS = 2_000
 class Machine:
     """What all processes run on; `stray_grace_ms` is a setting of the brokers.
 
-    With `serves_http`, brokers serve their applications on `web`, too.
+    `healing_ms` is one of the controllers. With `removes_records` brokers look for old records
+    often, otherwise never within a run. With `serves_http` they serve their applications on `web`.
     """
 
     world: World
@@ -58,6 +59,8 @@ class Machine:
     network: Network
     stray_grace_ms: int
     serves_http: bool = False
+    removes_records: bool = False
+    healing_ms: int = -1
     web: Web = field(init=False)
     sockets: WebSockets = field(init=False)
 
@@ -82,13 +85,13 @@ class Machine:
 
 @dataclass(eq=False)
 class Service:
-    """A service that is started, killed, frozen and started again."""
+    """A service that is started, killed, frozen and started again, unless it is `gone`."""
 
     machine: Machine
     number: int
     process: Process | None = field(default=None, init=False)
     task: asyncio.Task[None] | None = field(default=None, init=False)
-    starts: int = field(default=0, init=False)
+    gone: bool = field(default=False, init=False)
 
     @property
     def name(self) -> str:
@@ -104,11 +107,15 @@ class Service:
         """Whether it lives, frozen or not."""
         return self.process is not None and self.process.alive
 
+    @property
+    def acting(self) -> bool:
+        """Whether it lives and is not frozen."""
+        return self.process is not None and self.process.alive and not self.process.frozen
+
     def start(self) -> None:
-        """Start a new process, unless one lives."""
-        if self.running:
+        """Start a new process, unless one lives or there shall be none."""
+        if self.running or self.gone:
             return
-        self.starts += 1
         self.machine.world.note("%s starts", self.name)
         self.process = Process(self.name)
         self.task = self.machine.world.loop.in_process(self.process, self.run())
@@ -160,7 +167,7 @@ class BrokerService(Service):
         """Run the broker as `leadline_broker.main` does."""
         self.stopping = False
         machine, clock, metrics = self.machine, SimulatedClock(), Metrics(process=False)
-        settings = broker_settings(self.number, str(self.disk.root), machine.stray_grace_ms)
+        settings = broker_settings(self.number, str(self.disk.root), machine)
         broker = self.broker = Broker(
             settings,
             store=ZkBrokerStore(
@@ -223,6 +230,13 @@ class BrokerService(Service):
         found = self._replica(topic, partition)
         return -1 if found is None else found.log.durable_end_offset
 
+    def replicas(self) -> list[Partition]:
+        """Return all replicas; none before it has started."""
+        try:
+            return [] if self.broker is None else self.broker.engine.replicas.all()
+        except BrokerFenced:
+            return []
+
     def _replica(self, topic: str, partition: int) -> Partition | None:
         try:
             assert self.broker is not None
@@ -231,7 +245,7 @@ class BrokerService(Service):
             return None
 
 
-def broker_settings(number: int, log_dir: str, stray_grace_ms: int) -> BrokerSettings:
+def broker_settings(number: int, log_dir: str, machine: Machine) -> BrokerSettings:
     """Return the settings of a broker: short waits, so that a run reaches much."""
     return BrokerSettings(
         broker_id=number,
@@ -241,7 +255,8 @@ def broker_settings(number: int, log_dir: str, stray_grace_ms: int) -> BrokerSet
         replica_fetch_wait_max_ms=400,
         heartbeat_interval_ms=400,
         log_segment_bytes=1_024,
-        stray_grace_ms=stray_grace_ms,
+        stray_grace_ms=machine.stray_grace_ms,
+        log_retention_check_interval_ms=300 if machine.removes_records else 300_000,
     )
 
 

@@ -31,6 +31,7 @@ _real: dict[str, Any] = {
         "pwrite",
         "rename",
         "replace",
+        "unlink",
         "urandom",
         "utime",
     )
@@ -39,12 +40,16 @@ _real: dict[str, Any] = {
 
 @dataclass(eq=False)
 class SimulatedSystem:
-    """The clocks, files and random numbers of all simulated processes."""
+    """The clocks, files and random numbers of all simulated processes.
+
+    Functions in `on_unlink` see the path of each file of a disk that is about to be deleted.
+    """
 
     loop: SimulatedLoop
     random: Random
     disks: list[Disk] = field(default_factory=list)
     wall_offset_s: float = 1_700_000_000.0
+    on_unlink: list[Callable[[Path], None]] = field(default_factory=list, init=False)
     _paths: dict[int, str] = field(default_factory=dict, init=False)
 
     # -- files -----------------------------------------------------------------
@@ -89,6 +94,12 @@ class SimulatedSystem:
         if disk is not None and Path(path).is_dir():
             disk.moved(os.fspath(source), path)
 
+    def unlink(self, path: Any, **options: Any) -> None:
+        if self._disk_of(os.fspath(path)) is not None:
+            for look in self.on_unlink:
+                look(Path(path))
+        _real["unlink"](path, **options)
+
     def utime(self, path: Any) -> None:
         """Set the times of a file to now."""
         now_ns = time.time_ns()
@@ -131,6 +142,7 @@ class SimulatedSystem:
             "pwrite": self.pwrite,
             "rename": self.rename,
             "replace": self.rename,
+            "unlink": self.unlink,
             "urandom": self.random.randbytes,
             "utime": self.utime,
         }

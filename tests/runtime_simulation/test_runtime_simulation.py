@@ -10,25 +10,38 @@ from collections import Counter
 
 import pytest
 
+from tests.runtime_simulation.additions import FIRST_WITH_ADDITIONS
+from tests.runtime_simulation.administration import AWAY
+from tests.runtime_simulation.cluster import REBUILT, RETURNED
+from tests.runtime_simulation.damage import DAMAGED, DAMAGED_INDEX, DELETED
 from tests.runtime_simulation.drawing import make_plan
 from tests.runtime_simulation.flaws import FLAWS
 from tests.runtime_simulation.leftovers import STRAY
+from tests.runtime_simulation.log_starts import REMOVED, RESTARTED
+from tests.runtime_simulation.members import KEPT
 from tests.runtime_simulation.plan import (
     ACTIONS,
     ADD,
     AMBUSH_KINDS,
+    DIES,
     GROUP_KINDS,
     KINDS,
+    RECREATE,
+    REMOVE,
     Action,
     Fault,
     Plan,
+    Retention,
     smaller,
 )
+from tests.runtime_simulation.readers import NOT_SERVED
 from tests.runtime_simulation.run import report, search, shrink, simulate
 from tests.runtime_simulation.topics import MOVED
 
 CHUNK = 15
 SEEDS = 30
+CHUNK_WITH_ADDITIONS = 40
+LAST_WITH_ADDITIONS = FIRST_WITH_ADDITIONS + 40
 FIND_WITHIN = 300
 SOAK_CHUNK = 500
 SOAK_SEEDS = 20_000
@@ -44,6 +57,7 @@ FOUND_SOON = {
     "R10": 2,
     "R11": 24,
     "R12": 9,
+    "R12 partitions": 437,
     "R13": 26,
     "R15": 5,
     "R16 lease": 34,
@@ -51,6 +65,11 @@ FOUND_SOON = {
     "R16 commits": 64,
     "R17": 143,
     "topic id": 149,
+    "retention": 322,
+    "log start": 312,
+    "healing": 319,
+    "group's topic id": 320,
+    "CRC": 324,
     "fsync": 0,
 }
 """The flaws that CI looks for, and the seed at which it begins."""
@@ -80,12 +99,30 @@ AMBUSHES_MUST = {
     "a topic was created again as a controller was replaced",
     "a commit was held back",
 }
+ADDITIONS_MUST = {
+    REMOVED,
+    RESTARTED,
+    "a reader continued at the log start",
+    REMOVE,
+    AWAY,
+    "a producer met a removed partition",
+    DIES,
+    REBUILT,
+    RETURNED,
+    RECREATE,
+    KEPT,
+    DAMAGED,
+    DELETED,
+}
 MUST_HAPPEN = {
     *KINDS,
     *GROUP_KINDS,
     *GROUPS_MUST,
     *OPERATORS_MUST,
     *AMBUSHES_MUST,
+    *ADDITIONS_MUST,
+    NOT_SERVED,
+    DAMAGED_INDEX,
     STRAY,
     "a process ended: LogFailed",
     "eligible replica elected after a wiped disk",
@@ -113,8 +150,25 @@ def test_nothing_acknowledged_is_lost(first: int) -> None:
     assert reached.keys() >= OPERATORS_MUST | GROUPS_MUST
 
 
-def test_a_seed_determines_everything() -> None:
-    first, second = (simulate(3, tracing=True) for _ in range(2))
+@pytest.mark.parametrize(
+    "first", range(FIRST_WITH_ADDITIONS, LAST_WITH_ADDITIONS, CHUNK_WITH_ADDITIONS)
+)
+def test_nothing_is_lost_with_what_later_seeds_have_besides(first: int) -> None:
+    reached = check_clean(first, CHUNK_WITH_ADDITIONS)
+
+    assert reached.keys() >= ADDITIONS_MUST
+
+
+def test_a_damaged_batch_is_not_served() -> None:
+    result = simulate(FOUND_SOON["CRC"])
+
+    assert not result.failed, report(result)
+    assert result.sometimes.keys() >= {DAMAGED, NOT_SERVED, DELETED}
+
+
+@pytest.mark.parametrize("seed", [3, FIRST_WITH_ADDITIONS])
+def test_a_seed_determines_everything(seed: int) -> None:
+    first, second = (simulate(seed, tracing=True) for _ in range(2))
 
     assert first.trace == second.trace
     assert (first.steps, first.acknowledged) == (second.steps, second.acknowledged)
@@ -150,17 +204,22 @@ def test_each_flaw_is_looked_for_or_known_to_be_hidden() -> None:
 @pytest.mark.parametrize("flaw", FLAWS)
 def test_a_flaw_does_no_harm_by_itself(flaw: str) -> None:
     """Otherwise it would show a mistake in `flaws.py`, and not what its rule is for."""
-    plan = Plan(faults=(Fault(1.0, "kill", 0, 0.1),), actions=(Action(2.5, ADD, 0, 0),))
+    actions = [Action(2.5, ADD, 0, 0)]
+    if flaw != "R12":  # A partition that is added again is what it is for.
+        actions.append(Action(3.5, REMOVE, 0, 0, 1))
+    faults = (Fault(1.0, "kill", 0, 0.1),)
+    plan = Plan(faults=faults, actions=tuple(actions), retention=Retention())
 
     result = simulate(1, flaw, plan=plan)
 
     assert not result.failed, report(result)
-    assert result.sometimes.keys() >= {"kill", ADD}
+    assert result.sometimes.keys() >= {"kill", *(action.kind for action in actions)}
 
 
 @pytest.mark.parametrize("flaw", FOUND_SOON)
 def test_a_loss_is_found_when_a_rule_is_taken_away(flaw: str) -> None:
-    found = search(range(FOUND_SOON[flaw], FIND_WITHIN), flaw)
+    first = FOUND_SOON[flaw]
+    found = search(range(first, first + FIND_WITHIN), flaw)
 
     assert found is not None, f"{FIND_WITHIN} seeds do not show what {flaw} is for"
 

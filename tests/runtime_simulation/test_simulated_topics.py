@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from leadline_client.wire import TopicPartition
 from leadline_common import znodes
-from leadline_common.znodes import TopicAssignment
+from leadline_common.znodes import PartitionState, TopicAssignment
 from tests.runtime_simulation.topics import Topics
 from tests.runtime_simulation.world import World
 from tests.runtime_simulation.zookeeper import ZooKeeper
@@ -32,6 +33,21 @@ def topics() -> Iterator[Topics]:
 
 def create(change: Transaction, path: str, data: bytes) -> None:
     change.create(path, data, 0, 0, sequence=False)
+
+
+def state(epoch: int) -> bytes:
+    return znodes.encode_state(PartitionState(1, epoch, (1,), 1))
+
+
+def write_state(topics: Topics, epoch: int) -> None:
+    """Create the state node of partition 0, whose parents are not of interest here."""
+    change = topics.zookeeper.tree.begin()
+    path = znodes.state_path("t", 0)
+    for parent in (path.rsplit("/", 2)[0], path.rsplit("/", 1)[0]):
+        if topics.zookeeper.tree.now(parent) is None:
+            create(change, parent, b"")
+    create(change, path, state(epoch))
+    topics.zookeeper.committed(change.commit())
 
 
 def order_deletion(topics: Topics, topic_id: str) -> None:
@@ -63,3 +79,22 @@ def test_a_topic_that_is_deleted_unasked_is_reported(topics: Topics, ordered: st
     delete(topics, znodes.topic_path("t"))
 
     assert topics.problems == ["R12: t a was deleted unasked"]
+
+
+def test_a_partition_that_is_added_again_is_another_one(topics: Topics) -> None:
+    partition = TopicPartition("t", 0)
+    write_state(topics, 0)
+    first = topics.name_now(partition)
+    delete(topics, znodes.state_path(*partition))
+    between = topics.name_now(partition)
+    write_state(topics, 5)
+
+    second = topics.name_now(partition)
+
+    assert (first, between, second) == ("t a", "", "t a, added again 1")
+    assert [topics.name_at(partition, "a", epoch) for epoch in (0, 4, 5, 9)] == [
+        first,
+        first,
+        second,
+        second,
+    ]

@@ -1,11 +1,14 @@
 """The topics of a simulated cluster as ZooKeeper has them: those that live, and those that did.
 
 A topic that is deleted and created again is another one under the same name, with another id. It
-is called an incarnation here.
+is called an incarnation here. So is a partition that was removed and added again: it has the same
+name, but begins with a later leader epoch.
 """
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -17,6 +20,7 @@ from tests.runtime_simulation.zookeeper import ZooKeeper
 from tests.runtime_simulation.zookeeper_tree import Change
 
 MOVED = "reassignments of a topic have ended"
+_STATE = re.compile(rf"{znodes.TOPICS}/([^/]+)/partitions/(\d+)/state")
 
 
 @dataclass(eq=False)
@@ -31,6 +35,7 @@ class Topics:
     zookeeper: ZooKeeper
     ever: dict[str, list[str]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list, init=False)
+    _first_epochs: dict[tuple[str, int], list[int]] = field(default_factory=dict, init=False)
     _tombstones: set[str] = field(default_factory=set, init=False)
     _moving: set[str] = field(default_factory=set, init=False)
     _decoded: dict[bytes, TopicAssignment] = field(default_factory=dict, init=False)
@@ -46,6 +51,8 @@ class Topics:
                 self._note(name, self.assignment(name))
             elif parent == znodes.TOPICS and self.ever[name][-1] not in self._tombstones:
                 self.problems.append(f"R12: {name} {self.ever[name][-1]} was deleted unasked")
+            elif change.created and (found := _STATE.fullmatch(change.path)):
+                self._note_partition(TopicPartition(found[1], int(found[2])))
             node = self.zookeeper.tree.now(change.path)
             if parent == znodes.DELETE_TOPICS and node is not None:
                 self._tombstones.add(node.data.decode())
@@ -62,6 +69,26 @@ class Topics:
         if topic.topic_id not in ids:
             ids.append(topic.topic_id)
             self.world.note("topic %s is %s", name, topic.topic_id)
+
+    def _note_partition(self, partition: TopicPartition) -> None:
+        """Note with which leader epoch an incarnation of a partition begins."""
+        topic_id, state = self.ever[partition.topic][-1], self.state(partition)
+        if state is not None:
+            firsts = self._first_epochs.setdefault((topic_id, partition.partition), [])
+            firsts.append(state.leader_epoch)
+
+    def name_now(self, partition: TopicPartition) -> str:
+        """Return the history's name of a partition as it is, empty if there is none."""
+        topic_id = self.id_of(partition.topic)
+        if topic_id is None or self.state(partition) is None:
+            return ""
+        count = len(self._first_epochs[topic_id, partition.partition])
+        return name_of(partition.topic, topic_id, count - 1)
+
+    def name_at(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> str:
+        """Return the history's name of the incarnation whose leaders had an epoch."""
+        firsts = self._first_epochs.get((topic_id, partition.partition), [0])
+        return name_of(partition.topic, topic_id, bisect_right(firsts, leader_epoch) - 1)
 
     def assignment(self, name: str) -> TopicAssignment | None:
         """Return a topic's node."""
@@ -117,6 +144,9 @@ class Topics:
         yield states
 
 
-def name_of(topic: str, topic_id: str) -> str:
-    """Return the name under which the history keeps an incarnation of a topic."""
-    return f"{topic} {topic_id}"
+def name_of(topic: str, topic_id: str, times: int = 0) -> str:
+    """Return the name under which the history keeps an incarnation of a topic.
+
+    Its partition was added again so many `times`.
+    """
+    return f"{topic} {topic_id}" + (f", added again {times}" if times else "")

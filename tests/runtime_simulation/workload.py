@@ -1,10 +1,12 @@
-"""Producers of unique values with acks=all, idempotent ones that repeat and others; and readers."""
+"""Producers of unique values with acks=all, idempotent ones that repeat and others."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -12,7 +14,6 @@ import msgspec
 from leadline_client import batches
 from leadline_client.errors import (
     LeadlineError,
-    OffsetOutOfRange,
     OutcomeUnknown,
     TopicIdMismatch,
     UnknownPartition,
@@ -21,11 +22,8 @@ from leadline_client.errors import (
 from leadline_client.wire import TopicPartition
 from leadline_common.rpc import MSGPACK
 from tests.runtime_simulation.messages import (
-    FETCH_PATH,
     PRODUCE_PATH,
     PRODUCER_ID_PATH,
-    Fetch,
-    Fetched,
     Produce,
     Produced,
     ProducerId,
@@ -34,7 +32,7 @@ from tests.runtime_simulation.network import Network
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.topics import Topics, name_of
 from tests.runtime_simulation.world import World
-from tests.support.checks.history import History, Read
+from tests.support.checks.history import History
 
 TIMEOUT_MS = 800
 _T = TypeVar("_T")
@@ -42,7 +40,7 @@ _NO_SUCH_TOPIC = (TopicIdMismatch, UnknownTopic, UnknownPartition)
 
 
 class TopicGone(Exception):
-    """The topic that a request names by its id is no more."""
+    """The topic that a request names by its id is no more, or not this partition of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +66,11 @@ class Client:
     partition: int
     brokers: list[str]
     _leader: str = field(default="", init=False)
+
+    @property
+    def place(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
 
     def of(self, partition: TopicPartition) -> bool:
         """Tell whether this is a client of a partition."""
@@ -105,10 +108,15 @@ class Client:
 
 @dataclass(eq=False, kw_only=True)
 class Producer(Client):
-    """Sends one batch after another."""
+    """Sends one batch after another.
+
+    With `states_epoch` it states the leader epoch in which it means to append. So a batch for a
+    partition that was removed cannot come into the next one of its number.
+    """
 
     pause_s: float
     idempotent: bool
+    states_epoch: bool
     on_acknowledged: Callable[[Producer], object]
     acked: int = field(default=0, init=False)
     sent: int = field(default=0, init=False)
@@ -117,6 +125,8 @@ class Producer(Client):
     _sequence: int = field(default=0, init=False)
     _producer_id: int = field(default=-1, init=False)
     _topic_id: str = field(default="", init=False)
+    _name: str = field(default="", init=False)
+    """What the history calls the partition."""
 
     def start(self) -> None:
         """Start the producer's process."""
@@ -141,23 +151,25 @@ class Producer(Client):
 
     def _find_topic(self) -> None:
         """Adopt the topic that has the name now, if it has this partition."""
-        topic = self.topics.assignment(self.topic)
-        if topic is not None and self.partition in topic.partitions:
+        topic, name = self.topics.assignment(self.topic), self.topics.name_now(self.place)
+        if topic is None or self.partition not in topic.partitions:
+            return
+        if name or not self.states_epoch:
+            self._name = name or name_of(self.topic, topic.topic_id)
             self._topic_id = topic.topic_id
             self._producer_id = -1
 
     async def _send_batch(self, count: int) -> None:
         if self.idempotent and self._producer_id < 0:
-            self._producer_id = (await self._ask(PRODUCER_ID_PATH, b"\x80", ProducerId)).id
+            self._producer_id = (await self._ask(PRODUCER_ID_PATH, lambda: b"\x80", ProducerId)).id
             self._sequence = 0
         values = [f"p{self.number}-{self.sent + index}" for index in range(count)]
         self.sent += count
         for value in values:
-            self.history.send(
-                value, name_of(self.topic, self._topic_id), self.partition, self.number
-            )
+            self.history.send(value, self._name, self.partition, self.number)
+        batch = self._encoded(values)
         try:
-            produced = await self._ask(PRODUCE_PATH, self._encoded(values), Produced)
+            produced = await self._ask(PRODUCE_PATH, partial(self._request, batch), Produced)
         except OutcomeUnknown:
             for value in values:
                 self.history.give_up(value)
@@ -174,18 +186,22 @@ class Producer(Client):
         self.on_acknowledged(self)
 
     def _encoded(self, values: list[str]) -> bytes:
-        batch = batches.encode(
+        return batches.encode(
             [Record(value.encode()) for value in values],
-            now_ms=1,
+            now_ms=int(time.time() * 1000),
             producer_id=self._producer_id,
             producer_epoch=0 if self.idempotent else -1,
             base_sequence=self._sequence if self.idempotent else -1,
         )
+
+    def _request(self, batch: bytes) -> bytes:
+        state = self.topics.state(self.place) if self.states_epoch else None
+        epoch = None if state is None else state.leader_epoch
         return msgspec.msgpack.encode(
-            Produce(self.topic, self.partition, bytes(batch), TIMEOUT_MS, self._topic_id)
+            Produce(self.topic, self.partition, batch, TIMEOUT_MS, self._topic_id, epoch)
         )
 
-    async def _ask(self, path: str, body: bytes, kind: type[_T]) -> _T:
+    async def _ask(self, path: str, encoded: Callable[[], bytes], kind: type[_T]) -> _T:
         """Send until it is known that it took effect; an unknown outcome ends it.
 
         An idempotent producer sends after an unknown outcome, too.
@@ -197,98 +213,26 @@ class Producer(Client):
         """
         unknown: OutcomeUnknown | None = None
         while True:
+            if self.states_epoch and self.topics.name_now(self.place) != self._name:
+                self.world.reached("a producer met a removed partition")
+                self._note_deleted(unknown)
             try:
-                return await self.ask_once(path, body, kind, repeatable=self.idempotent)
+                return await self.ask_once(path, encoded(), kind, repeatable=self.idempotent)
             except OutcomeUnknown as problem:
                 if not self.idempotent:
                     raise
                 unknown = problem
             except _NO_SUCH_TOPIC:
                 if self.topics.id_of(self.topic) != self._topic_id:
+                    self.world.reached("a producer met a deleted topic")
                     self._note_deleted(unknown)
             except LeadlineError as refusal:
                 del refusal  # nothing was appended
             await self.pause()
 
     def _note_deleted(self, unknown: OutcomeUnknown | None) -> None:
-        """End a request to a topic that was deleted."""
-        self.world.reached("a producer met a deleted topic")
+        """End a request to a topic that was deleted, or to a partition that was removed."""
         if unknown is not None:
             self._topic_id = ""
             raise unknown
         raise TopicGone
-
-
-@dataclass(eq=False)
-class Reader(Client):
-    """Reads a partition from its begin on, as a consumer that never goes back.
-
-    It begins again when the topic was deleted and created again. `records` are (offset, value) in
-    the order in which they came, of the incarnation `topic_id`; `earlier` what was read of those
-    before; `problems` what a consumer must never see.
-    """
-
-    records: list[tuple[int, Hashable]] = field(default_factory=list, init=False)
-    earlier: list[Read] = field(default_factory=list, init=False)
-    problems: list[str] = field(default_factory=list, init=False)
-    topic_id: str = field(default="", init=False)
-    _offset: int = field(default=0, init=False)
-
-    @property
-    def position(self) -> int:
-        """The offset that it reads next."""
-        return self._offset
-
-    def start(self) -> None:
-        """Start the reader's process."""
-        self.world.loop.in_process(Process(f"reader-{self.number}"), self._run())
-
-    def reads(self) -> list[Read]:
-        """Return what it has read, by incarnation."""
-        return [*self.earlier, self._as_read()] if self.topic_id else self.earlier
-
-    def _as_read(self) -> Read:
-        name = name_of(self.topic, self.topic_id)
-        return Read((name, self.partition), self.records, f"reader {self.number}", complete=False)
-
-    async def _run(self) -> None:
-        while True:
-            body = msgspec.msgpack.encode(Fetch(self.topic, self.partition, self._offset, 300))
-            try:
-                self._take(await self.ask_once(FETCH_PATH, body, Fetched))
-            except OffsetOutOfRange as error:
-                if self.topics.id_of(self.topic) == self.topic_id:
-                    self.problems.append(f"I8: reader {self.number} at {self._offset}: {error}")
-                    return
-                self._begin_again("")
-            except LeadlineError:
-                await self.pause()
-
-    def _begin_again(self, topic_id: str) -> None:
-        """Read another incarnation from its begin, or whichever comes next."""
-        if self.topic_id:
-            self.world.reached("a reader met a deleted topic")
-            self.earlier.append(self._as_read())
-        self.topic_id, self._offset, self.records = topic_id, 0, []
-
-    def _take(self, fetched: Fetched) -> None:
-        if fetched.topic_id != self.topic_id:
-            self._require_newer(fetched.topic_id)
-            at_begin = self._offset == 0
-            self._begin_again(fetched.topic_id)
-            if not at_begin:
-                return
-        for record in batches.decode(fetched.records):
-            if record.offset < self._offset:
-                continue
-            if record.offset > self._offset:
-                self.problems.append(
-                    f"I9: reader {self.number} skips from {self._offset} to {record.offset}"
-                )
-            self.records.append((record.offset, (record.value or b"").decode()))
-            self._offset = record.offset + 1
-
-    def _require_newer(self, topic_id: str) -> None:
-        """Note it if a topic is served again after a later one of its name (F25)."""
-        if name_of(self.topic, topic_id) in {read.partition[0] for read in self.earlier}:
-            self.problems.append(f"I3: reader {self.number} got deleted topic {topic_id} again")

@@ -54,6 +54,23 @@ def test_gap_and_falling_epoch_are_found(tmp_path: Path) -> None:
     assert [problem[:2] for problem in read.problems()] == ["I5", "I6"]
 
 
+def test_a_log_that_begins_after_its_first_segment_is_found(tmp_path: Path) -> None:
+    data = stored(3, 1, "a")
+    directory = tmp_path / "broker-1" / "t-0"
+    directory.mkdir(parents=True)
+    (directory / f"{0:020d}.log").write_bytes(data)
+    read = read_replica("broker-1", tmp_path / "broker-1", "t", 0)
+    assert read.problems() == ["I5: broker-1 t-0: begins at 3, not at 0"]
+
+
+def test_replicas_may_begin_at_different_offsets(tmp_path: Path) -> None:
+    one = replica(tmp_path, stored(0, 1, "a") + stored(1, 1, "b"), broker="broker-1")
+    two = replica(tmp_path, stored(1, 1, "b"), broker="broker-2")
+    three = replica(tmp_path, stored(1, 1, "c"), broker="broker-3")
+    assert differences([one, two], 2) == []
+    assert "differ in the batch at 1" in differences([one, three], 2)[0]
+
+
 def test_flipped_byte_is_found(tmp_path: Path) -> None:
     data = bytearray(stored(0, 1, "a"))
     data[-1] ^= 1

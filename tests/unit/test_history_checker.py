@@ -54,6 +54,12 @@ def test_a_run_without_anomalies_has_none() -> None:
     assert made.check([Read(T0, records(*range(10)))]) == []
 
 
+def test_records_before_the_log_start_may_be_missing() -> None:
+    assert sent().check([Read(T0, records(*range(4, 10)), log_start=4)]) == []
+    found = sent().check([Read(T0, records(*range(5, 10)), log_start=4)])
+    assert [(one.kind, one.value) for one in found] == [(AnomalyKind.LOST, "v4")]
+
+
 @pytest.mark.parametrize(
     ("polls", "kind", "value"),
     [

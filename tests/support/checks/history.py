@@ -258,7 +258,7 @@ class History:
 
     def _polls_of(self, read: Read) -> Polls:
         """Return a final read as one poll, without a time."""
-        polls = Polls(read.source, read.complete)
+        polls = Polls(read.source, read.complete, read.log_start)
         offsets, values = (offset for offset, _ in read.records), (v for _, v in read.records)
         polls.add(offsets, map(self.sends.id_of, values))
         return polls

@@ -21,13 +21,15 @@ class Read:
     """What a final reader got of one partition: (offset, value) pairs in the order they came in.
 
     `source` names the reader or replica. A `complete` read reached the end of
-    the partition; an incomplete one shows no losses.
+    the partition; an incomplete one shows no losses. Retention may have removed what stood
+    before `log_start`.
     """
 
     partition: TopicPartition
     records: Sequence[tuple[int, Hashable]]
     source: str = "reader"
     complete: bool = True
+    log_start: int = 0
 
 
 @dataclass(slots=True)
@@ -36,6 +38,7 @@ class Polls:
 
     source: str
     complete: bool = False
+    log_start: int = 0
     ids: array[int] = field(default_factory=lambda: array("i"))
     run_starts: array[int] = field(default_factory=lambda: array("i"))
     run_offsets: array[int] = field(default_factory=lambda: array("q"))

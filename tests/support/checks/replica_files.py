@@ -25,17 +25,18 @@ class StoredBatch:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """All batches of one replica, in offset order."""
+    """All batches of one replica, in offset order, from its log start on."""
 
     broker: str
     topic: str
     partition: int
     batches: Sequence[StoredBatch]
+    log_start_offset: int = 0
 
     @property
     def log_end_offset(self) -> int:
         """The offset after the last record."""
-        return self.batches[-1].next_offset if self.batches else 0
+        return self.batches[-1].next_offset if self.batches else self.log_start_offset
 
     def records(self) -> dict[int, tuple[int, str]]:
         """Return (leader epoch, value) by offset."""
@@ -60,6 +61,10 @@ class Replica:
     def problems(self) -> list[str]:
         """Say what is wrong with this replica alone: gaps, epochs that fall (I6, I7)."""
         found = []
+        if self.batches and self.batches[0].base_offset != self.log_start_offset:
+            where = f"{self.broker} {self.topic}-{self.partition}"
+            begin = self.batches[0].base_offset
+            found.append(f"I5: {where}: begins at {begin}, not at {self.log_start_offset}")
         for before, after in pairwise(self.batches):
             where = f"{self.broker} {self.topic}-{self.partition} at {after.base_offset}"
             if after.base_offset != before.next_offset:
@@ -80,7 +85,8 @@ def read_replica(broker: str, log_dir: Path, topic: str, partition: int) -> Repl
     """
     directory = log_dir / f"{topic}-{partition}"
     found: list[StoredBatch] = []
-    for segment in sorted(directory.glob("*.log")):
+    segments = sorted(directory.glob("*.log"))
+    for segment in segments:
         data = segment.read_bytes()
         for header in batches.parse_headers(data):
             if not batches.crc_matches(data, header):
@@ -89,17 +95,21 @@ def read_replica(broker: str, log_dir: Path, topic: str, partition: int) -> Repl
             found.append(
                 StoredBatch(header.base_offset, header.next_offset, header.leader_epoch, octets)
             )
-    return Replica(broker, topic, partition, found)
+    log_start = int(segments[0].stem) if segments else 0
+    return Replica(broker, topic, partition, found, log_start)
 
 
 def differences(replicas: Sequence[Replica], high_watermark: int) -> list[str]:
-    """Say where replicas differ below the high watermark, epochs and CRCs included (I5)."""
+    """Say where replicas differ below the high watermark, epochs and CRCs included (I5).
+
+    Retention may have removed more from one than from another.
+    """
     first, *others = replicas
-    expected = _below(first, high_watermark)
     found = []
     for other in others:
         name = f"I5: {first.topic}-{first.partition}: {first.broker} and {other.broker}"
-        actual = _below(other, high_watermark)
+        log_start = max(first.log_start_offset, other.log_start_offset)
+        expected, actual = (_between(one, log_start, high_watermark) for one in (first, other))
         if len(actual) != len(expected):
             found.append(f"{name}: {len(expected)} and {len(actual)} batches below the HW")
         unequal = next((a for a, b in zip(expected, actual, strict=False) if a != b), None)
@@ -108,5 +118,9 @@ def differences(replicas: Sequence[Replica], high_watermark: int) -> list[str]:
     return found
 
 
-def _below(replica: Replica, high_watermark: int) -> list[StoredBatch]:
-    return [batch for batch in replica.batches if batch.next_offset <= high_watermark]
+def _between(replica: Replica, log_start: int, high_watermark: int) -> list[StoredBatch]:
+    return [
+        batch
+        for batch in replica.batches
+        if log_start <= batch.base_offset and batch.next_offset <= high_watermark
+    ]

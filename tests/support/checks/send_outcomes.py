@@ -31,7 +31,8 @@ class SendOutcomes:
         self._external_order()
         for read in self.log.reads:
             if read.complete:
-                self._missing(AnomalyKind.LOST, set(read.ids), f"not read by {read.source}")
+                detail = f"not read by {read.source}"
+                self._missing(AnomalyKind.LOST, set(read.ids), detail, read.log_start)
         for name, delivered in audience.items():
             self._missing(AnomalyKind.UNSEEN, delivered, f"never delivered to {name}")
 
@@ -139,7 +140,10 @@ class SendOutcomes:
         found = next(one for one in ids if self.log.places.get(one) == offset)
         return found, self.sends.value_of(found)
 
-    def _missing(self, kind: AnomalyKind, present: set[int], detail: str) -> None:
+    def _missing(
+        self, kind: AnomalyKind, present: set[int], detail: str, log_start: int = 0
+    ) -> None:
+        """Find what is not `present`; before `log_start` it may be gone."""
         for row in self.rows:
             if self.sends.outcome[row] != Outcome.ACKED:
                 continue
@@ -147,6 +151,6 @@ class SendOutcomes:
             if present.issuperset(ids):
                 continue
             for value_id in ids:
-                if value_id not in present:
-                    at = self.sends.offset_of(value_id)
+                at = self.sends.offset_of(value_id)
+                if value_id not in present and (at is None or at >= log_start):
                     self._add(kind, value_id, f"acknowledged at {at}, {detail}")

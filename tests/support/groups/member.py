@@ -112,20 +112,23 @@ class Member:
         self._log.write("consumed", rows, at_s=given_s)
         self._due.update({TopicPartition(topic, number): after for topic, number, _, after in rows})
 
-    async def _commit(self, partitions: Iterable[TopicPartition]) -> None:
+    async def _commit(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Commit what is due; return whether it was not refused."""
         offsets = {one: self._due[one] for one in partitions if one in self._due}
         if not offsets:
-            return
+            return True
         rows = [(topic, number, 0, after) for (topic, number), after in offsets.items()]
         began_s = time.monotonic()
         try:
-            await self._consumer.commit(offsets, timeout_s=_COMMIT_WITHIN_S)
+            named = offsets if self._options.names_offsets else None
+            await self._consumer.commit(named, timeout_s=_COMMIT_WITHIN_S)
         except LeadlineError as error:
             self._log.write("refused", rows, f"{type(error).__name__}: {error}")
-        else:
-            self._log.write("committed", rows, str(began_s))
-            for one in offsets:
-                del self._due[one]
+            return False
+        self._log.write("committed", rows, str(began_s))
+        for one in offsets:
+            del self._due[one]
+        return True
 
     def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
         known = self._consumer.group_metadata
@@ -135,16 +138,20 @@ class Member:
         self._log.write("assigned", _rows(partitions), generation)
 
     async def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        await self._commit(partitions)
-        self._forget("revoked", partitions)
+        # While a commit is refused, the lease may end: it has held them until it was asked.
+        asked_s = time.monotonic()
+        committed = await self._commit(partitions)
+        self._forget("revoked", partitions, None if committed else asked_s)
 
     def _lost(self, partitions: Sequence[TopicPartition]) -> None:
         self._forget("lost", partitions)
 
-    def _forget(self, kind: str, partitions: Sequence[TopicPartition]) -> None:
+    def _forget(
+        self, kind: str, partitions: Sequence[TopicPartition], at_s: float | None = None
+    ) -> None:
         for one in partitions:
             self._due.pop(one, None)
-        self._log.write(kind, _rows(partitions))
+        self._log.write(kind, _rows(partitions), at_s=at_s)
 
 
 def _now_s() -> float:
@@ -176,6 +183,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--protocol", default="cooperative")
     parser.add_argument("--instance-id")
     parser.add_argument("--client-id", default="")
+    parser.add_argument(
+        "--commit-positions",
+        dest="names_offsets",
+        action="store_false",
+        help="let the consumer choose the offsets that it commits",
+    )
     parser.add_argument("--begin-at", metavar="SIGNAL", help="join only when this signal comes")
     return parser.parse_args(arguments)
 

@@ -1,0 +1,157 @@
+"""What plans may have besides, drawn from random streams of their own.
+
+Seeds that are pinned are below `FIRST_WITH_ADDITIONS`. Their plans stay as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from tests.runtime_simulation.plan import (
+    DIES,
+    FLIP,
+    HORIZON_S,
+    RECREATE,
+    REMOVE,
+    STRAY_GRACE_MS,
+    Action,
+    Fault,
+    Plan,
+    Retention,
+)
+
+FIRST_WITH_ADDITIONS: Final = 300
+
+
+def with_additions(plan: Plan, seed: int) -> Plan:
+    """Add to a plan what its seed draws; directed openings stay as they are."""
+    if plan.opening:
+        return plan
+    plan = _with_retention(plan, Random(f"retention {seed}"))
+    plan = _with_removals(plan, Random(f"removals {seed}"))
+    plan = _with_healing(plan, Random(f"healing {seed}"))
+    plan = _with_group_topic_recreated(plan, Random(f"group's topic {seed}"))
+    plan = _with_static_members(plan, Random(f"static members {seed}"))
+    return _with_flipped_bits(plan, Random(f"flipped bits {seed}"))
+
+
+def _with_retention(plan: Plan, random: Random) -> Plan:
+    """Let topics keep few records in four plans of ten."""
+    if random.random() >= 0.4:
+        return plan
+    size_bytes = random.choice((-1, 0, 1_000, 3_000, 3_000))
+    age_ms = random.choice((500, 2_000)) if size_bytes < 0 else random.choice((-1, -1, 2_000))
+    return replace(plan, pause_s=0.03, retention=Retention(size_bytes, age_ms))
+
+
+def _with_removals(plan: Plan, random: Random) -> Plan:
+    """Let operators remove partitions in three plans of ten, mostly while a broker is away."""
+    if random.random() >= 0.3:
+        return plan
+    times = [random.uniform(0.5, HORIZON_S - 0.5) for _ in range(random.randint(1, 4))]
+    removals = [Action(at_s, REMOVE, 0, 0, random.randrange(1 << 16)) for at_s in times]
+    absences = [
+        Fault(
+            max(0.0, at_s - random.uniform(0, 2.0)),
+            random.choice(("kill", "power cut", "freeze")),
+            random.randrange(6),
+            random.uniform(2.5, 4.5),
+            random.randrange(1 << 16),
+        )
+        for at_s in times
+        if random.random() < 0.8
+    ]
+    return replace(
+        plan,
+        brokers=max(plan.brokers, 3),
+        partitions=max(plan.partitions, 2),
+        producers=1,
+        stray_grace_ms=STRAY_GRACE_MS,
+        actions=tuple(sorted([*plan.actions, *removals], key=lambda action: action.at_s)),
+        faults=tuple(sorted([*plan.faults, *absences], key=lambda fault: fault.at_s)),
+    )
+
+
+def _with_healing(plan: Plan, random: Random) -> Plan:
+    """Let a broker of four die for good in one plan of four, and controllers as that is healed."""
+    if random.random() >= 0.25:
+        return plan
+    died_s = random.uniform(0.2, 1.5)
+    target, away_s = random.randrange(4), random.uniform(2.5, 6.0)
+    faults = [Fault(died_s, DIES, target, away_s, random.getrandbits(16))]
+    kinds = ("kill controller", "second controller", "cut controller from ZooKeeper")
+    faults += [
+        Fault(died_s + random.uniform(1.5, 5.0), random.choice(kinds), 0, random.uniform(0.1, 1.5))
+        for _ in range(random.randint(0, 3))
+    ]
+    return replace(
+        plan,
+        brokers=4,
+        replication_factor=random.choice((2, 3)),
+        partitions=max(plan.partitions, 2),
+        producers=1,
+        stray_grace_ms=STRAY_GRACE_MS,
+        healing_ms=random.choice((500, 1_500)),
+        horizon_s=8.0,
+        faults=tuple(sorted([*plan.faults, *faults], key=lambda fault: fault.at_s)),
+    )
+
+
+def _with_group_topic_recreated(plan: Plan, random: Random) -> Plan:
+    """Let operators delete the topic that a group reads, in four of ten plans with a group."""
+    if plan.group is None or random.random() >= 0.4:
+        return plan
+    times = [random.uniform(0.2, 2.5) for _ in range(random.choice((1, 1, 2)))]
+    deletions = [Action(at_s, RECREATE, 0, 0, random.randrange(1 << 16)) for at_s in times]
+    return replace(
+        plan,
+        group=replace(plan.group, commits_positions=True),
+        stray_grace_ms=STRAY_GRACE_MS,
+        actions=tuple(sorted([*plan.actions, *deletions], key=lambda action: action.at_s)),
+    )
+
+
+def _with_static_members(plan: Plan, random: Random) -> Plan:
+    """Let members be static in half of the plans with a group, and die for a short time."""
+    if plan.group is None or random.random() >= 0.5:
+        return plan
+    deaths = [
+        Fault(random.uniform(0.3, HORIZON_S), "kill member", random.randrange(6), away_s)
+        for away_s in (random.uniform(0.1, 1.0), random.uniform(0.5, 3.0))
+    ]
+    return replace(
+        plan,
+        group=replace(plan.group, static=True),
+        faults=tuple(sorted([*plan.faults, *deaths], key=lambda fault: fault.at_s)),
+    )
+
+
+def _with_flipped_bits(plan: Plan, random: Random) -> Plan:
+    """Let bits flip in six of ten plans without most of the above, mostly on the leader's disk.
+
+    Few other faults leave the damaged broker time to lead, and nothing removes the damage.
+    """
+    removes = any(action.kind == REMOVE for action in plan.actions)
+    others = plan.retention is not None or plan.healing_ms >= 0 or removes
+    if others or random.random() >= 0.6:
+        return plan
+    flips = [
+        Fault(
+            random.uniform(1.5, 3.5),
+            FLIP,
+            random.randrange(6),
+            random.uniform(0.02, 0.4),
+            random.randrange(1 << 16) | random.choice((0, 8)),
+        )
+        for _ in range(2)
+    ]
+    kept = random.sample(plan.faults, min(len(plan.faults), random.randint(0, 2)))
+    return replace(
+        plan,
+        brokers=max(plan.brokers, 3),
+        pause_s=0.03,
+        slow_disk_s=0.004,
+        faults=tuple(sorted([*kept, *flips], key=lambda fault: fault.at_s)),
+    )

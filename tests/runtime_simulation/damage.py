@@ -1,0 +1,118 @@
+"""Bits that flip on the disk of a broker that is down, and the operator who finds that out.
+
+A closed segment is checked when it is read, so the broker starts, and serves what is not damaged.
+The operator deletes the replica while the broker is down, and the others have its records.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from leadline_broker.adapters.log.errors import CorruptFile
+from leadline_broker.adapters.log.layout import INDEX_SUFFIX, LOG_SUFFIX, read_identity
+from leadline_client import batches
+from leadline_client.wire import TopicPartition
+from tests.runtime_simulation.cluster import Cluster
+from tests.runtime_simulation.plan import Fault
+from tests.runtime_simulation.services import BrokerService
+
+DAMAGED: Final = "a bit flipped in a closed segment"
+DAMAGED_INDEX: Final = "a bit flipped in an index"
+DELETED: Final = "a damaged replica was deleted"
+_HEADER_BYTES: Final = 61
+_EXPIRED_S: Final = 2.5
+_CAUGHT_UP_S: Final = 1.2
+_ELECTED_S: Final = 0.3
+
+
+class Damage:
+    """Damages at most one replica: min.insync.replicas - 1 copies may be lost."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._damaged: tuple[BrokerService, Path, str] | None = None
+
+    def flip(self, broker: BrokerService, fault: Fault) -> None:
+        """Flip a bit of a broker that is down now, in a closed segment or in its index."""
+        cluster = self._cluster
+        segments = self._segments_of(broker)
+        if cluster.wiped is not None or len(cluster.brokers) < 3 or not segments:
+            return
+        random = Random(fault.choice)
+        segment = random.choice(segments)
+        index = segment.with_suffix(INDEX_SUFFIX)
+        if index.exists() and random.random() < 0.25:
+            cluster.world.reached(DAMAGED_INDEX)
+            _flip(index, random.randrange(index.stat().st_size), random)
+            return
+        header = random.choice(list(batches.parse_headers(segment.read_bytes())))
+        cluster.world.reached(DAMAGED)
+        _flip(segment, header.position + random.randrange(_HEADER_BYTES, header.size), random)
+        cluster.wiped = broker.number
+        identity = read_identity(segment.parent)
+        self._damaged = broker, segment.parent, identity.topic_id
+        partition = TopicPartition(identity.topic, identity.partition)
+        cluster.world.loop.after(fault.for_s + _CAUGHT_UP_S, self._read, partition)
+
+    def _read(self, partition: TopicPartition) -> None:
+        """Let the damaged broker lead if it should, and a reader begin that comes to the damage."""
+        self._cluster.elect_preferred()
+        self._cluster.world.loop.after(_ELECTED_S, self._cluster.read, [partition])
+
+    def _segments_of(self, broker: BrokerService) -> list[Path]:
+        """Return closed segments, of replicas that should lead if there are any."""
+        topics, segments = self._cluster.topics, _closed_segments(broker.disk.root)
+        preferred = [
+            segment
+            for segment in segments
+            if topics.replicas(_partition_of(segment))[:1] == (broker.number,)
+        ]
+        return preferred or segments
+
+    def repair(self) -> None:
+        """Stop the broker of a damaged replica, delete the replica, and start the broker."""
+        if self._damaged is None:
+            return
+        broker, directory, topic_id = self._damaged
+        broker.kill()
+
+        def delete() -> None:
+            if _belongs_to(directory, topic_id):
+                self._cluster.world.reached(DELETED)
+                shutil.rmtree(directory)
+                broker.disk.synced(str(broker.disk.root))
+            broker.start()
+
+        self._cluster.world.loop.after(_EXPIRED_S, delete)
+
+
+def _closed_segments(root: Path) -> list[Path]:
+    """Return the segments of all replicas but the last one of each."""
+    return [
+        segment
+        for directory in sorted(root.iterdir())
+        if directory.is_dir() and directory.name.rpartition("-")[2].isdecimal()
+        for segment in sorted(directory.glob(f"*{LOG_SUFFIX}"))[:-1]
+        if segment.stat().st_size
+    ]
+
+
+def _partition_of(segment: Path) -> TopicPartition:
+    topic, _, number = segment.parent.name.rpartition("-")
+    return TopicPartition(topic, int(number))
+
+
+def _belongs_to(directory: Path, topic_id: str) -> bool:
+    try:
+        return read_identity(directory).topic_id == topic_id
+    except CorruptFile:
+        return False
+
+
+def _flip(file: Path, position: int, random: Random) -> None:
+    data = bytearray(file.read_bytes())
+    data[position] ^= 1 << random.randrange(8)
+    file.write_bytes(data)

@@ -1,0 +1,136 @@
+"""Readers that speak with brokers directly, and never go back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from leadline_client import batches
+from leadline_client.errors import CorruptBatch, LeadlineError, OffsetOutOfRange, StorageFailed
+from tests.runtime_simulation.log_starts import LogStarts
+from tests.runtime_simulation.messages import FETCH_PATH, Fetch, Fetched
+from tests.runtime_simulation.process import Process
+from tests.runtime_simulation.topics import name_of
+from tests.runtime_simulation.workload import Client
+from tests.support.checks.history import Read
+
+_LONGEST_PAUSE_S = 4.0
+NOT_SERVED = "a reader was not served what a disk cannot give"
+
+
+@dataclass(eq=False)
+class Reader(Client):
+    """Reads a partition from its begin on, as a consumer that never goes back.
+
+    It begins again when the topic was deleted and created again, or the partition removed and added
+    again. It goes on at the log start when retention has removed what it would read next. `idle` is
+    the probability that it pauses for long after an answer. `records` are (offset, value) in the
+    order in which they came, of the incarnation `name`; `earlier` what was read of those before;
+    `problems` what a consumer must never see.
+    """
+
+    log_starts: LogStarts
+    idle: float
+    records: list[tuple[int, Hashable]] = field(default_factory=list, init=False)
+    earlier: list[Read] = field(default_factory=list, init=False)
+    problems: list[str] = field(default_factory=list, init=False)
+    name: str = field(default="", init=False)
+    _offset: int = field(default=0, init=False)
+
+    @property
+    def position(self) -> int:
+        """The offset that it reads next."""
+        return self._offset
+
+    def start(self) -> None:
+        """Start the reader's process."""
+        self.world.loop.in_process(Process(f"reader-{self.number}"), self._run())
+
+    def reads(self) -> list[Read]:
+        """Return what it has read, by incarnation."""
+        return [*self.earlier, self._as_read()] if self.name else self.earlier
+
+    def _as_read(self) -> Read:
+        place = (self.name, self.partition)
+        return Read(place, self.records, f"reader {self.number}", complete=False)
+
+    async def _run(self) -> None:
+        while True:
+            body = msgspec.msgpack.encode(Fetch(self.topic, self.partition, self._offset, 300))
+            try:
+                self._take(await self.ask_once(FETCH_PATH, body, Fetched))
+                if self.world.chance(self.idle):
+                    await asyncio.sleep(self.world.between(0, _LONGEST_PAUSE_S))
+            except OffsetOutOfRange as error:
+                log_start = error.details["log_start_offset"]
+                if self.topics.name_now(self.place) != self.name:
+                    self._begin_again("")
+                    self._begin_at_start(log_start)
+                elif not self._continue_at_start(log_start):
+                    self.problems.append(f"I8: reader {self.number} at {self._offset}: {error}")
+                    return
+            except CorruptBatch as error:
+                self.problems.append(f"reader {self.number} was served a damaged batch: {error}")
+                return
+            except LeadlineError as error:
+                if isinstance(error, StorageFailed):
+                    self.world.reached(NOT_SERVED)
+                await self.pause()
+
+    def _begin_again(self, name: str) -> None:
+        """Read another incarnation from its begin, or whichever comes next."""
+        if self.name:
+            self.world.reached("a reader met a deleted topic")
+            self.earlier.append(self._as_read())
+        self.name, self._offset, self.records = name, 0, []
+
+    def _begin_at_start(self, log_start: int) -> None:
+        """Begin at a log start if it may be that of the incarnation that is there now."""
+        name = self.topics.name_now(self.place)
+        if 0 < log_start <= self.log_starts.highest(name, self.partition):
+            self.name, self._offset = name, log_start
+
+    def _continue_at_start(self, log_start: int) -> bool:
+        """Go on at a log start beyond the position; return whether it may be one."""
+        highest = self.log_starts.highest(self.name, self.partition)
+        if not self._offset < log_start <= highest:
+            return False
+        self.world.reached("a reader continued at the log start")
+        self.earlier.append(self._as_read())
+        self._offset, self.records = log_start, []
+        return True
+
+    def _take(self, fetched: Fetched) -> None:
+        name = self._name_of(fetched)
+        if name != self.name:
+            self._require_newer(name)
+            at_begin = self._offset == 0
+            self._begin_again(name)
+            if not at_begin:
+                return
+        for record in batches.decode(fetched.records):
+            if record.offset < self._offset:
+                continue
+            if record.offset > self._offset:
+                self.problems.append(
+                    f"I9: reader {self.number} skips from {self._offset} to {record.offset}"
+                )
+            self.records.append((record.offset, (record.value or b"").decode()))
+            self._offset = record.offset + 1
+
+    def _name_of(self, fetched: Fetched) -> str:
+        """Return which incarnation has answered, by the leader epochs of the records."""
+        headers = list(batches.parse_headers(fetched.records))
+        if headers:
+            return self.topics.name_at(self.place, fetched.topic_id, headers[-1].leader_epoch)
+        # Of an answer without records only the topic is known.
+        topic, now = name_of(self.topic, fetched.topic_id), self.topics.name_now(self.place)
+        return next((name for name in (self.name, now) if name.startswith(topic)), topic)
+
+    def _require_newer(self, name: str) -> None:
+        """Note it if a topic is served again after a later one of its name (F25)."""
+        if name in {read.partition[0] for read in self.earlier}:
+            self.problems.append(f"I3: reader {self.number} got deleted topic {name} again")
