@@ -38,7 +38,7 @@ from tests.runtime_simulation.readers import NOT_SERVED
 from tests.runtime_simulation.run import report, search, shrink, simulate
 from tests.runtime_simulation.topics import MOVED
 
-CHUNK = 15
+CHUNK = 30
 SEEDS = 30
 CHUNK_WITH_ADDITIONS = 40
 LAST_WITH_ADDITIONS = FIRST_WITH_ADDITIONS + 40
@@ -61,7 +61,7 @@ FOUND_SOON = {
     "R13": 26,
     "R15": 5,
     "R16 lease": 34,
-    "R16 epoch": 66,
+    "R16 epoch": 759,
     "R16 commits": 64,
     "R17": 143,
     "topic id": 149,
