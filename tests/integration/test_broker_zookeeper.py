@@ -256,7 +256,10 @@ async def test_a_joiner_must_be_live_in_the_counted_incarnation(
 async def test_a_refusal_of_one_change_keeps_no_other_from_being_written(
     zk: ZkSession, zk_chroot: str
 ) -> None:
-    """They are in one transaction, of which each is refused in turn."""
+    """They are in one transaction, of which some are refused in turn.
+
+    The state of partition 0 has fields that nobody knows, so that its change is alone.
+    """
     names = [("t", "id-1", number) for number in range(5)]
     assignment = TopicAssignment("id-1", dict.fromkeys(range(5), (1, 2, 3)))
     await zk.set(znodes.topic_path("t"), znodes.encode_topic(assignment), ANY_VERSION)
@@ -267,7 +270,7 @@ async def test_a_refusal_of_one_change_keeps_no_other_from_being_written(
     async with store_of(1, zk_chroot) as store:
         await store.register(URLS, None, {}, DISK)
         gone = proposal(1, 2, 3, joiners=((3, 9),))
-        changes = [proposal(1, 2), gone, proposal(1, version=3), gone, proposal(1)]
+        changes = [proposal(1, 2), gone, proposal(1, version=3), proposal(1, 3), proposal(1)]
 
         outcomes = await store.write_isrs(list(zip(names, changes, strict=True)))
 
@@ -275,12 +278,14 @@ async def test_a_refusal_of_one_change_keeps_no_other_from_being_written(
         (IsrWriteResult.COMMITTED, 1),
         (IsrWriteResult.JOINER_REFUSED, -1),
         (IsrWriteResult.CONFLICT, -1),
-        (IsrWriteResult.JOINER_REFUSED, -1),
+        (IsrWriteResult.COMMITTED, 1),
         (IsrWriteResult.COMMITTED, 1),
     ]
-    (entry,) = await zk.get_children(znodes.AUDIT)
-    audit = znodes.decode_audit((await zk.get(f"{znodes.AUDIT}/{entry}"))[0])
-    assert [(row.partition, row.after[2]) for row in audit.changes] == [(0, (1, 2)), (4, (1,))]
+    written = []
+    for entry in await zk.get_children(znodes.AUDIT):
+        audit = znodes.decode_audit((await zk.get(f"{znodes.AUDIT}/{entry}"))[0])
+        written.append([(row.partition, row.after[2]) for row in audit.changes])
+    assert sorted(written) == [[(0, (1, 2))], [(3, (1, 3)), (4, (1,))]]
 
 
 async def test_a_joiner_must_be_assigned(zk: ZkSession, zk_chroot: str) -> None:

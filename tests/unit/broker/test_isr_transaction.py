@@ -12,6 +12,7 @@ from leadline_broker.adapters.isr_transaction import (
     IsrTransaction,
     PartitionNodes,
     TopicNode,
+    in_parts,
 )
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrWriteResult
@@ -169,3 +170,14 @@ def test_a_refusal_is_about_all_changes_that_depend_on_the_operation() -> None:
         *({0: conflict}, {1: conflict}, {2: conflict}),
         everything,
     ]
+
+
+def test_a_state_of_any_size_shares_its_transaction_with_no_other() -> None:
+    noted = NODES._replace(state=msgspec.structs.replace(NODES.state, extra={"note": "x" * 9}))
+    changes = [IsrChange(("t", "id", n), SHRINK, noted if n == 70 else NODES) for n in range(250)]
+
+    parts = list(in_parts(list(enumerate(changes))))
+
+    assert [len(part) for part in parts] == [100, 100, 49, 1]
+    assert parts[-1] == {70: changes[70]}
+    assert sorted(number for part in parts for number in part) == list(range(250))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -14,6 +14,8 @@ from leadline_common import znodes
 from leadline_common.audit_outbox import audit_op
 from leadline_common.zk.ops import ANY_VERSION, CheckOp, Op, OpResult, SetOp, Stat
 from leadline_common.znodes import AuditEntry, PartitionState, StateChange, TopicAssignment
+
+CHANGES_AT_ONCE: Final = 100
 
 
 class TopicNode(NamedTuple):
@@ -72,6 +74,19 @@ class IsrChange(NamedTuple):
             after=(before.leader, before.leader_epoch, self.proposal.isr),
             state_version=self.nodes.version + 1,
         )
+
+
+def in_parts(changes: Sequence[tuple[int, IsrChange]]) -> Iterator[dict[int, IsrChange]]:
+    """Divide numbered changes into transactions; ZooKeeper takes requests of up to 1 MB.
+
+    A state with fields that this release does not know may be of any size, and is alone.
+    """
+    plain = [(number, change) for number, change in changes if not change.nodes.state.extra]
+    for start in range(0, len(plain), CHANGES_AT_ONCE):
+        yield dict(plain[start : start + CHANGES_AT_ONCE])
+    for number, change in changes:
+        if change.nodes.state.extra:
+            yield {number: change}
 
 
 class IsrTransaction:

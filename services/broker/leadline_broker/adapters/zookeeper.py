@@ -18,6 +18,7 @@ from leadline_broker.adapters.isr_transaction import (
     IsrTransaction,
     PartitionNodes,
     TopicNode,
+    in_parts,
 )
 from leadline_broker.adapters.leader_nodes import watched
 from leadline_broker.adapters.producer_id_nodes import claim_numbers, read_key
@@ -53,8 +54,6 @@ from leadline_common.znodes import BrokerEpoch, BrokerRegistration
 
 logger = structlog.get_logger(__name__)
 
-CHANGES_AT_ONCE: Final = 100
-"""ISR changes in one transaction; ZooKeeper takes requests of up to 1 MB."""
 _CLUSTER_ID_POLL_S: Final = 0.2
 
 
@@ -278,7 +277,7 @@ class ZkBrokerStore:
     async def write_isrs(
         self, changes: Sequence[tuple[TopicIdPartition, IsrProposal]]
     ) -> list[IsrOutcome]:
-        """Write the changes in transactions of at most `CHANGES_AT_ONCE`, which are pipelined."""
+        """Write the changes in as few transactions as possible, which are pipelined."""
         incarnation = self._incarnation  # It may change while the nodes are read.
         try:
             nodes = await self._read_nodes([partition for partition, _ in changes])
@@ -292,9 +291,8 @@ class ZkBrokerStore:
             if (found := nodes.get(partition)) is not None
             and (change := IsrChange(partition, proposal, found)).fits(self.broker_id)
         ]
-        parts = range(0, len(fitting), CHANGES_AT_ONCE)
-        writes = (dict(fitting[start : start + CHANGES_AT_ONCE]) for start in parts)
-        await asyncio.gather(*(self._write_part(incarnation, part, outcomes) for part in writes))
+        parts = in_parts(fitting)
+        await asyncio.gather(*(self._write_part(incarnation, part, outcomes) for part in parts))
         return outcomes
 
     async def _write_part(
