@@ -44,9 +44,10 @@ class Damage:
         random = Random(fault.choice)
         segment = random.choice(segments)
         index = segment.with_suffix(INDEX_SUFFIX)
-        if index.exists() and random.random() < 0.25:
+        size = index.stat().st_size if index.exists() else 0  # A power cut leaves an empty file.
+        if size and random.random() < 0.25:
             cluster.world.reached(DAMAGED_INDEX)
-            _flip(index, random.randrange(index.stat().st_size), random)
+            _flip(index, random.randrange(size), random)
             return
         header = random.choice(list(batches.parse_headers(segment.read_bytes())))
         cluster.world.reached(DAMAGED)
