@@ -87,12 +87,13 @@ print("up", flush=True)
 signal.pause()
 """
 HOST = """
-import asyncio, sys
+import asyncio, signal, sys
 from pathlib import Path
 from leadline_cli.commands.hosts import _run
 from leadline_cli.host_runner import HostRunner
 from leadline_cli.processes import Child
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # Under nohup it is ignored, and stays so.
 say = lambda text: print(text, flush=True)
 runner = HostRunner((), False, say)
 broker = Child("broker", [sys.executable, "-c", sys.argv[2]], Path(sys.argv[1]))
@@ -125,6 +126,7 @@ async def test_the_end_of_the_terminal_stops_services_like_ctrl_c(
     finally:
         if host.returncode is None:
             host.kill()
+            await host.wait()
 
 
 LISTED = """
