@@ -161,6 +161,20 @@ def test_one_value_at_two_offsets_of_two_consumers_is_a_duplicate() -> None:
     assert [(one.kind, one.detail) for one in found] == [(AnomalyKind.DUPLICATE, "at [0, 2]")]
 
 
+@pytest.mark.parametrize(("log_start", "found"), [(0, 1), (1, 0), (3, 0)])
+def test_a_value_whose_first_copy_retention_has_removed_may_be_there_again(
+    log_start: int, found: int
+) -> None:
+    """A replica that was made after that does not know its producer."""
+    made = sent(2)
+    made.consumer("one").poll(T0, records(0, 1), at_s=9.0)
+    again = Read(T0, [(2, "v0")], log_start=log_start)
+
+    anomalies = [one for one in made.check([again]) if one.kind is AnomalyKind.DUPLICATE]
+
+    assert len(anomalies) == found
+
+
 def a_batch(values: str, places: str, base: int | None = 0) -> History:
     """Return a history of one send of single letters, read in the order of `places`."""
     made = History()
