@@ -9,7 +9,7 @@ and chunks. A body whose length is stated is received into its place, without a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
@@ -72,8 +72,12 @@ class RawRequest(NamedTuple):
         return cls(method, head.encode(), body)
 
 
+def _ignore(_connection: object) -> None:
+    """Do nothing."""
+
+
 class HttpConnection(asyncio.BufferedProtocol):
-    """A connection to one server. Owned by its event loop.
+    """A connection to one server. Owned by its event loop, which calls `on_lost` at its end.
 
     Invariant: at most one request is under way. A connection on which one failed, or was given up,
     is closed: what arrives later must not be taken for the response to the next one.
@@ -89,6 +93,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._heard_s = 0.0
         self._is_head = False
         self._is_kept = True
+        self.on_lost: Callable[[HttpConnection], None] = _ignore
         self._begin_response()
 
     # The caller's side.
@@ -169,6 +174,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._complete(b"".join(self._pieces))
         else:
             self._fail(exc or BrokenResponse("the connection was closed before the response"))
+        self.on_lost(self)
 
     # Reading.
 

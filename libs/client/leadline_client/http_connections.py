@@ -13,6 +13,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult
 
@@ -57,13 +58,18 @@ class HttpConnections:
     """The connections of one client. Owned by the event loop of the first request.
 
     `idle_s`: how long a connection is kept for the next request. Their number has no limit, because
-    each long poll holds one, and all others would wait for those.
+    each long poll holds one, and all others would wait for those. One that the server ends is
+    forgotten at once, although nobody may ever ask its address again: a buffer of TLS takes 256 KB.
     """
 
     def __init__(self, idle_s: float) -> None:
         self._idle_s = idle_s
         self._idle: dict[Address, deque[tuple[HttpConnection, float]]] = {}
         self._open: set[HttpConnection] = set()
+        self._swept_s = 0.0
+
+    def __len__(self) -> int:
+        return len(self._open)
 
     async def exchange(
         self, address: Address, request: RawRequest, *, connect_timeout_s: float, timeout_s: float
@@ -87,6 +93,7 @@ class HttpConnections:
                     raise
         fresh = await _connected(address, connect_timeout_s)
         self._open.add(fresh)
+        fresh.on_lost = partial(self._lost, address)
         return await self._ask(fresh, address, request, timeout_s)
 
     def close(self) -> None:
@@ -121,11 +128,30 @@ class HttpConnections:
         if not connection.is_reusable or connection not in self._open:
             self._close(connection)
             return
-        idle = self._idle.setdefault(address, deque())
         now_s = asyncio.get_running_loop().time()
+        self._idle.setdefault(address, deque()).append((connection, now_s))
+        if now_s - self._swept_s >= self._idle_s:
+            self._swept_s = now_s
+            for one in list(self._idle):
+                self._close_old(one, now_s)
+
+    def _close_old(self, address: Address, now_s: float) -> None:
+        idle = self._idle[address]
         while idle and now_s - idle[0][1] >= self._idle_s:
             self._close(idle.popleft()[0])
-        idle.append((connection, now_s))
+        if not idle:
+            del self._idle[address]
+
+    def _lost(self, address: Address, connection: HttpConnection) -> None:
+        """Forget a connection that has ended."""
+        self._open.discard(connection)
+        idle = self._idle.get(address)
+        if idle is not None:
+            left = deque(kept for kept in idle if kept[0] is not connection)
+            if left:
+                self._idle[address] = left
+            else:
+                del self._idle[address]
 
     def _close(self, connection: HttpConnection) -> None:
         self._open.discard(connection)

@@ -27,6 +27,7 @@ from leadline_client.http_transport import AsyncHttpTransport
 from leadline_client.security import CA_FILE_VARIABLE, Authenticator, Security
 from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport
 from leadline_client.transport import Request, Response
+from tests.support.services.cluster import wait_until
 from tests.support.services.zookeeper import until
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Leadline-Name: Value\r\n\r\nok"
@@ -480,6 +481,69 @@ async def test_a_request_that_is_given_up_while_it_connects_leaves_no_connection
     connections.close()
     server.close()
     await server.wait_closed()
+
+
+async def test_a_connection_that_the_server_ends_is_forgotten() -> None:
+    """Although nobody asks there again.
+
+    A service that is started again has another port; its last connections kept 256 KB each.
+    """
+    writers = list[asyncio.StreamWriter]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    connections = HttpConnections(60.0)
+    address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+    request = RawRequest.of("GET", "/", "127.0.0.1", {}, b"")
+    for _ in range(2):
+        asked = (
+            connections.exchange(address, request, connect_timeout_s=10, timeout_s=10)
+            for _ in range(3)
+        )
+        await asyncio.gather(*asked)
+        assert len(connections) == 3
+
+        for writer in writers:
+            writer.close()
+            await writer.wait_closed()
+
+        await until(lambda: len(connections) == 0, "all are forgotten")
+    connections.close()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_connection_that_was_idle_for_too_long_is_closed_with_those_elsewhere() -> None:
+    served = set[asyncio.StreamWriter]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.add(writer)
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+        served.discard(writer)
+
+    servers = [await asyncio.start_server(serve, "127.0.0.1", 0) for _ in range(2)]
+    first, second = (Address("127.0.0.1", one.sockets[0].getsockname()[1]) for one in servers)
+    connections = HttpConnections(0.05)
+    request = RawRequest.of("GET", "/", "127.0.0.1", {}, b"")
+    await connections.exchange(first, request, connect_timeout_s=10, timeout_s=10)
+
+    async def only_the_second() -> bool:
+        await connections.exchange(second, request, connect_timeout_s=10, timeout_s=10)
+        return len(connections) == 1
+
+    await wait_until(only_the_second, "the first one is closed")
+    connections.close()
+    await until(lambda: not served, "all are closed")
+    for server in servers:
+        server.close()
+        await server.wait_closed()
 
 
 @pytest.mark.parametrize("content", [None, b"no certificate"])
