@@ -32,7 +32,7 @@ RATE = 800
 """Records a second that are offered: five hundred or more are to be acknowledged in a long run."""
 LEAST_PER_S = 500
 SETTINGS = {"zookeeper.session.timeout.ms": str(LINKED_SESSION_MS)}
-LONG = {"log.segment.bytes": str(8 << 20)}
+LONG = {"log.segment.bytes": str(64 << 20)}
 """In an hour of small segments a broker opens hundreds of files, of which it keeps 1,024 open."""
 
 
