@@ -41,7 +41,7 @@ from leadline_client import LeadlineError, NewTopic
 from leadline_client.retry import RetryPolicy
 from leadline_common.znodes import CONTROLLER
 from peers.processes import cpu_s, resident_mib
-from peers.systems.leadline import view_of
+from peers.systems.leadline import MetadataViews
 from peers.systems.system import View
 from peers.systems.waiting import until
 from peers.systems.zookeeper import FailureWatch
@@ -77,7 +77,12 @@ def main() -> None:
 async def _measure(size: int, found: dict[str, dict[int, list[float]]]) -> None:
     with tempfile.TemporaryDirectory(prefix="leadline-scale-") as directory:
         async with Subject(Path(directory)) as subject:
-            for phase in (created(subject, size), idle(subject), failed(subject), led_on(subject)):
+            for phase in (
+                created(subject, size),
+                idle(subject),
+                failed(subject),
+                replaced(subject),
+            ):
                 async for figures in phase:
                     for name, value in figures.items():
                         found[name][size].append(value)
@@ -95,25 +100,11 @@ class Subject(Cluster):
             settings={"zookeeper.session.timeout.ms": str(SESSION_MS)},
             policy=RetryPolicy(timeout_s=180, request_timeout_s=60),
         )
-        self._views: dict[int, tuple[str, View]] = {}
-        self._lags: dict[str, float] = {}
+        self._views = MetadataViews()
 
     async def view(self, broker: int) -> View:
-        """Return the whole metadata of a broker; only what changed is transferred."""
-        known = self._views.get(broker)
-        headers = {} if known is None else {"If-None-Match": known[0]}
-        try:
-            answer = await self._http.get(
-                f"{self.url(f'broker-{broker}')}/v1/metadata", headers=headers, timeout=120
-            )
-            if known is not None and answer.status_code == httpx.codes.NOT_MODIFIED:
-                return known[1]
-            answer.raise_for_status()
-        except httpx.HTTPError as problem:
-            raise ConnectionError(str(problem)) from problem
-        found = view_of(answer.content)
-        self._views[broker] = answer.headers["ETag"], found
-        return found
+        """Return the whole metadata as a broker has it."""
+        return await self._views.read(self._http, self.url(f"broker-{broker}"))
 
     async def delays(self, what: str) -> Figures:
         """Return the longest delay of an event loop so far in ms, by kind of service."""
@@ -190,7 +181,7 @@ async def failed(cluster: Subject) -> AsyncIterator[Figures]:
     yield await cluster.delays("in sync again")
 
 
-async def led_on(cluster: Subject) -> AsyncIterator[Figures]:
+async def replaced(cluster: Subject) -> AsyncIterator[Figures]:
     """Kill the active controller, and create a topic."""
     gone_at: list[float] = []
 
@@ -205,7 +196,7 @@ async def led_on(cluster: Subject) -> AsyncIterator[Figures]:
         await cluster.kill(await cluster.active_controller())
         done = await until(one_more, "a topic is created", deadline_s=DEADLINE_S)
     yield {"killed controller gone until a topic is created, s": done - gone_at[0]}
-    yield await cluster.delays("led on")
+    yield await cluster.delays("controller replaced")
 
 
 async def _until_whole(cluster: Subject) -> float:

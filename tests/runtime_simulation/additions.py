@@ -1,6 +1,7 @@
-"""What plans may have besides, drawn from random streams of their own.
+"""Further faults and actions of plans, each kind drawn from a random stream of its own.
 
-Seeds that are pinned are below `FIRST_WITH_ADDITIONS`. Their plans stay as they are.
+Only seeds from `FIRST_WITH_ADDITIONS` on have them, so that the plans of earlier seeds, which tests
+pin, stay as they are.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tests.runtime_simulation.plan import (
     Fault,
     Plan,
     Retention,
+    in_order,
 )
 
 FIRST_WITH_ADDITIONS: Final = 300
@@ -69,8 +71,8 @@ def _with_removals(plan: Plan, random: Random) -> Plan:
         partitions=max(plan.partitions, 2),
         producers=1,
         stray_grace_ms=STRAY_GRACE_MS,
-        actions=tuple(sorted([*plan.actions, *removals], key=lambda action: action.at_s)),
-        faults=tuple(sorted([*plan.faults, *absences], key=lambda fault: fault.at_s)),
+        actions=in_order([*plan.actions, *removals]),
+        faults=in_order([*plan.faults, *absences]),
     )
 
 
@@ -95,7 +97,7 @@ def _with_healing(plan: Plan, random: Random) -> Plan:
         stray_grace_ms=STRAY_GRACE_MS,
         healing_ms=random.choice((500, 1_500)),
         horizon_s=8.0,
-        faults=tuple(sorted([*plan.faults, *faults], key=lambda fault: fault.at_s)),
+        faults=in_order([*plan.faults, *faults]),
     )
 
 
@@ -109,7 +111,7 @@ def _with_group_topic_recreated(plan: Plan, random: Random) -> Plan:
         plan,
         group=replace(plan.group, commits_positions=True),
         stray_grace_ms=STRAY_GRACE_MS,
-        actions=tuple(sorted([*plan.actions, *deletions], key=lambda action: action.at_s)),
+        actions=in_order([*plan.actions, *deletions]),
     )
 
 
@@ -124,7 +126,7 @@ def _with_static_members(plan: Plan, random: Random) -> Plan:
     return replace(
         plan,
         group=replace(plan.group, static=True),
-        faults=tuple(sorted([*plan.faults, *deaths], key=lambda fault: fault.at_s)),
+        faults=in_order([*plan.faults, *deaths]),
     )
 
 
@@ -153,5 +155,5 @@ def _with_flipped_bits(plan: Plan, random: Random) -> Plan:
         brokers=max(plan.brokers, 3),
         pause_s=0.03,
         slow_disk_s=0.004,
-        faults=tuple(sorted([*kept, *flips], key=lambda fault: fault.at_s)),
+        faults=in_order([*kept, *flips]),
     )

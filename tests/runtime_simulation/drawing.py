@@ -19,6 +19,7 @@ from tests.runtime_simulation.plan import (
     Fault,
     Group,
     Plan,
+    in_order,
 )
 from tests.runtime_simulation.zookeeper import ZooKeeperWeather
 
@@ -35,7 +36,7 @@ def make_plan(seed: int) -> Plan:
         partitions=random.choice((1, 1, 2, 3)),
         producers=random.choice((1, 1, 2)),
         pause_s=random.choice((0.03, 0.1, 0.2)),
-        faults=tuple(sorted(faults, key=lambda fault: fault.at_s)),
+        faults=in_order(faults),
         slow_disk_s=random.choice((0.004, 0.004, 0.05, 0.3)),
         network=_network(random),
         zookeeper=_zookeeper(random),
@@ -95,7 +96,7 @@ def _with_group(plan: Plan, random: Random) -> Plan:
         producers=1,
         partitions=1,
         group=group,
-        faults=tuple(sorted([*kept, *faults], key=lambda fault: fault.at_s)),
+        faults=in_order([*kept, *faults]),
     )
 
 
@@ -120,7 +121,7 @@ def _administered(plan: Plan, random: Random) -> Plan:
         producers=1,
         replication_factor=random.choice((2, 3)),
         stray_grace_ms=STRAY_GRACE_MS,
-        actions=tuple(sorted(actions, key=lambda action: action.at_s)),
+        actions=in_order(actions),
     )
 
 

@@ -5,8 +5,9 @@ A plan is data, so that a failing run can be repeated with parts of its plan lef
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from tests.runtime_simulation.network import NetworkWeather
 from tests.runtime_simulation.zookeeper import ZooKeeperWeather
@@ -115,6 +116,14 @@ class Action:
 
     def __str__(self) -> str:
         return f"at {self.at_s:.3f} s {self.kind}, topic {self.topic}, partition {self.partition}"
+
+
+Timed = TypeVar("Timed", Fault, Action)
+
+
+def in_order(events: Iterable[Timed]) -> tuple[Timed, ...]:
+    """Return faults, or actions, in the order of their times."""
+    return tuple(sorted(events, key=lambda event: event.at_s))
 
 
 @dataclass(frozen=True, slots=True)

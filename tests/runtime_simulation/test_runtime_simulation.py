@@ -153,7 +153,7 @@ def test_nothing_acknowledged_is_lost(first: int) -> None:
 @pytest.mark.parametrize(
     "first", range(FIRST_WITH_ADDITIONS, LAST_WITH_ADDITIONS, CHUNK_WITH_ADDITIONS)
 )
-def test_nothing_is_lost_with_what_later_seeds_have_besides(first: int) -> None:
+def test_nothing_is_lost_with_the_additions_of_later_seeds(first: int) -> None:
     reached = check_clean(first, CHUNK_WITH_ADDITIONS)
 
     assert reached.keys() >= ADDITIONS_MUST

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import httpx
 import msgspec
@@ -16,6 +16,8 @@ from leadline_common.zk.session import ZkSession
 from peers.systems.system import BROKERS, NO_CONFIGS, REPLICATION, Partition, View
 from peers.systems.waiting import until
 from tests.support.services.cluster import Cluster
+
+_MOST_S: Final = 120.0
 
 
 class LeadlineCluster:
@@ -35,9 +37,9 @@ class LeadlineCluster:
             zookeeper=zookeeper,
             settings={"zookeeper.session.timeout.ms": str(session_ms)},
         )
-        self._http = httpx.AsyncClient(trust_env=False, timeout=60)
+        self._http = httpx.AsyncClient(trust_env=False)
         self._killed_controller = ""
-        self._views: dict[int, tuple[str, View]] = {}
+        self._views = MetadataViews()
 
     @property
     def bootstrap(self) -> str:
@@ -73,18 +75,7 @@ class LeadlineCluster:
 
     async def view(self, broker: int) -> View:
         """Return the whole metadata as one broker has it; only what changed is transferred."""
-        known = self._views.get(broker)
-        headers = {} if known is None else {"If-None-Match": known[0]}
-        try:
-            answer = await self._http.get(f"{self._url(broker)}/v1/metadata", headers=headers)
-            if known is not None and answer.status_code == httpx.codes.NOT_MODIFIED:
-                return known[1]
-            answer.raise_for_status()
-        except httpx.HTTPError as problem:
-            raise ConnectionError(str(problem)) from problem
-        found = view_of(answer.content)
-        self._views[broker] = answer.headers["ETag"], found
-        return found
+        return await self._views.read(self._http, self._url(broker))
 
     def broker_pid(self, broker: int) -> int:
         """Return the process id of a broker."""
@@ -132,6 +123,33 @@ class LeadlineCluster:
 
     def _url(self, broker: int) -> str:
         return self._cluster.url(f"broker-{broker}")
+
+
+class MetadataViews:
+    """What brokers' metadata says. A document is transferred and decoded only if it has changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, View]] = {}
+
+    async def read(self, http: httpx.AsyncClient, broker_url: str) -> View:
+        """Return the whole metadata as a broker has it.
+
+        Raises:
+            ConnectionError: there was no answer, or it is an error.
+
+        """
+        known = self._known.get(broker_url)
+        headers = {} if known is None else {"If-None-Match": known[0]}
+        try:
+            answer = await http.get(f"{broker_url}/v1/metadata", headers=headers, timeout=_MOST_S)
+            if known is not None and answer.status_code == httpx.codes.NOT_MODIFIED:
+                return known[1]
+            answer.raise_for_status()
+        except httpx.HTTPError as problem:
+            raise ConnectionError(str(problem)) from problem
+        found = view_of(answer.content)
+        self._known[broker_url] = answer.headers["ETag"], found
+        return found
 
 
 def view_of(content: bytes) -> View:
