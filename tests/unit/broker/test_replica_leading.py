@@ -412,6 +412,31 @@ def test_a_partition_that_waits_for_a_dead_follower_is_settled() -> None:
     assert not leadership(made).is_settled
 
 
+def test_a_removal_that_is_being_written_is_not_settled_though_its_follower_caught_up() -> None:
+    made, log = leader([5])
+    Follower(made, 2).fetch(1, 5, now=LAG_MS)
+    assert the_proposal(made.maybe_change_isr(LAG_MS + 1)).isr == (1, 2)
+
+    Follower(made, 3).fetch(1, 5, now=LAG_MS + 2)
+
+    assert made.state.high_watermark == log.log_end_offset
+    assert not leadership(made).is_settled
+
+
+def test_a_follower_that_caught_up_while_another_joined_is_not_settled() -> None:
+    """Its fetch was answered, and the next one may be long in coming."""
+    made, _ = leader([5], isr=(1,), min_insync=1)
+    _, effects = Follower(made, 2, incarnation=1).fetch(1, 5)
+    joining = the_proposal(effects)
+    assert joining.isr == (1, 2)
+    Follower(made, 3, incarnation=1).fetch(1, 5)
+
+    made.on_isr_written(joining.number, IsrWriteResult.COMMITTED, 1)
+
+    assert not leadership(made).is_settled
+    assert the_proposal(made.maybe_change_isr(1)).isr == (1, 2, 3)
+
+
 fetches = st.lists(
     st.tuples(st.sampled_from((2, 3)), st.integers(0, 3), st.integers(0, 3 * LAG_MS)), max_size=6
 )

@@ -170,7 +170,7 @@ async def test_a_grant_that_is_overtaken_between_slices_makes_no_strays(tmp_path
         first = msgspec.structs.replace(grant(1, 1), sequence=1)
         later = grant(1, 1)
         added = msgspec.structs.replace(later.topics[0], topic="new", topic_id="f" * 32)
-        later = msgspec.structs.replace(later, sequence=2, topics=[*later.topics, added])
+        later = msgspec.structs.replace(later, sequence=2, topics=[added, *later.topics])
         taking = asyncio.create_task(commands.leader_and_isr(first))
         await asyncio.sleep(0)
         await asyncio.gather(taking, commands.leader_and_isr(later))

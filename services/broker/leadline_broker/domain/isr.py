@@ -75,22 +75,22 @@ def may_join(follower: FollowerProgress, *, high_watermark: int, epoch_start: in
     return follower.end >= max(high_watermark, epoch_start)
 
 
-def is_quiet(
+def may_change_with_time(
     isr: Collection[int],
     progress: Mapping[int, FollowerProgress],
     *,
     log_end_offset: int,
     epoch_start: int,
 ) -> bool:
-    """Return whether only a fetch or an append can change the ISR, and time alone cannot.
+    """Return whether the ISR can change without a fetch or an append, once all is committed.
 
-    Every member is known to hold the whole log, and no other follower may join: one that does
-    not fetch, because its broker is down, needs no attention until it does.
+    It can while a member is not known to hold the whole log, or another follower may join. A
+    follower that does not fetch, because its broker is down, needs no attention until it does.
     """
-    return all(
-        follower.end >= log_end_offset
+    return any(
+        follower.end < log_end_offset
         if broker in isr
-        else not may_join(follower, high_watermark=log_end_offset, epoch_start=epoch_start)
+        else may_join(follower, high_watermark=log_end_offset, epoch_start=epoch_start)
         for broker, follower in progress.items()
     )
 

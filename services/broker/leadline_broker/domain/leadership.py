@@ -20,8 +20,8 @@ from leadline_broker.domain.effects import (
 from leadline_broker.domain.isr import (
     FollowerProgress,
     committed_end,
-    is_quiet,
     lagging_members,
+    may_change_with_time,
     may_join,
 )
 from leadline_broker.domain.state import (
@@ -193,13 +193,13 @@ class PartitionLeadership:
     def is_settled(self) -> bool:
         """Whether `maybe_change_isr` need not be called until the next fetch, append or write.
 
-        All records are committed, and the ISR is complete, or `is_quiet`. A proposal is not
-        settled: a follower may have caught up by the time that its removal is written.
+        All records are committed, and the ISR is complete or cannot change with time. A proposal is
+        not settled: a follower may have caught up by the time that its removal is written.
         """
         state, end = self._state, self._state.log.log_end_offset
         if self.pending is not None or state.high_watermark != end:
             return False
-        return len(state.isr) == len(state.assigned) or is_quiet(
+        return len(state.isr) == len(state.assigned) or not may_change_with_time(
             state.isr, self.progress, log_end_offset=end, epoch_start=self.epoch_start
         )
 
