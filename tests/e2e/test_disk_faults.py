@@ -27,6 +27,7 @@ BROKERS = ("broker-1", "broker-2", "broker-3")
 DISK_BYTES = 96 << 20
 BESIDE_THE_RECORDS = (".index", "leader-epoch-checkpoint", "replication-offset-checkpoint")
 _BATCH_HEADER = 61
+_WIPES = 20
 needs_mounts = pytest.mark.skipif(own.why_not() is not None, reason=f"{MARK}: {own.why_not()}")
 needs_power_cuts = pytest.mark.skipif(
     own.why_no_power_cuts() is not None, reason=f"{MARK}: {own.why_no_power_cuts()}"
@@ -62,6 +63,33 @@ async def test_s16_power_cuts(rounds: int, seeded: Random) -> None:
             await lose_power(running, disks, list(BROKERS))
         await replace_disk(running, seeded.choice(BROKERS))
         await running.verify()
+
+
+@pytest.mark.soak
+@pytest.mark.repeated
+@pytest.mark.timeout(3600)
+@pytest.mark.scenario("S16")
+async def test_s16_wiped_disks(seeded: Random) -> None:
+    """Of a broker that was away for a session, or for a moment; now and then of two at once.
+
+    A moment is too short for ZooKeeper to notice: only the broker's incarnation tells of it (R17).
+    The third is in the ISR, so that it has all that was acknowledged.
+    """
+    async with scenario() as running:
+        for number in range(_WIPES):
+            victims = seeded.sample(BROKERS, 2 if number % 5 == 4 else 1)
+            for victim in victims:
+                await kill(running, victim)
+            if seeded.random() < 0.5:
+                for victim in victims:
+                    await expired(running, victim)
+            for victim in victims:
+                running.disk_was_replaced(victim)
+                empty(log_dir_of(running, victim))
+                running.cluster.note("wipe", victim)
+                running.cluster.restart(victim)
+            await running.full_isr()
+            await running.load.progress()
 
 
 async def replace_disk(running: Scenario, victim: str) -> None:

@@ -138,9 +138,11 @@ def test_the_command_runs_each_seed_and_names_those_that_failed(
 ) -> None:
     seeds: list[int] = []
 
-    def passes(number: str, seed: int, minutes: float, rest: list[str]) -> bool:
+    def passes(number: str, seed: int, rest: list[str]) -> bool:
         seeds.append(seed)
-        assert (number, minutes, rest) == ("S17", 0.0, ["-x"])
+        assert number == "S17"
+        assert rest[:4] == ["-m", "not repeated", "--minutes", "0.0"]
+        assert rest[-1] == "-x"
         return seed != 3
 
     monkeypatch.setattr(command, "passes", passes)
@@ -148,3 +150,16 @@ def test_the_command_runs_each_seed_and_names_those_that_failed(
     assert command.main(["s17", "--seeds", "3", "--first-seed", "2", "-x"]) == 1
     assert seeds == [2, 3, 4]
     assert "make faults S=S17 SEEDS=1 SEED=3" in capsys.readouterr().out
+
+
+def test_the_command_runs_only_repeated_tests_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks: list[str] = []
+
+    def passes(_number: str, _seed: int, rest: list[str]) -> bool:
+        marks.append(rest[rest.index("-m") + 1])
+        return True
+
+    monkeypatch.setattr(command, "passes", passes)
+
+    assert command.main(["S16", "--seeds", "1", "--repeated"]) == 0
+    assert marks == ["repeated"]

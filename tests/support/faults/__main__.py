@@ -30,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=5, help="how many seeds, one run each")
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=0.0, help="how long S30 goes on")
+    parser.add_argument(
+        "--repeated", action="store_true", help="only the tests that repeat their faults many times"
+    )
     options, rest = parser.parse_known_args(arguments)
     number = options.scenario.upper()
     if not number:
@@ -41,7 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"there is no scenario {number}; there are:\n{listing()}", file=sys.stderr)
         return 2
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    failed = [seed for seed in seeds if not passes(number, seed, options.minutes, rest)]
+    kind = "repeated" if options.repeated else "not repeated"
+    timeout_s = _TIMEOUT_S + int(options.minutes * 120)
+    of_all = ["-m", kind, "--minutes", str(options.minutes), "--timeout", str(timeout_s)]
+    failed = [seed for seed in seeds if not passes(number, seed, [*of_all, *rest])]
     print(
         f"{number} ({SCENARIOS[number]}): {len(seeds) - len(failed)} of {len(seeds)} seeds passed"
     )
@@ -67,14 +73,13 @@ def gate(rest: Sequence[str]) -> int:
     return int(any(codes))
 
 
-def passes(number: str, seed: int, minutes: float, rest: Sequence[str]) -> bool:
-    """Run the tests of a scenario once, long ones too, but no mere repetitions of the same."""
+def passes(number: str, seed: int, rest: Sequence[str]) -> bool:
+    """Run the tests of a scenario once, with further options of pytest."""
     print(f"=== {number}, seed {seed}", flush=True)
     files = dict.fromkeys(test.partition("::")[0] for test in marked_tests()[number])
     command = [sys.executable, "-m", "pytest", "-q", "-rPs", "-p", "no:cacheprovider"]
-    command += ["-m", "not repeated", "--timeout", str(_TIMEOUT_S + int(minutes * 120))]
     command += ["--scenario", number, "--fault-seed", str(seed), "--hypothesis-seed", str(seed)]
-    command += ["--minutes", str(minutes), *rest, *files]
+    command += [*rest, *files]
     code = subprocess.run(command, check=False).returncode
     if code == _NOTHING_RAN:
         print(f"void: no test of {number} was run", file=sys.stderr)

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -145,7 +146,9 @@ class Scenario:
         await self.load.stop()
         await self.settle()
         found = (await self.examine()).lines()
-        print(self.load.summary())  # noqa: T201 - pytest shows it for failures and under -rP
+        faults = self.observer.faults if self.observer is not None else []
+        done = dict(Counter(fault.action for fault in faults))
+        print(f"{self.load.summary()}; {done}")  # noqa: T201 - pytest shows it for failures and under -rP
         assert not found, f"{len(found)} violations:\n" + "\n".join(found)
         self.assert_loaded()
 
