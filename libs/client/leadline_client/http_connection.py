@@ -85,7 +85,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._transport: Any = None  # There is one as soon as the event loop has connected.
+        self._transport: Any = None  # There is one while the connection is open.
         self._input = bytearray(LARGEST_HEAD)
         self._filled = 0
         self._reading = _Reading.NOTHING
@@ -140,7 +140,8 @@ class HttpConnection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close the connection at once; a request under way fails."""
         self._is_kept = False
-        self._transport.abort()
+        if self._transport is not None:
+            self._transport.abort()
 
     # The event loop's side.
 
@@ -175,6 +176,10 @@ class HttpConnection(asyncio.BufferedProtocol):
         else:
             self._fail(exc or BrokenResponse("the connection was closed before the response"))
         self.on_lost(self)
+        # Both refer to this object. Such a circle would keep the buffers of TLS, 256 KB, until the
+        # garbage collector finds it.
+        del self._parser
+        self._transport = None
 
     # Reading.
 

@@ -302,6 +302,10 @@ class RequestMiddleware:
                 raise
             response = error_response(unexpected_error(scope, "the server is stopping"))
             await response(scope, receive, answer.send)
+        finally:
+            # The body refers to the server's cycle, which refers to the scope: such a circle would
+            # keep the buffers of its connection until the garbage collector finds it.
+            scope.pop(BODY_KEY, None)
 
 
 def _describe(span: spans.Span, scope: Scope, route: str, status: int, waits: Waits) -> None:
