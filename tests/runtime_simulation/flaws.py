@@ -6,7 +6,7 @@ and the simulated world suffice to find what the rule prevents.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -38,10 +38,13 @@ from leadline_common.directories import FIRST_DIRECTORY_EPOCH
 from leadline_common.zk.ops import ANY_VERSION, CheckOp
 from leadline_common.zk.session import SessionLease
 from leadline_common.znodes import CONTROLLER_EPOCH, BrokerRegistration
-from leadline_controller.domain import failover
+from leadline_controller.domain import election, failover
 from leadline_controller.domain.cluster import BrokerDown, BrokerUp, ClusterImage
 from leadline_controller.domain.failover import BrokerChange
 from leadline_controller.domain.reassignment.machine import ReassignmentState
+from leadline_controller.runtime.channel.broker_queue import BrokerRequestQueue
+from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
+from leadline_controller.runtime.channel.pending_roles import PendingPartitions
 from leadline_controller.runtime.engine import state_writer
 from leadline_controller.runtime.reassignment.failure_records import FailureRecords
 from leadline_controller.runtime.topics import brokers
@@ -59,6 +62,25 @@ def _without(rule: str) -> list[Replacement]:
     """Return replacements that make brokers' replicas work without a rule."""
     rules: Rules = replace(ALL_RULES, **{rule: False})
     return [(replica_manager, "Replica", partial(Replica, rules=rules))]
+
+
+def _each_role_once() -> list[Replacement]:
+    """Send each role once, whether it arrives or not, and compare nothing later (R8)."""
+    send: Callable[..., Awaitable[bool]] = BrokerRequestQueue._send_roles
+
+    async def send_once(queue: BrokerRequestQueue, roles: PendingPartitions, **options: Any) -> bool:
+        answered = await send(queue, roles, **options)
+        if options["is_grant"]:
+            return answered
+        for topic in roles:
+            queue._roles.pop(topic, None)
+        return True
+
+    return [
+        (BrokerRequestQueue, "_send_roles", send_once),
+        (BrokerRequestQueue, "retry_role", lambda *_: None),
+        (BrokerDispatcher, "_agrees", lambda *_: True),
+    ]
 
 
 def _no_new_epoch_after_a_restart() -> list[Replacement]:
@@ -162,6 +184,16 @@ def _no_wait_for_added_replicas() -> list[Replacement]:
     """Drop replicas while the new ones may still lack records (R13)."""
     live = property(lambda state: tuple(b for b in state.replicas if b in state.live))
     return [(ReassignmentState, "in_sync", live)]
+
+
+def _any_live_replica_leads() -> list[Replacement]:
+    """Elect a replica from outside the ISR when no member is live (R14)."""
+    real: Callable[..., election.Election] = election._offline
+
+    def offline(*arguments: Any, **options: Any) -> election.Election:
+        return real(*arguments, **{**options, "unclean": True})
+
+    return [(election, "_offline", offline)]
 
 
 def _repeat_unknown_outcomes() -> list[Replacement]:
@@ -272,12 +304,14 @@ FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R5": partial(_without, "r5_proposed_isr"),
     "R6": partial(_without, "r6_joiner"),
     "R7": partial(_without, "r7_ambiguous"),
+    "R8": _each_role_once,
     "R9": _no_new_epoch_after_a_restart,
     "R10": _no_end_of_leases,
     "R11": _no_controller_epoch,
     "R12": _no_deletion_of_logs,
     "R12 partitions": _removed_replicas_go_on,
     "R13": _no_wait_for_added_replicas,
+    "R14": _any_live_replica_leads,
     "R15": _repeat_unknown_outcomes,
     "R16 lease": _no_end_of_members_leases,
     "R16 epoch": _no_coordinator_epoch,
