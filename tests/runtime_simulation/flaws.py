@@ -68,7 +68,9 @@ def _each_role_once() -> list[Replacement]:
     """Send each role once, whether it arrives or not, and compare nothing later (R8)."""
     send: Callable[..., Awaitable[bool]] = BrokerRequestQueue._send_roles
 
-    async def send_once(queue: BrokerRequestQueue, roles: PendingPartitions, **options: Any) -> bool:
+    async def send_once(
+        queue: BrokerRequestQueue, roles: PendingPartitions, **options: Any
+    ) -> bool:
         answered = await send(queue, roles, **options)
         if options["is_grant"]:
             return answered
