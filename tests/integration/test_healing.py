@@ -14,7 +14,7 @@ from leadline_common.tasks import TASK_PREFIX, TaskState
 from leadline_common.zk.session import ZkSession
 from leadline_controller.domain.cluster import BrokerDown, BrokerUp
 from leadline_controller.runtime.reassignment.events import HealingDue
-from tests.support.reassigning import Followers, audit_records
+from tests.support.reassigning import Followers, audit_records, post_reassignment
 from tests.support.services.cluster import wait_until
 from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import MortalStore, RunningController, active
@@ -304,6 +304,32 @@ async def test_a_partition_without_a_leader_holds_up_nobody_elses_healing(
         await until(lambda: avoids(controller, 1), "all that can be healed is")
     assert replicas(controller, "lonely")[0] == (1,)
     await until_noted(zk_session, 1)
+
+
+async def test_a_partition_that_an_operator_moves_waits_for_the_end_of_that(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    """It needs the dead broker, so it ends when the operator cancels it. The way back does not."""
+    controller = await rig.up(5, **LATER)
+    await create(controller, replica_assignment={"0": [1, 2, 3], "1": [1, 2, 3]})
+    await rig.brokers[1].stop()
+    await until_noted(zk_session, 1)
+    task = await post_reassignment(controller, {("orders", 0): [1, 2, 4]}, algorithm="legacy")
+    elected = controller.leadership.active_controller
+    assert elected is not None
+    async with Followers(rig, zk_session):
+        await set_interval(controller, 300)
+        await until(lambda: 1 not in replicas(controller)[1], "the other partition is healed")
+        await until(lambda: not list(elected.healing.chunks()), "its chunk is over")
+        assert (await down(controller))[1]["state"] == "waiting"
+        (_, chunk) = (await controller.http.get("/v1/tasks")).json()["tasks"]
+        assert (chunk["kind"], chunk["state"]) == ("heal", "done")
+        answer = await controller.http.delete(f"/v1/tasks/{task['id']}")
+        assert answer.status_code == 202, answer.text
+        await until(lambda: avoids(controller, 1), "nothing is assigned to the dead broker")
+        await until(lambda: is_calm(controller), "all chunks are over")
+    (row,) = await failures(controller)
+    assert (row["outcome"], row["partitions_moved"]) == ("healed", 2)
 
 
 async def test_what_was_written_by_hand_holds_up_nobodys_healing(

@@ -87,6 +87,17 @@ def test_legacy_elects_at_the_end_alone_and_waits_for_all_of_rar() -> None:
     assert isinstance(next_action(stays), Shrink)
 
 
+def test_the_way_back_of_legacy_does_not_wait_for_what_is_down() -> None:
+    """The additions have been stopped before, but a replica had to stay for enough in-sync ones."""
+    back = state((1, 2, 3), (1, 2, 4), leader=2, live=frozenset({2, 3, 4}), algorithm=LEGACY)
+    back = msgspec.structs.replace(back, replicas=(1, 2, 3, 4), removing=(4,), isr=(2, 3, 4))
+    assert next_action(back) == Wait(WaitReason.TARGET_OFFLINE, (1,))
+    back = msgspec.structs.replace(back, cancelled=True, start=(1, 2, 3))
+    action = next_action(back)
+    assert isinstance(action, Shrink)
+    assert (action.assignment, action.finished) == ((1, 2, 3), True)
+
+
 def test_nothing_is_done_without_a_live_leader() -> None:
     offline = state((0, 1), (2, 3), leader=-1, isr=(1,), live=frozenset({0, 2, 3}))
     assert next_action(offline) == Wait(WaitReason.PARTITION_OFFLINE, (1,))

@@ -105,6 +105,15 @@ def is_healable(image: ClusterImage, topic_partition: TopicPartition) -> bool:
     )
 
 
+def unqueued_wait_for(partitions: Collection[TopicPartition], busy: Container[object]) -> str:
+    """Return what the partitions of a dead broker that no chunk contains wait for."""
+    moving = sum(one in busy for one in partitions)
+    if moving:
+        return f"{moving} partitions are being reassigned: that has to end, or to be cancelled"
+    left = len(partitions)
+    return f"{left} partitions need a leader to copy from, and a broker without a replica"
+
+
 def chunk_partitions(
     topic_partitions: Iterable[TopicPartition], size: int
 ) -> Iterator[list[TopicPartition]]:

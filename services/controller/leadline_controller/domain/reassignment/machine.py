@@ -79,6 +79,11 @@ class ReassignmentState(msgspec.Struct, frozen=True):
         return self.start if self.cancelled else self.target
 
     @property
+    def method(self) -> ReassignmentAlgorithm:
+        """The algorithm of the next step: the way back must not wait for replicas that are down."""
+        return ReassignmentAlgorithm.INCREMENTAL if self.cancelled else self.algorithm
+
+    @property
     def in_sync(self) -> tuple[int, ...]:
         """The members of the ISR that are live and not stale, in assignment order."""
         return tuple(
@@ -199,7 +204,7 @@ def plan_step(state: ReassignmentState) -> Step:
         isr=state.in_sync,
         eligible=state.holders,
         leader=state.leader,
-        algorithm=state.algorithm,
+        algorithm=state.method,
     )
 
 
@@ -327,7 +332,7 @@ def _leader_among(
     """
     preferred = without(members, state.draining)
     pool = preferred if those_in(preferred, assignment) else members
-    return choose_leader(state.algorithm, state.leader, state.goal, assignment, pool)
+    return choose_leader(state.method, state.leader, state.goal, assignment, pool)
 
 
 def _awaited(state: ReassignmentState) -> tuple[int, ...]:
@@ -335,7 +340,7 @@ def _awaited(state: ReassignmentState) -> tuple[int, ...]:
 
     Replication V3, section F, waits for all of RAR, the reassigned replicas.
     """
-    if state.algorithm is ReassignmentAlgorithm.LEGACY:
+    if state.method is ReassignmentAlgorithm.LEGACY:
         return those_in(state.goal, state.replicas)
     return state.adding
 

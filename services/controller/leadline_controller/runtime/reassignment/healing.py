@@ -42,6 +42,7 @@ from leadline_controller.domain.healing import (
     is_over_budget,
     replicas_on,
     targets_for,
+    unqueued_wait_for,
 )
 from leadline_controller.domain.history import BROKERS
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
@@ -91,6 +92,7 @@ class HealingManager(EventHandler):
         self._trigger_after_event = self.queue.after_event(partial(self.queue.trigger, HealingDue))
         self.image.subscribe(self._on_image_changed)
         self.tasks.store.subscribe(self._trigger_after_event, HEAL)
+        self.reassignments.subscribe(self._on_reassignments_changed)
         self.configs.subscribe(self._trigger_after_event)
 
     @property
@@ -114,6 +116,10 @@ class HealingManager(EventHandler):
 
     def _on_image_changed(self, changes: Sequence[Change]) -> None:
         if any(isinstance(change, BrokerUp | BrokerDown) for change in changes):
+            self._trigger_after_event()
+
+    def _on_reassignments_changed(self) -> None:
+        if self.records.failed:
             self._trigger_after_event()
 
     # -- state -----------------------------------------------------------------
@@ -163,8 +169,7 @@ class HealingManager(EventHandler):
             return None
         if broker not in self._dead():
             return "the end of failed.broker.interval.ms: it may return"
-        left = len(self._uncovered(broker))
-        return f"{left} partitions need a leader to copy from, and a broker without a replica"
+        return unqueued_wait_for(self._uncovered(broker), self.reassignments)
 
     def chunk_waits_for(self, task: ReassignmentTask) -> str | None:
         """Return what a chunk that is `preparing` waits for."""
@@ -262,12 +267,14 @@ class HealingManager(EventHandler):
         """Queue a dead broker's partitions; delete its record when all are queued."""
         failed_at = self.records.failed[broker].failure_timestamp
         uncovered = self._uncovered(broker)
-        healable = [one for one in uncovered if is_healable(self.image, one)]
+        # What is being reassigned would be left out of its chunk, and queued again, over and over.
+        idle = [one for one in uncovered if one not in self.reassignments]
+        healable = [one for one in idle if is_healable(self.image, one)]
         for chunk in chunk_partitions(healable, self._settings.failed_broker_chunk_partitions):
             details = {"broker": broker, FAILED_AT: failed_at, PARTITIONS: by_topic(chunk)}
             await self.tasks.prepare(self._submission((), f"broker {broker} is dead", details))
         if len(healable) < len(uncovered):
-            return  # The rest waits for a leader, or for a broker that can take it.
+            return  # The rest waits for a leader, a broker that can take it, or its reassignment.
         # A running chunk of an earlier failure belongs to the history of that failure.
         queued = [t for t in self.chunks(broker) if t.node.details.get(FAILED_AT) == failed_at]
         partitions = sum(map(len, map(_partitions_of, queued)))
