@@ -86,7 +86,8 @@ class Administration:
     def keep_topics(self) -> None:
         """Create topics again that are missing, from now on: requests to delete may be late.
 
-        A reassignment to a broker that has died for good is cancelled, because it waits for it.
+        A reassignment that needs a broker which has died for good waits for it. So it is cancelled,
+        or gets other replicas if the way back needs that broker as well.
         """
         self.world.loop.in_process(Process("administrator"), self._keep_topics())
 
@@ -98,10 +99,12 @@ class Administration:
             for name, partitions in names.items():
                 if self.topics.assignment(name) is None:
                     await self._create(name, partitions)
-            for partition in self.moving():
-                topic = self.topics.assignment(partition.topic)
-                added = () if topic is None else topic.adding.get(partition.partition, ())
-                if any(self.brokers[number].gone for number in added):
+            for partition, intent in self.topics.intents().items():
+                missing = [number for number, broker in self.brokers.items() if broker.gone]
+                if intent.cancelled and not {*intent.start}.isdisjoint(missing):
+                    live = tuple(number for number in self.brokers if number not in missing)
+                    await self._try(REASSIGN_PATH, Reassign(*partition, live[:3], retarget=True))
+                elif not {*intent.target}.isdisjoint(missing):
                     await self._try(CANCEL_PATH, Cancel(*partition))
             await asyncio.sleep(0.2)
 

@@ -322,7 +322,9 @@ class Cluster:
         self._start_client_producers(group)
 
     def stop_producers(self) -> None:
-        """Let all producers send nothing new any more."""
+        """Let all producers send nothing new any more, and readers come to the last records."""
+        for reader in self.readers:
+            reader.look_again()
         for producer in self.producers:
             producer.stop()
         for client_producer in self.client_producers:

@@ -76,6 +76,12 @@ class SimulatedMember(Member):
         self._events = log
         self._incarnation_of = incarnation_of
 
+    @property
+    def has_lease(self) -> bool:
+        """Whether it may consume what it believes to own."""
+        coordinator = self._consumer._coordinator
+        return coordinator is not None and coordinator.session.may_consume()
+
     def _consumed(self, records: Sequence[ConsumedRecord], given_s: float) -> None:
         for place, some in groupby(records, lambda one: (one.topic, one.partition, self._of(one))):
             topic, partition, incarnation = place
@@ -103,6 +109,8 @@ class GroupMember:
     _process: Process = field(init=False)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _frozen_s: float = field(default=0.0, init=False)
+    _member: SimulatedMember | None = field(default=None, init=False)
+    _froze_with_lease: bool = field(default=False, init=False)
     _task: asyncio.Task[None] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -142,12 +150,17 @@ class GroupMember:
         if self._process.alive and not self._process.frozen:
             self._process.frozen = True
             self._frozen_s = self.machine.world.loop.now_s
+            self._froze_with_lease = self._member is not None and self._member.has_lease
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Let it go on.
+
+        If its lease had run out before, because it was cut off, it froze as the owner of nothing.
+        """
         if self._process.alive and self._process.frozen:
             now_s = self.machine.world.loop.now_s
-            self.freezes.append(Freeze(self.name, self._frozen_s, now_s))
+            if self._froze_with_lease:
+                self.freezes.append(Freeze(self.name, self._frozen_s, now_s))
             self.machine.world.loop.resume(self._process)
 
     def holds(self) -> list[Hold]:
@@ -167,8 +180,8 @@ class GroupMember:
             begin_at=None,
         )
         client = new_client(self.machine.web, self.brokers)
-        member = SimulatedMember(client, options, self.log, self.incarnation_of)
-        await member.run(self._stopping)
+        self._member = SimulatedMember(client, options, self.log, self.incarnation_of)
+        await self._member.run(self._stopping)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (failure := task.exception()) is not None:

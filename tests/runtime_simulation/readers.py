@@ -59,9 +59,12 @@ class Reader(Client):
 
     async def _run(self) -> None:
         while True:
-            body = msgspec.msgpack.encode(Fetch(self.topic, self.partition, self._offset, 300))
+            asked = self._offset
+            body = msgspec.msgpack.encode(Fetch(self.topic, self.partition, asked, 300))
             try:
-                self._take(await self.ask_once(FETCH_PATH, body, Fetched))
+                fetched = await self.ask_once(FETCH_PATH, body, Fetched)
+                if asked == self._offset:  # Else it has begun again meanwhile.
+                    self._take(fetched)
                 if self.world.chance(self.idle):
                     await asyncio.sleep(self.world.between(0, _LONGEST_PAUSE_S))
             except OffsetOutOfRange as error:
@@ -79,6 +82,14 @@ class Reader(Client):
                 if isinstance(error, StorageFailed):
                     self.world.reached(NOT_SERVED)
                 await self.pause()
+
+    def look_again(self) -> None:
+        """Begin again if the topic or partition is another one by now.
+
+        Where its position happens to be the end of the new log, no answer would tell it.
+        """
+        if self.topics.name_now(self.place) != self.name:
+            self._begin_again("")
 
     def _begin_again(self, name: str) -> None:
         """Read another incarnation from its begin, or whichever comes next."""

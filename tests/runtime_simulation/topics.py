@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
+from leadline_common.tasks import Intent, decode_intent
 from leadline_common.znodes import PartitionState, TopicAssignment
 from tests.runtime_simulation.world import World
 from tests.runtime_simulation.zookeeper import ZooKeeper
@@ -122,6 +123,17 @@ class Topics:
             if (topic := self.assignment(name)) is not None
             for number in sorted(topic.partitions)
         ]
+
+    def intents(self) -> dict[TopicPartition, Intent]:
+        """Return the reassignments that go on, or wait."""
+        tree, found = self.zookeeper.tree, {}
+        for partition in self.partitions():
+            node = tree.now(
+                f"{znodes.PARTITIONS_REASSIGNED}/{partition.topic}/{partition.partition}"
+            )
+            if node is not None:
+                found[partition] = decode_intent(node.data)
+        return found
 
     def is_complete(self, partition: TopicPartition) -> bool:
         """Tell whether a partition has a leader, and all its replicas in the ISR."""

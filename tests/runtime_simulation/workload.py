@@ -160,9 +160,8 @@ class Producer(Client):
             self._producer_id = -1
 
     async def _send_batch(self, count: int) -> None:
-        if self.idempotent and self._producer_id < 0:
-            self._producer_id = (await self._ask(PRODUCER_ID_PATH, lambda: b"\x80", ProducerId)).id
-            self._sequence = 0
+        if self.idempotent and self._producer_id < 0 and not await self._get_producer_id():
+            return
         values = [f"p{self.number}-{self.sent + index}" for index in range(count)]
         self.sent += count
         for value in values:
@@ -184,6 +183,16 @@ class Producer(Client):
             self.history.ack(value, offset)
         self.acked += count
         self.on_acknowledged(self)
+
+    async def _get_producer_id(self) -> bool:
+        """Ask for a producer id; return False if the topic was deleted meanwhile."""
+        try:
+            answer = await self._ask(PRODUCER_ID_PATH, lambda: b"\x80", ProducerId)
+        except (OutcomeUnknown, TopicGone):
+            self._topic_id = ""
+            return False
+        self._producer_id, self._sequence = answer.id, 0
+        return True
 
     def _encoded(self, values: list[str]) -> bytes:
         return batches.encode(
