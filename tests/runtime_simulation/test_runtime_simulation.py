@@ -63,7 +63,7 @@ FOUND_SOON = {
     "R14": 2,
     "R15": 5,
     "R16 lease": 34,
-    "R16 epoch": 759,
+    "R16 epoch": 1272,
     "R16 commits": 64,
     "R17": 143,
     "topic id": 149,
