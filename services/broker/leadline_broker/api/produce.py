@@ -119,7 +119,8 @@ OPERATION = Operation(
         "guarantee.\n\n"
         "An error's `outcome` tells whether the records may have been appended: `refused` means "
         "no, `unknown` means maybe. Only an idempotent producer can retry after `unknown` "
-        "without risking duplicates.\n\n"
+        "without risking duplicates. It may have up to five batches of a partition in flight: one "
+        "that comes before its predecessor waits for it, for half a second at most.\n\n"
         f"For speed, send record batches (Kafka's format v2) as `{OCTETS}`."
     ),
     tags=[TAG],

@@ -25,6 +25,7 @@ REMEMBERED_BATCHES = 5
 """How many of a producer's latest batches are recognized when they are repeated."""
 
 _SEQUENCE_MASK = 0x7FFF_FFFF
+_HALF_OF_SEQUENCES = 1 << 30
 
 
 class SequencedBatch(NamedTuple):
@@ -164,6 +165,17 @@ class ProducerStates:
         if repeated is not None:
             return Duplicate(repeated.base_offset, repeated.last_offset)
         return _in_order(producer_id, base_sequence, state.expected_sequence)
+
+    def is_ahead(self, producer_id: int, epoch: int, base_sequence: int) -> bool:
+        """Tell whether a batch has to follow others of its producer that are not in the log yet.
+
+        They may be on their way. Of a producer that is unknown, or begins an epoch, none are: it
+        has only one batch in flight until that is acknowledged.
+        """
+        state = self._states.get(producer_id)
+        if state is None or epoch != state.epoch or base_sequence < 0:
+            return False
+        return 0 < sequence_after(base_sequence, -state.expected_sequence) < _HALF_OF_SEQUENCES
 
     def apply(self, header: ProducerFields) -> None:
         """Record a batch that is now in the log; never refuses."""

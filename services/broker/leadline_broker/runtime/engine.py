@@ -37,6 +37,7 @@ from leadline_broker.runtime.serving.group_polls import GroupPolls
 from leadline_broker.runtime.serving.load import LoadMeter
 from leadline_broker.runtime.serving.offset_finder import OffsetFinder
 from leadline_broker.runtime.serving.producer_ids import ProducerIds
+from leadline_broker.runtime.serving.producer_sequences import ProducerSequences
 from leadline_broker.runtime.serving.routing import RoutedRecords, RoutedRequests
 from leadline_broker.runtime.serving.serving import Serving
 from leadline_broker.runtime.serving.topic_appends import TopicAppends
@@ -223,10 +224,14 @@ class Engine:
             metrics=self._dependencies.metrics,
             executor=self._executor,
             checks=BatchChecks(lambda: configuration.current.message_max_decompressed_bytes),
-            producers=self.producers,
+            sequences=self._sequences(),
             producer_ids=self.producer_ids,
             clock=self._dependencies.clock,
         )
+
+    def _sequences(self) -> ProducerSequences:
+        held = self._dependencies.metrics.held
+        return ProducerSequences(producers=self.producers, on_held=held.inc)
 
     def _offset_finder(self) -> OffsetFinder:
         return OffsetFinder(

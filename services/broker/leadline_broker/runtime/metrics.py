@@ -35,6 +35,10 @@ class BrokerMetrics:
         self._records_in = metrics.counter("records_in", "Records appended as leader.")
         self._bytes_in = metrics.counter("bytes_in", "Bytes appended as leader.")
         self._produces = metrics.counter("produces", "Produce requests that appended.")
+        self.held = metrics.counter(
+            "produces_held",
+            "Batches of idempotent producers that came before their predecessor and waited for it.",
+        )
         self._bytes_out = metrics.counter("bytes_out", "Bytes served to consumers.")
         self.moved_in = metrics.counter(
             "moving_bytes_in", "Bytes fetched for replicas that a reassignment adds to this broker."

@@ -7,19 +7,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from leadline_broker.domain.producers import Duplicate
-from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID
 from leadline_broker.domain.replica import Role
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.metrics import BrokerMetrics
 from leadline_broker.runtime.replication.effect_executor import EffectExecutor, PendingAcks
 from leadline_broker.runtime.replication.partition import Partition
-from leadline_broker.runtime.replication.remembered_producers import RememberedProducers
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.serving.batch_checks import BatchChecks
 from leadline_broker.runtime.serving.fetched_data import FetchedData
 from leadline_broker.runtime.serving.producer_ids import ProducerIds
+from leadline_broker.runtime.serving.producer_sequences import ProducerSequences
 from leadline_broker.runtime.serving.reader_positions import (
     check_position,
     epoch_before,
@@ -27,10 +25,9 @@ from leadline_broker.runtime.serving.reader_positions import (
 )
 from leadline_broker.runtime.serving.time_lookup import offset_for_timestamp
 from leadline_broker.runtime.serving.tracing import describe_produce, replication_span
-from leadline_client.batches import NO_PRODUCER_ID, BatchHeader, parse_headers, stamp
+from leadline_client.batches import BatchHeader, parse_headers, stamp
 from leadline_client.errors import (
     FencedLeaderEpoch,
-    InvalidRequest,
     LeaderNotAvailable,
     LeadershipLost,
     LeadlineError,
@@ -62,7 +59,7 @@ class Serving:
     metrics: BrokerMetrics
     executor: EffectExecutor
     checks: BatchChecks
-    producers: RememberedProducers
+    sequences: ProducerSequences
     producer_ids: ProducerIds
     clock: Clock
 
@@ -161,17 +158,19 @@ class Serving:
         with self.metrics.check_seconds.time(), spans.span("check batches"):
             headers = await self.checks.check(data, partition.settings.max_message_bytes)
         await self.producer_ids.require_own(headers[0].producer_id)
+        await self.sequences.wait_for_turn(partition, headers[0], len(data), timeout_ms)
         # The checks may have waited: only what follows is one step.
         partition = self.led(topic, number, leader_epoch, topic_id=topic_id)
         partition.replica.leading().check_append(all_replicas=acks == "all")
         epoch = partition.replica.state.leader_epoch
         count = sum(header.record_count for header in headers)
-        duplicate = self._find_duplicate(partition, headers)
+        duplicate = self.sequences.find_duplicate(partition, headers)
         if duplicate is not None:
             base, end = duplicate.base_offset, duplicate.last_offset + 1
         else:
             with self.metrics.append_seconds.time(), spans.span("append"):
                 base, end = self.append(partition, data, headers, epoch)
+            self.sequences.appended(partition, headers[0].producer_id)
             self.metrics.produced(topic, count, len(data))
         if spans.is_on():
             describe_produce(partition, base, count, acks)
@@ -179,37 +178,6 @@ class Serving:
             with self.metrics.replicate_seconds.time():
                 await self.committed(partition, end, timeout_ms)
         return ProduceResult(base, epoch, count, duplicate=duplicate is not None)
-
-    def _find_duplicate(self, partition: Partition, headers: list[BatchHeader]) -> Duplicate | None:
-        """Check the sequence of an idempotent batch; return its offsets if it is a duplicate.
-
-        Raises:
-            OutOfOrderSequence, ProducerFenced: see rule R15.
-            TooManyProducers: the producer is new, and no more of them are remembered.
-            InvalidRequest: the request has other batches too, or the producer id is reserved
-                for publishes.
-
-        """
-        header = headers[0]
-        if all(each.producer_id == NO_PRODUCER_ID for each in headers):
-            return None
-        if len(headers) > 1:
-            raise InvalidRequest("an idempotent producer sends one batch in a request")
-        if header.producer_id >= FIRST_PUBLISHER_ID:
-            raise InvalidRequest("producer ids from 2^62 on are reserved for publishes")
-        log = partition.log
-        verdict = log.producers.check(
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            header.record_count,
-            log_start_offset=log.log_start_offset,
-        )
-        if isinstance(verdict, LeadlineError):
-            raise verdict
-        if log.producers.get(header.producer_id) is None:
-            self.producers.admit_producer()
-        return verdict if isinstance(verdict, Duplicate) else None
 
     def append(
         self, partition: Partition, data: bytearray, headers: list[BatchHeader], epoch: int
