@@ -106,20 +106,21 @@ class Completable(Protocol):
 class SentHalf:
     """One of the two batches that take the place of one; used like the future of a record.
 
-    The future of the whole gets the place of the first half once the second, sent after it, is
-    acknowledged too; or the error of either.
+    The future of the whole gets the place of the first half once both are acknowledged, in either
+    order; or the error of either.
     """
 
-    def __init__(self, whole: Completable, first: SentHalf | None) -> None:
+    def __init__(self, whole: Completable) -> None:
         self._whole = whole
-        self._first = first
+        self._halves: tuple[SentHalf, SentHalf] = (self, self)
         self._place: RecordMetadata | None = None
 
     @classmethod
     def both_of(cls, whole: Completable) -> Sequence[SentHalf]:
         """Return the two halves of what one future waits for."""
-        first = cls(whole, None)
-        return first, cls(whole, first)
+        first, second = halves = cls(whole), cls(whole)
+        first._halves = second._halves = halves
+        return halves
 
     def done(self) -> bool:
         """Tell whether the outcome is known."""
@@ -128,8 +129,9 @@ class SentHalf:
     def set_result(self, place: RecordMetadata) -> None:
         """Note that this half is acknowledged, with the place of its first record."""
         self._place = place
-        if self._first is not None and self._first._place is not None:
-            self._whole.set_result(self._first._place)
+        first, second = self._halves
+        if first._place is not None and second._place is not None and not self._whole.done():
+            self._whole.set_result(first._place)
 
     def set_exception(self, error: BaseException) -> None:
         """Note that this half has failed, and so the whole."""
