@@ -1,8 +1,8 @@
 """Batching of a producer's records, with one accumulator per partition. Pure: no IO, no clock.
 
-An accumulator collects records into batches and gives them sequence numbers. Only one
-batch of a partition is in flight at a time, so records are appended in the order in
-which the application sent them, in spite of retries.
+An accumulator collects records into batches and gives them sequence numbers. A broker appends
+batches in the order of these numbers only, so records are appended in the order in which the
+application sent them, in spite of retries. `batch_window.py` has the batches in flight.
 """
 
 from __future__ import annotations
@@ -67,6 +67,8 @@ class ProducerBatch(Generic[Token]):
 
     `tokens` are values of the caller, each for as many records as `counts` says, in their order.
     The records may come `encoded`: `records` is then empty, and there is one token for all of them.
+    `first`: how many records were added to the partition before these. `deadline_s`: when the batch
+    fails, once it was sent.
     """
 
     opened_s: float
@@ -75,6 +77,8 @@ class ProducerBatch(Generic[Token]):
     counts: list[int] = field(default_factory=list)
     size: int = 0
     encoded: EncodedBatch | None = None
+    first: int = 0
+    deadline_s: float | None = None
 
     @property
     def count(self) -> int:
@@ -122,11 +126,11 @@ class ProducerBatch(Generic[Token]):
         self, records: list[OutgoingRecord], tokens: list[Token], counts: list[int]
     ) -> ProducerBatch[Token]:
         size = sum(map(estimated_size, records))
-        return ProducerBatch(self.opened_s, records, tokens, counts, size)
+        return ProducerBatch(self.opened_s, records, tokens, counts, size, first=self.first)
 
     def _encoded_part(self, encoded: EncodedBatch, token: Token) -> ProducerBatch[Token]:
         counts, size = [encoded.record_count], len(encoded.data)
-        return ProducerBatch(self.opened_s, [], [token], counts, size, encoded)
+        return ProducerBatch(self.opened_s, [], [token], counts, size, encoded, self.first)
 
 
 _NEEDING_NEW_ID: Final = (OutcomeUnknown, OutOfOrderSequence, ProducerFenced, ForeignProducerId)
@@ -145,12 +149,11 @@ def needs_new_producer_id(error: LeadlineError) -> bool:
 class RecordAccumulator(Generic[Token]):
     """The batches of one partition that wait to be sent; records are added to the last one.
 
-    `added` counts all records, `completed` those that were acknowledged or have failed.
+    `added` counts all records.
     """
 
     def __init__(self, *, batch_bytes: int, linger_s: float) -> None:
         self.added = 0
-        self.completed = 0
         self.sequence: ProducerSequence | None = None
         self.needs_own_producer_id = False
         self._batch_bytes = batch_bytes
@@ -171,7 +174,7 @@ class RecordAccumulator(Generic[Token]):
             last = None
         overflow = last is not None and last.size + size > self._batch_bytes
         if last is None or overflow:
-            last = ProducerBatch(now_s)
+            last = ProducerBatch(now_s, first=self.added)
             self._batches.append(last)
         last.records.append(record)
         last.tokens.append(token)
@@ -204,6 +207,7 @@ class RecordAccumulator(Generic[Token]):
                 counts=[batch.record_count],
                 size=len(batch.data),
                 encoded=batch,
+                first=self.added,
             )
         )
         self.added += batch.record_count
@@ -217,13 +221,23 @@ class RecordAccumulator(Generic[Token]):
         """Make all waiting batches ready at once."""
         self._flushing = True
 
-    def due_in(self, now_s: float) -> float:
-        """Return in how many seconds the first batch is ready to send; 0 if it is ready now."""
+    @property
+    def is_complete(self) -> bool:
+        """Whether no record will be added to the first batch any more, or all are to leave."""
         first = self._batches[0]
         full = first.encoded is not None or first.size >= self._batch_bytes
-        if self._flushing or len(self._batches) > 1 or full:
+        return self._flushing or len(self._batches) > 1 or full
+
+    @property
+    def first(self) -> int:
+        """How many records were added before the first that waits."""
+        return self._batches[0].first if self._batches else self.added
+
+    def due_in(self, now_s: float) -> float:
+        """Return in how many seconds the first batch is ready to send; 0 if it is ready now."""
+        if self.is_complete:
             return 0.0
-        return max(0.0, first.opened_s + self._linger_s - now_s)
+        return max(0.0, self._batches[0].opened_s + self._linger_s - now_s)
 
     def take(self) -> ProducerBatch[Token]:
         """Remove and return the first batch."""

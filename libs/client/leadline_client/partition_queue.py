@@ -6,10 +6,12 @@ import asyncio
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future as ThreadFuture
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from leadline_client.accumulator import ProducerBatch, RecordAccumulator
+from leadline_client.batch_window import BatchWindow, InFlightBatch
 from leadline_client.sent_records import RecordMetadata, SentHalf, SentRun, metadata_of
 from leadline_client.wire import TopicPartition
 
@@ -20,30 +22,71 @@ Acknowledgement: TypeAlias = (
 
 Accumulator = RecordAccumulator[Acknowledgement]
 Batch = ProducerBatch[Acknowledgement]
+Window = BatchWindow[Acknowledgement]
+InFlight = InFlightBatch[Acknowledgement]
 
 
 @dataclass(slots=True, eq=False)
 class PartitionQueue:
-    """The batches of one partition, and the task that sends them, if there is one."""
+    """The batches of one partition, and the task that sends them, if there is one.
+
+    `accumulator` has those that were never sent, `window` those that were.
+    """
 
     topic_partition: TopicPartition
     accumulator: Accumulator
+    window: Window
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     sender: asyncio.Task[None] | None = None
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _resolved: asyncio.Event = field(default_factory=asyncio.Event)
 
     def sender_ended(self, ended: asyncio.Task[None]) -> None:
         """Forget a task that ended, unless another one has taken its place."""
         if self.sender is ended:
             self.sender = None
 
-    async def linger(self) -> None:
-        """Wait until the first batch is ready to send."""
-        while (wait_s := self.accumulator.due_in(time.monotonic())) > 0:
+    def has_completed(self, count: int) -> bool:
+        """Whether the first `count` records were acknowledged or have failed."""
+        waiting = [batch.first for batch in self.window.unfinished()]
+        return min([*waiting, self.accumulator.first]) >= count
+
+    def ready_in(self, now_s: float) -> float | None:
+        """Return in how many seconds the sender can go on; None if something must happen before.
+
+        While a batch is in flight, only one follows to which no record will be added any more:
+        many small batches take longer than few large ones.
+        """
+        if not self.window:
+            return self.accumulator.due_in(now_s) if self.accumulator else 0.0
+        if self.window.has_failed:
+            return 0.0 if self.window.can_settle else None
+        if not self.window.has_room:
+            return None
+        if self.window.has_again or (self.accumulator and self.accumulator.is_complete):
+            return 0.0
+        return None
+
+    async def ready(self) -> None:
+        """Wait until the sender can go on."""
+        while (wait_s := self.ready_in(time.monotonic())) != 0:
             self.wake.clear()
-            try:
-                await asyncio.wait_for(self.wake.wait(), wait_s)
-            except TimeoutError:
-                return
+            with suppress(TimeoutError):
+                # Unlike `wait_for` of Python 3.11, this never loses a cancellation.
+                async with asyncio.timeout(wait_s):
+                    await self.wake.wait()
+
+    def resolved(self) -> None:
+        """Wake whatever waits for the outcome of a batch in flight."""
+        resolved, self._resolved = self._resolved, asyncio.Event()
+        resolved.set()
+        self.wake.set()
+
+    async def acknowledged_before(self, one: InFlight) -> bool:
+        """Wait for the batches before one in flight; return whether all are acknowledged."""
+        while (acknowledged := self.window.acknowledged_before(one)) is None:
+            await self._resolved.wait()
+        return acknowledged
 
 
 def acknowledge(batch: Batch, topic_partition: TopicPartition, offset: int) -> None:

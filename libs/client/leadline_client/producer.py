@@ -14,40 +14,27 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Generic, Self
 
-from leadline_client.accumulator import (
-    ProducerSequence,
-    RecordAccumulator,
-    chunks_of,
-    estimated_size,
-    needs_new_producer_id,
-)
+from leadline_client.accumulator import RecordAccumulator, chunks_of, estimated_size
+from leadline_client.batch_sender import BatchSender
+from leadline_client.batch_window import BatchWindow
 from leadline_client.client import AsyncSource, async_client
 from leadline_client.codec import require_compression
-from leadline_client.errors import (
-    BodyTooLarge,
-    ClusterChanged,
-    LeadlineError,
-    Unreachable,
-)
 from leadline_client.partition_queue import (
     Accumulator,
     Acknowledgement,
-    Batch,
     PartitionQueue,
-    acknowledge,
+    Window,
     cancel,
-    fail,
-    halves_of,
 )
 from leadline_client.partitioner import PartitionCountCache, StickyPartitioner
-from leadline_client.payloads import EncodedBatch, OutgoingRecord, ProducerIdentity
+from leadline_client.payloads import EncodedBatch, OutgoingRecord
 from leadline_client.producer_settings import DEFAULTS, ProducerSettings
 from leadline_client.security import Security
 from leadline_client.sent_records import AsyncSentRecords, RecordMetadata, SentRun
 from leadline_client.serializers.protocols import Serializer
 from leadline_client.serializers.records import RecordSerializer
 from leadline_client.type_parameters import K, V
-from leadline_client.wire import ProduceResult, TopicPartition
+from leadline_client.wire import TopicPartition
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -57,7 +44,7 @@ _RUNS_PER_BATCH: Final = 16
 
 
 class AsyncProducer(Generic[K, V]):
-    """A producer on the running event loop, with one batch per partition in flight.
+    """A producer on the running event loop, with up to `max_in_flight` batches per partition.
 
     `source` is a client, which stays open when the producer is closed, or the addresses of brokers
     with their `security`. Serializers make bytes of keys and values; without them, both are bytes.
@@ -74,12 +61,12 @@ class AsyncProducer(Generic[K, V]):
         security: Security | None = None,
         random: Callable[[], float] = random.random,
     ) -> None:
-        self._idempotent = settings.numbers_batches
+        self._in_flight = settings.batches_in_flight
         require_compression(settings.compression)
         self._client, self._owns_client = async_client(source, security)
         self._settings = settings
+        self._sender = BatchSender(client=self._client, settings=settings, on_done=self._release)
         self._serializer = RecordSerializer(key_serializer, value_serializer)
-        self._producer_id: asyncio.Future[ProducerIdentity] | None = None
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._partitioners: defaultdict[str, StickyPartitioner] = defaultdict(
@@ -230,19 +217,17 @@ class AsyncProducer(Generic[K, V]):
             if queue.accumulator:
                 queue.accumulator.flush()
                 queue.wake.set()
-        accumulators = [queue.accumulator for queue in self._queues.values()]
-        goals = [(accumulator, accumulator.added) for accumulator in accumulators]
+        goals = [(queue, queue.accumulator.added) for queue in self._queues.values()]
         async with self._room:
             await self._room.wait_for(
-                lambda: all(accumulator.completed >= goal for accumulator, goal in goals)
+                lambda: all(queue.has_completed(goal) for queue, goal in goals)
             )
 
     async def aclose(self) -> None:
         """Flush and close the producer, and a client of its own."""
         await self.flush()
         await self._counts.aclose()
-        if self._producer_id is not None:
-            self._producer_id.cancel()
+        self._sender.close()
         await self._close_client()
 
     async def abort(self) -> None:
@@ -257,7 +242,7 @@ class AsyncProducer(Generic[K, V]):
             while accumulator:
                 batch = accumulator.take()
                 cancel(batch)
-                await self._complete(accumulator, batch)
+                await self._release(batch.size)
         await self._close_client()
 
     async def _close_client(self) -> None:
@@ -286,11 +271,10 @@ class AsyncProducer(Generic[K, V]):
                 lambda: not self._unacknowledged or self._unacknowledged + size <= limit
             )
 
-    async def _complete(self, accumulator: Accumulator, batch: Batch) -> None:
-        """Count a batch whose futures are done; wake callers that wait for it or for room."""
+    async def _release(self, size: int) -> None:
+        """Count bytes whose futures are done; wake callers that wait for them or for room."""
         async with self._room:
-            self._unacknowledged -= batch.size
-            accumulator.completed += batch.count
+            self._unacknowledged -= size
             self._room.notify_all()
 
     def _queue_of(self, topic: str, partition: int) -> PartitionQueue:
@@ -300,96 +284,17 @@ class AsyncProducer(Generic[K, V]):
             accumulator: Accumulator = RecordAccumulator(
                 batch_bytes=settings.batch_bytes, linger_s=settings.linger_ms / 1000
             )
-            queue = PartitionQueue(TopicPartition(topic, partition), accumulator)
+            window: Window = BatchWindow(self._in_flight)
+            queue = PartitionQueue(TopicPartition(topic, partition), accumulator, window)
             self._queues[topic, partition] = queue
         return queue
 
     def _start_sender(self, queue: PartitionQueue, now_s: float) -> None:
         """Start a task that sends the accumulated batches, or wake it if a batch is ready."""
         if queue.sender is not None:
-            if queue.accumulator.due_in(now_s) <= 0:
+            if queue.ready_in(now_s) == 0:
                 queue.wake.set()
             return
-        sender = asyncio.create_task(self._send_all(queue))
+        sender = asyncio.create_task(self._sender.send_all(queue))
         queue.sender = sender
         sender.add_done_callback(queue.sender_ended)
-
-    async def _send_all(self, queue: PartitionQueue) -> None:
-        """Send batches until the accumulator is empty."""
-        accumulator = queue.accumulator
-        while accumulator:
-            await queue.linger()
-            batch = accumulator.take()
-            try:
-                await self._deliver(queue.topic_partition, accumulator, batch)
-            finally:
-                await self._complete(accumulator, batch)
-        # No await comes between the last check of the accumulator and this, so a record that is
-        # added later starts a new sender.
-        queue.sender = None
-
-    async def _deliver(
-        self, topic_partition: TopicPartition, accumulator: Accumulator, batch: Batch
-    ) -> None:
-        """Append a batch, or its halves if it is too large for the topic; complete its futures."""
-        waiting = [batch]
-        while waiting:
-            part = waiting.pop()
-            try:
-                result = await self._append(topic_partition, accumulator, part)
-            except Exception as error:
-                if isinstance(error, BodyTooLarge) and (halves := part.halves(halves_of)):
-                    accumulator.shrink(part.size)
-                    waiting.extend(reversed(halves))
-                    continue
-                # Any error goes to these futures; what follows is sent all the same.
-                if not isinstance(error, LeadlineError) or needs_new_producer_id(error):
-                    accumulator.reset_producer_id()
-                fail(part, error)
-            except asyncio.CancelledError:
-                # The records may be in the log. With the same sequence numbers, the broker would
-                # take the next ones for duplicates of them.
-                accumulator.reset_producer_id()
-                for one in (part, *waiting):
-                    cancel(one)
-                raise
-            else:
-                if accumulator.sequence is not None:
-                    accumulator.sequence.advance(part.count)
-                acknowledge(part, topic_partition, result.base_offset)
-
-    async def _append(
-        self, topic_partition: TopicPartition, accumulator: Accumulator, batch: Batch
-    ) -> ProduceResult:
-        sequence = await self._sequence(accumulator)
-        encoded = batch.encode(
-            sequence, now_ms=time.time_ns() // 1_000_000, compression=self._settings.compression
-        )
-        return await self._client.produce_batches(
-            *topic_partition,
-            encoded,
-            acks=self._settings.acks,
-            idempotent=sequence is not None,
-            timeout_s=self._settings.delivery_timeout_s,
-        )
-
-    async def _sequence(self, accumulator: Accumulator) -> ProducerSequence | None:
-        if self._idempotent and accumulator.sequence is None:
-            try:
-                own = accumulator.needs_own_producer_id
-                allocated = self._client.new_producer_id() if own else self._shared_producer_id()
-                accumulator.sequence = ProducerSequence(await allocated)
-            except ClusterChanged:
-                raise
-            except LeadlineError as error:
-                # Even if the outcome of that request is unknown, the batch was not sent.
-                raise Unreachable(f"could not allocate a producer id: {error}") from error
-        return accumulator.sequence
-
-    async def _shared_producer_id(self) -> ProducerIdentity:
-        """Return the producer id that all accumulators begin with; allocate it once."""
-        if self._producer_id is None or (
-            self._producer_id.done() and self._producer_id.exception()
-        ):
-            self._producer_id = asyncio.ensure_future(self._client.new_producer_id())
-        return await asyncio.shield(self._producer_id)

@@ -1,7 +1,8 @@
 """Brokers of a toy cluster for client tests: real HTTP servers, records in memory.
 
 They keep the outward contract (routes, refusals, hints, idempotence) and none of
-the inner one. `faults` makes the next appends at a partition go wrong.
+the inner one. A batch that comes before its predecessor is refused at once. `faults` makes the next
+appends at a partition go wrong.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from leadline_broker.domain.epochs import NO_EPOCH, EpochHistory
+from leadline_broker.domain.producers import Duplicate, ProducerStates
 from leadline_client import batches
 from leadline_client.errors import (
     BodyTooLarge,
     BrokerFenced,
+    ForeignProducerId,
     LeaderHint,
     LeaderNotAvailable,
     LeadlineError,
@@ -50,9 +53,11 @@ class Partition:
     epoch: int = 0
     log: bytearray = field(default_factory=bytearray)
     end: int = 0
-    seen: dict[tuple[int, int], int] = field(default_factory=dict)
+    producers: ProducerStates = field(default_factory=ProducerStates)
     faults: deque[Fault] = field(default_factory=deque)
     appends: int = 0
+    foreign_id: int | None = None
+    """The producer id of somebody else."""
     max_bytes: int | None = None
     too_large: int = 0
     """How many appends were refused because they had more than `max_bytes`."""
@@ -327,15 +332,21 @@ async def _as_batches(request: Request) -> bytes:
 
 def _append(row: Partition, data: bytes) -> dict[str, Any]:
     first = batches.header_at(data)
-    key = (first.producer_id, first.base_sequence)
-    if first.producer_id >= 0 and key in row.seen:
-        return _answer(row, row.seen[key], first.record_count, duplicate=True)
+    if first.producer_id == row.foreign_id:
+        raise ForeignProducerId("it is somebody else's")
+    verdict = row.producers.check(
+        first.producer_id, first.producer_epoch, first.base_sequence, first.record_count
+    )
+    if isinstance(verdict, LeadlineError):
+        raise verdict
+    if isinstance(verdict, Duplicate):
+        return _answer(row, verdict.base_offset, first.record_count, duplicate=True)
     base, stamped = row.end, bytearray(data)
     for header in batches.validate(data):
         batches.stamp(stamped, header, row.end, row.epoch)
+        row.producers.apply(header._replace(base_offset=row.end))
         row.end += header.record_count
     row.log += stamped
-    row.seen[key] = base
     return _answer(row, base, row.end - base, duplicate=False)
 
 
