@@ -90,7 +90,7 @@ class ClientProducer:
         settings = ProducerSettings(
             idempotent=self.idempotent,
             linger_ms=20.0,
-            batch_bytes=200,
+            batch_bytes=60,
             delivery_timeout_s=POLICY.timeout_s,
             metadata_max_age_s=2.0,
         )
