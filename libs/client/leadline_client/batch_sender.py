@@ -187,8 +187,7 @@ class BatchSender:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # The records may be in the log. With the same sequence numbers, the broker would take the
-        # next ones for duplicates of them.
+        # Some of the records may be in the log: nobody knows which number comes next.
         queue.accumulator.reset_producer_id()
         unfinished = queue.window.unfinished()
         queue.window.clear()
