@@ -20,6 +20,7 @@ from leadline_common.http.server import serve
 from leadline_common.http.tls_files import TlsFiles
 from leadline_common.identity import ServiceIdentity
 from leadline_common.logs import configure_logging
+from leadline_common.malloc_arenas import limit_arenas
 from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
 from leadline_common.service_process import serve_beside
@@ -54,6 +55,7 @@ def run(settings: CoordinatorSettings) -> None:
     """
     keep_files_private()
     raise_open_files()
+    limit_arenas()
     configure_logging(
         "coordinator", settings.coordinator_id, level=settings.log_level, form=settings.log_format
     )
