@@ -31,7 +31,7 @@ from leadline_client.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from leadline_client.fetching import ConsumedRecord, Fetcher
+from leadline_client.fetching import ConsumedRecord, Fetcher, TopicIdGroup
 from leadline_client.group_session import Clock, GroupSession
 from leadline_client.groups import commit_offsets
 from leadline_client.membership import AssignPartitions, ConsumerSubscription
@@ -217,13 +217,15 @@ class ConsumerCoordinator:
         """
         deadline_s = self._clock() + timeout_s
         known = self._ownership.known(offsets)
+        # A topic may be created again while this waits: these are offsets of the present one.
+        topics = self._fetcher.by_topic_id(offsets)
         async with self._committing:
             while offsets:
                 left_s = deadline_s - self._clock()
                 lost = self._ownership.lost_of(known)
                 kept = {one: at for one, at in offsets.items() if one not in lost}
                 try:
-                    await self._commit_once(kept, left_s)
+                    await self._commit_once(topics, kept, left_s)
                 except _RETRIED:
                     if not await self._may_retry(left_s):
                         raise
@@ -313,18 +315,24 @@ class ConsumerCoordinator:
         self._notices = deque(notice for notice in notices if notice.partitions)
 
     async def _commit_once(
-        self, offsets: Mapping[TopicPartition, LogPosition], timeout_s: float
+        self,
+        groups: Iterable[TopicIdGroup],
+        offsets: Mapping[TopicPartition, LogPosition],
+        timeout_s: float,
     ) -> None:
         metadata = None if self._session is None else self._session.group_metadata
         if self._session is not None and metadata is None:
             raise UnknownMember("the consumer is not a member of its group now")
         limit_s = max(timeout_s, _RETRY_PAUSE_S)
         recreated: TopicIdMismatch | None = None
-        for group in self._fetcher.by_topic_id(offsets):
+        for group in groups:
+            of_group = {one: offsets[one] for one in group.partitions if one in offsets}
+            if not of_group:
+                continue
             flow = commit_offsets(
                 self._client.core,
                 self._group,
-                {one: offsets[one] for one in group.partitions},
+                of_group,
                 metadata,
                 sequence=None if metadata is None else next(self._sequences),
                 topic_ids=group.topic_ids,
@@ -357,7 +365,8 @@ class ConsumerCoordinator:
             async with self._committing:
                 offsets = self._commits.uncommitted(self.session.owned)
                 if offsets:
-                    await self._commit_once(offsets, timeout_s)
+                    topics = self._fetcher.by_topic_id(offsets)
+                    await self._commit_once(topics, offsets, timeout_s)
                     self._commits.mark_committed(offsets)
         except LeadlineError:
             return
