@@ -6,6 +6,7 @@ import json
 
 from leadline_client.wire import Metadata
 from leadline_common.rpc import ControllerRow
+from leadline_controller.domain.changes import RemovalPending
 from leadline_controller.domain.cluster import DeletionPending, StateSet, TopicGone
 from leadline_controller.runtime.channel.metadata_snapshot import MetadataView
 from leadline_controller.runtime.channel.requests import RequestBuilder
@@ -41,6 +42,16 @@ def test_it_follows_the_image_and_hides_what_is_being_deleted() -> None:
     image.apply([DeletionPending(TOPIC)])
     assert json.loads(view.document())["topics"] == {}
     assert json.loads(view.document([TOPIC, "unknown"]))["topics"] == {}
+
+
+def test_partitions_that_are_being_removed_are_hidden_in_a_version_of_their_own() -> None:
+    image = cluster(AR, {0: AR, 1: AR}, {0: state(1, AR)})
+    view, commands = MetadataView(image, "c1", ROW), RequestBuilder(image, "c1", ROW, 1000)
+    before, version = view.etag(), image.version
+    image.apply([RemovalPending(TOPIC, frozenset({1}))])
+    assert view.etag() != before
+    (topic,) = json.loads(commands.metadata(image.brokers[1], version, "cause")[0])["topics"]
+    assert [row[0] for row in topic[3]] == [0]
 
 
 def test_brokers_get_deltas_and_whole_documents() -> None:

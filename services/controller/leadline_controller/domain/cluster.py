@@ -346,7 +346,7 @@ class ClusterImage:
             for broker in replicas:
                 hosted = self._hosted.setdefault(broker, {})
                 hosted.setdefault(topic.name, []).append(number)
-        topic.pending_removal &= topic.partitions.keys()
+        topic.pending_removal = topic.pending_removal.intersection(topic.partitions)
 
     def _unlist(self, topic: TopicImage) -> None:
         """Remove a topic from the index by broker."""
