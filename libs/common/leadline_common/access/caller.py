@@ -139,8 +139,24 @@ def visible(
 
 def version_for_caller(version: str) -> str:
     """Return the version of a document of all topics, which depends on who may see which."""
+    rights = _digest_of_rights()
+    return f"{version}-{rights}" if rights else version
+
+
+def version_known_to_caller(stated: str) -> str | None:
+    """Return the version that `version_for_caller` made this of.
+
+    None if it was made for somebody with other rights: the document then had other topics.
+    """
+    rights = _digest_of_rights()
+    if not rights:
+        return stated
+    return stated.removesuffix(f"-{rights}") if stated.endswith(f"-{rights}") else None
+
+
+def _digest_of_rights() -> str:
+    """Return a digest of the topics that the sender may see, empty if it may see all."""
     access = _current.get().access
     if access.allows_all(Action.DESCRIBE, "topic"):
-        return version
-    digest = hashlib.sha256(repr(access.grants).encode()).hexdigest()
-    return f"{version}-{digest[:12]}"
+        return ""
+    return hashlib.sha256(repr(access.grants).encode()).hexdigest()[:12]

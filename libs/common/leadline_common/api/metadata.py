@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Annotated, NamedTuple
 
 from fastapi import Query, Request
@@ -10,15 +11,51 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from leadline_client.errors import LeadlineError
+from leadline_common.access.caller import (
+    version_for_caller,
+    version_known_to_caller,
+    visible,
+)
 from leadline_common.api.models import ControllerBody
 from leadline_common.http.caching import Document
 from leadline_common.http.errors import Responses, error_responses
 from leadline_common.http.router import ServiceRouter
+from leadline_common.metadata_tags import MetadataTag
 
-Read = Callable[[int | None, int, list[str] | None], Awaitable[Document]]
-"""Returns the document: (newer than this version, after at most so many ms, topics or all)."""
+
+class MetadataQuery(NamedTuple):
+    """Which document is wanted: a newer one than version `after`, after at most `wait_ms`.
+
+    `topics` are the topics that it is limited to, None for all. `base` is the state that the caller
+    has, as far as it may use it; None: it needs everything.
+    """
+
+    after: int | None
+    wait_ms: int
+    topics: list[str] | None
+    base: MetadataTag | None
+
+    def shown(self, names: Collection[str]) -> Iterable[str]:
+        """Return those of some topics that are wanted, and that the caller may describe."""
+        wanted = names
+        if self.topics is not None:
+            asked = frozenset(self.topics)
+            wanted = [name for name in names if name in asked]
+        found = visible("topic", wanted, list)
+        return wanted if found is None else found
+
+
+Read = Callable[[MetadataQuery], Awaitable[Document]]
+"""Returns the document that a query is for."""
+
+
+def metadata_document(tag: MetadataTag, body: bytes, *, changes: bool = False) -> Document:
+    """Return the answer to a query: everything of a state, or what has `changes` up to it."""
+    return Document(body, version_for_caller(str(tag)), weak=changes)
+
 
 _MAX_WAIT_MS = 60_000
+_ETAG = re.compile(r'(?:W/)?"?(.*?)(?:-gzip)?"?')
 DURATION = r"^\d{1,7}(ms|s)?$"
 
 
@@ -54,7 +91,12 @@ class MetadataTopic(BaseModel):
 
 
 class MetadataBody(BaseModel):
-    """A consistent snapshot of the cluster; `version` never decreases."""
+    """A consistent snapshot of the cluster; `version` never decreases.
+
+    With `changed_after`, it is what has changed since the state of this tag: `topics` has the
+    topics that were created, recreated, or changed as a whole, `changed_rows` the changed
+    partitions of others, and `deleted_topics` what is gone. `brokers` is always complete.
+    """
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -81,6 +123,15 @@ class MetadataBody(BaseModel):
     controller: ControllerBody | None
     brokers: list[MetadataBroker]
     topics: dict[str, MetadataTopic]
+    changed_after: str | None = Field(
+        default=None, description="The state that this is the difference to; absent: everything"
+    )
+    changed_rows: dict[str, MetadataTopic] | None = Field(
+        default=None, description="Topics that the caller has, with the rows that have changed"
+    )
+    deleted_topics: list[str] | None = Field(
+        default=None, description="Topics that are gone; a caller need not know them all"
+    )
 
 
 def metadata_routes(tag: str, read: Read, *errors: type[LeadlineError]) -> ServiceRouter:
@@ -111,17 +162,39 @@ def metadata_routes(tag: str, read: Read, *errors: type[LeadlineError]) -> Servi
                 pattern=DURATION, description="How long to wait, as `30s` or `500ms`; at most 60 s"
             ),
         ] = "0s",
+        changed_after: Annotated[
+            str | None,
+            Query(
+                max_length=100,
+                description="The ETag of the answer that the caller has: return what has changed",
+                examples=["3-1042"],
+            ),
+        ] = None,
     ) -> Response:
         """Return a consistent snapshot of the cluster, with a strong ETag.
 
         With `after`, wait up to `wait` for a newer version, then return the current one.
         Topics that do not exist are left out. All brokers and controllers serve the same
         document, though not at the same instant.
+
+        With `changed_after`, the ETag of an earlier answer to a request with the same `topics`,
+        from whichever broker or controller, the answer has only what has changed since, if this
+        process can tell. If it cannot, or if what the caller may see has changed, the answer has
+        everything, and no `changed_after`.
         """
+        base = None if changed_after is None else state_known_to_caller(changed_after)
         names = topics.split(",") if topics is not None else None
-        return (await read(after, milliseconds(wait), names)).answer(request)
+        query = MetadataQuery(after, milliseconds(wait), names, base)
+        return (await read(query)).answer(request)
 
     return router
+
+
+def state_known_to_caller(etag: str) -> MetadataTag | None:
+    """Return the state that an ETag names, unless it was shown to somebody with other rights."""
+    found = _ETAG.fullmatch(etag)
+    version = version_known_to_caller(found[1]) if found else None
+    return None if version is None else MetadataTag.parse(version)
 
 
 def milliseconds(duration: str) -> int:

@@ -27,11 +27,13 @@ class Document:
 
     `version` must differ whenever the bytes differ: it is the strong ETag. The compressed
     form is built at the first request for it and has an ETag of its own, because its bytes
-    are different.
+    are different. With `weak` it is a weak ETag: documents of one version say the same in
+    different bytes.
     """
 
     body: bytes
     version: str
+    weak: bool = False
     _gzipped: bytes | None = field(default=None, init=False)
 
     def answer(self, request: Request) -> Response:
@@ -48,12 +50,16 @@ class Document:
         return Response(self._gzipped, headers=headers, media_type=JSON)
 
     def etag(self, *, compressed: bool = False) -> str:
-        """Return the strong ETag of one form of the document."""
+        """Return the ETag of one form of the document."""
+        if self.weak:
+            return f'W/"{self.version}"'
         return f'"{self.version}-gzip"' if compressed else f'"{self.version}"'
 
     def _is_known(self, request: Request) -> bool:
         # Either form proves that the caller has this version of the document.
-        known = {self.etag(), self.etag(compressed=True)}
+        known = {
+            self.etag(compressed=compressed).removeprefix("W/") for compressed in (False, True)
+        }
         stated = map(str.strip, request.headers.get("if-none-match", "").split(","))
         return any(tag == "*" or tag.removeprefix("W/") in known for tag in stated)
 

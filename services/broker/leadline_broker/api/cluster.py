@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Final
 
 import msgspec
@@ -13,14 +14,20 @@ from starlette.types import Receive, Scope, Send
 
 from leadline_broker.api import parameters
 from leadline_broker.runtime.broker import Broker
+from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.engine import Engine
 from leadline_broker.runtime.replication.partition import ReplicaInfo
 from leadline_broker.runtime.serving.load import BrokerLoadReport, LoadMeter, ReplicaLoad
 from leadline_client.errors import BrokerFenced, NoController, StoreOutcomeUnknown
 from leadline_client.wire import ControllerInfo
-from leadline_common.access.caller import version_for_caller, visible
+from leadline_common.access.caller import visible
 from leadline_common.api.administration import CLUSTER_TAG
-from leadline_common.api.metadata import MetadataBroker, metadata_routes
+from leadline_common.api.metadata import (
+    MetadataBroker,
+    MetadataQuery,
+    metadata_document,
+    metadata_routes,
+)
 from leadline_common.api.models import ControllerBody, example
 from leadline_common.http.bulk import send_body
 from leadline_common.http.caching import Document
@@ -174,24 +181,32 @@ class ProducerIdBody(BaseModel):
 
 def cluster_routes(broker: Broker) -> ServiceRouter:
     """Return the routes about the broker and the cluster."""
-    metadata = broker.metadata
-
-    async def read(after: int | None, wait_ms: int, names: list[str] | None) -> Document:
-        if after is not None:
-            await metadata.wait_newer(after, wait_ms)
-        if names is None:
-            await metadata.encode_topics()
-        if not metadata.version or metadata.controller is None:
-            # An empty document would say that no topic exists.
-            raise NoController("this broker has no metadata from a controller yet")
-        # The same ETag as the controller's, so that clients can use it in conditional requests.
-        etag = f"{metadata.controller.epoch}-{metadata.version}"
-        shown = visible("topic", names, metadata.topic_names)
-        return Document(metadata.document(shown), version_for_caller(etag))
-
-    router = metadata_routes(CLUSTER_TAG, read, NoController)
+    router = metadata_routes(CLUSTER_TAG, partial(read_metadata, broker.metadata), NoController)
     _add_routes(router, broker)
     return router
+
+
+async def read_metadata(metadata: ClusterMetadataCache, query: MetadataQuery) -> Document:
+    """Return what a query asks for: the changes since the caller's state, or everything.
+
+    Raises:
+        NoController: there is no metadata yet.
+
+    """
+    if query.after is not None:
+        await metadata.wait_newer(query.after, query.wait_ms)
+    if query.base is not None:
+        await metadata.encode_changes(query.base)
+        changes = metadata.changes(query.base, query.shown)
+        if changes is not None and metadata.tag is not None:
+            return metadata_document(metadata.tag, changes, changes=True)
+    if query.topics is None:
+        await metadata.encode_topics()
+    if metadata.tag is None:
+        # An empty document would say that no topic exists.
+        raise NoController("this broker has no metadata from a controller yet")
+    shown = visible("topic", query.topics, metadata.topic_names)
+    return metadata_document(metadata.tag, metadata.document(shown))
 
 
 def _add_routes(router: ServiceRouter, broker: Broker) -> None:

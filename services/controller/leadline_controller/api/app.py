@@ -14,7 +14,7 @@ from leadline_client.errors import (
     StaleIncarnation,
     StoreOutcomeUnknown,
 )
-from leadline_common.access.caller import version_for_caller, visible
+from leadline_common.access.caller import visible
 from leadline_common.api.administration import (
     CLUSTER_TAG,
     TAGS,
@@ -22,7 +22,7 @@ from leadline_common.api.administration import (
     administration_routes,
 )
 from leadline_common.api.computations import provide_computer
-from leadline_common.api.metadata import metadata_routes
+from leadline_common.api.metadata import MetadataQuery, metadata_document, metadata_routes
 from leadline_common.computing import Computer
 from leadline_common.export_tables import AUDIT_TABLE
 from leadline_common.http.app import ServiceApp, create_app
@@ -49,6 +49,7 @@ from leadline_common.rpc import (
 from leadline_common.versions import current_release
 from leadline_controller.api.administration import ControllerAdministration
 from leadline_controller.api.guarded import guarded_route
+from leadline_controller.runtime.channel.metadata_snapshot import MetadataView
 from leadline_controller.runtime.service import ControllerService
 
 _DESCRIPTION = """\
@@ -81,10 +82,8 @@ def build_app(
         for reason, serving in controller.problems():
             yield Problem(reason, serving=serving)
 
-    async def read_metadata(after: int | None, wait_ms: int, names: list[str] | None) -> Document:
-        view = await controller.metadata(after, wait_ms)
-        shown = visible("topic", names, view.topic_names)
-        return Document(view.document(shown), version_for_caller(view.etag()))
+    async def read(query: MetadataQuery) -> Document:
+        return read_metadata(await controller.metadata(query.after, query.wait_ms), query)
 
     app = create_app(
         title="Leadline controller",
@@ -104,7 +103,7 @@ def build_app(
     administration: Administration = ControllerAdministration(controller, computer)
     app.state.administration = administration
     app.add_routes_of(administration_routes(guarded_route(controller)))
-    app.add_routes_of(metadata_routes(CLUSTER_TAG, read_metadata, NoController))
+    app.add_routes_of(metadata_routes(CLUSTER_TAG, read, NoController))
     _add_internal_routes(app, controller)
     add_console(app, "controller")
     link_services(app, app.page_links, partial(_find_service, controller))
@@ -120,6 +119,15 @@ def build_app(
     )
     app.route_index()  # a route without a stated right stops the service here
     return app
+
+
+def read_metadata(view: MetadataView, query: MetadataQuery) -> Document:
+    """Return what a query asks for: the changes since the caller's state, or everything."""
+    changes = None if query.base is None else view.changes(query.base, query.shown)
+    if changes is not None:
+        return metadata_document(view.tag, changes, changes=True)
+    shown = visible("topic", query.topics, view.topic_names)
+    return metadata_document(view.tag, view.document(shown))
 
 
 async def _find_service(controller: ControllerService, service: Service) -> str | None:

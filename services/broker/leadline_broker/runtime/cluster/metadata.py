@@ -3,19 +3,25 @@
 Only the controller's UpdateMetadata requests change it. The document consists of one encoded
 fragment per topic, so that a change encodes only the changed topics. Versions never go
 backwards (rule R15).
+
+Callers that have an earlier state get what has changed since (`MetadataHistory`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
+from leadline_broker.domain.metadata_history import ChangesSince, MetadataHistory
+from leadline_broker.domain.served_topic import ServedTopic
 from leadline_client.errors import StaleVersion
 from leadline_client.wire import BrokerInfo, ControllerInfo
+from leadline_common.metadata_tags import MetadataTag
 from leadline_common.rpc import ControllerRow, PartitionRow, TopicRows, UpdateMetadataRequest
 from leadline_common.slices import slices
 from leadline_common.waiting import counted_wait
@@ -23,32 +29,7 @@ from leadline_common.waiting import counted_wait
 _json = msgspec.json.encode
 _TOPICS_AT_ONCE: Final = 20
 
-
-class _Topic:
-    """A topic's rows, and its fragment of the document once it has been requested."""
-
-    __slots__ = ("_fragment", "rows", "topic_id")
-
-    def __init__(self, topic: TopicRows) -> None:
-        self.topic_id = topic.topic_id
-        self.rows = {row.partition: row for row in topic.partitions}
-        self._fragment: bytes | None = None
-
-    @property
-    def is_encoded(self) -> bool:
-        """Whether the fragment has been requested before."""
-        return self._fragment is not None
-
-    def fragment(self, name: str) -> bytes:
-        """Return `"name":{…}` as JSON."""
-        if self._fragment is None:
-            partitions = [
-                (row.partition, row.leader, row.leader_epoch, row.isr, row.replicas)
-                for row in sorted(self.rows.values(), key=lambda row: row.partition)
-            ]
-            body = {"topic_id": self.topic_id, "partitions": partitions}
-            self._fragment = b"%s:%s" % (_json(name), _json(body))
-        return self._fragment
+Show = Callable[[Collection[str]], Iterable[str]]
 
 
 class ClusterMetadataCache:
@@ -65,9 +46,18 @@ class ClusterMetadataCache:
         self.controller: ControllerInfo | None = None
         self.active_controller: ControllerRow | None = None
         self.brokers: dict[int, BrokerInfo] = {}
-        self._topics: dict[str, _Topic] = {}
+        # In the order of their last change, so that changes are found without looking at all.
+        self._topics: OrderedDict[str, ServedTopic] = OrderedDict()
+        self._history = MetadataHistory()
         self._document: bytes | None = None
         self._waiting: set[asyncio.Future[None]] = set()
+
+    @property
+    def tag(self) -> MetadataTag | None:
+        """The tag of what is served; None before the first metadata."""
+        if not self.version or self.controller is None:
+            return None
+        return MetadataTag(self.controller.epoch, self.version)
 
     def apply(self, request: UpdateMetadataRequest) -> int:
         """Apply a request of the controller and return the version now served.
@@ -88,12 +78,16 @@ class ClusterMetadataCache:
         return self.version
 
     def _apply(self, request: UpdateMetadataRequest) -> None:
+        tag = MetadataTag(request.controller.epoch, request.version)
+        step = self._history.advance(tag, full=request.full)
+        deleted: Iterable[str] = request.deleted
         if request.full:
-            self._topics.clear()
-        for name in request.deleted:
+            deleted = self._topics.keys() - {topic.topic for topic in request.topics}
+        for name in deleted:
             self._topics.pop(name, None)
+            self._history.note_deleted(name)
         for topic in request.topics:
-            self._topics[topic.topic] = _Topic(topic)
+            self._apply_topic(topic, step, full=request.full)
         self.cluster_id = request.cluster_id
         self.active_controller = request.controller
         self.controller = ControllerInfo(
@@ -109,6 +103,14 @@ class ClusterMetadataCache:
             if not waiting.done():
                 waiting.set_result(None)
         self._waiting.clear()
+
+    def _apply_topic(self, topic: TopicRows, step: int, *, full: bool) -> None:
+        known = self._topics.get(topic.topic)
+        self._history.note_present(topic.topic)
+        if full and known is not None and known.equals(topic):
+            return
+        self._topics[topic.topic] = ServedTopic(topic, step, known)
+        self._topics.move_to_end(topic.topic)
 
     async def encode_topics(self) -> None:
         """Encode in turns what `document` joins: that of 100,000 partitions takes 0.2 s."""
@@ -128,17 +130,61 @@ class ClusterMetadataCache:
             self._document = self._encode(self._topics)
         return self._document
 
-    def _encode(self, topics: Mapping[str, _Topic]) -> bytes:
-        head = _json(
-            {
-                "cluster_id": self.cluster_id,
-                "version": self.version,
-                "controller": self.controller,
-                "brokers": [self.brokers[broker] for broker in sorted(self.brokers)],
-            }
-        )
+    def _encode(self, topics: Mapping[str, ServedTopic]) -> bytes:
         fragments = b",".join(topics[name].fragment(name) for name in sorted(topics))
-        return b'%s,"topics":{%s}}' % (head[:-1], fragments)
+        return b'%s,"topics":{%s}}' % (self._head(), fragments)
+
+    def _head(self) -> bytes:
+        """Return the start of a document: everything before its topics."""
+        head = {
+            "cluster_id": self.cluster_id,
+            "version": self.version,
+            "controller": self.controller,
+            "brokers": [self.brokers[broker] for broker in sorted(self.brokers)],
+        }
+        return _json(head)[:-1]
+
+    async def encode_changes(self, base: MetadataTag) -> None:
+        """Encode in turns what `changes` joins: of 100,000 partitions all may have changed."""
+        since = self._history.since(base)
+        if since is None:
+            return
+        due = list(self._changed(since))
+        async for some in slices(due, _TOPICS_AT_ONCE):
+            for name, topic in some:
+                topic.changes(name, since)
+
+    def changes(self, base: MetadataTag, show: Show) -> bytes | None:
+        """Return what has changed since a state as JSON; None if only the whole document can tell.
+
+        `show` returns those of some names of topics that the caller asks for and may see. The cost
+        grows with the changes, not with the topics.
+        """
+        since = self._history.since(base)
+        if since is None:
+            return None
+        whole: list[bytes] = []
+        rows: list[bytes] = []
+        changed = dict(self._changed(since))
+        for name in show(changed):
+            fragment, is_whole = changed[name].changes(name, since)
+            if fragment:
+                (whole if is_whole else rows).append(fragment)
+        deleted = sorted(show(self._history.deleted_since(since.step)))
+        return b'%s,"topics":{%s},"changed_after":%s,"changed_rows":{%s},"deleted_topics":%s}' % (
+            self._head(),
+            b",".join(whole),
+            _json(str(base)),
+            b",".join(rows),
+            _json(deleted),
+        )
+
+    def _changed(self, since: ChangesSince) -> Iterator[tuple[str, ServedTopic]]:
+        for name in reversed(self._topics):
+            topic = self._topics[name]
+            if topic.changed_in <= since.step:
+                return
+            yield name, topic
 
     async def wait_newer(self, after: int, timeout_ms: int) -> bool:
         """Wait until the version exceeds `after`; return whether it does."""

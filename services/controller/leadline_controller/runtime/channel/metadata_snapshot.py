@@ -7,16 +7,19 @@ there is none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from leadline_client.wire import NO_LEADER
+from leadline_common.metadata_tags import MetadataTag
 from leadline_common.rpc import BrokerRow, ControllerRow
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage, TopicImage
 from leadline_controller.runtime.channel.requests import broker_rows
+
+Show = Callable[[Collection[str]], Iterable[str]]
 
 
 @dataclass(eq=False)
@@ -34,9 +37,14 @@ class MetadataView:
         """The version of the document; it grows with every change."""
         return self.image.version
 
+    @property
+    def tag(self) -> MetadataTag:
+        """The identity of the document's content: controller epoch and version."""
+        return MetadataTag(self.controller.epoch, self.version)
+
     def etag(self) -> str:
-        """Return the identity of the document's content: controller epoch and version."""
-        return f"{self.controller.epoch}-{self.version}"
+        """Return the tag as an ETag has it, without its quotes."""
+        return str(self.tag)
 
     def topic_names(self) -> Iterable[str]:
         """Return the names of all topics."""
@@ -52,6 +60,21 @@ class MetadataView:
             shown = [topic for topic in known.values() if topic.is_visible]
             self._whole = (self.version, self._assemble(shown))
         return self._whole[1]
+
+    def changes(self, base: MetadataTag, show: Show) -> bytes | None:
+        """Return what has changed since an earlier state; None if that is of another term.
+
+        `show` returns those of some names of topics that the caller asks for and may see. Changed
+        topics are sent whole: the image knows when a topic has changed, not which partitions.
+        """
+        if base.controller_epoch != self.controller.epoch:
+            return None
+        changed = {t.name: t for t in self.image.topics.values() if t.changed_at > base.version}
+        topics = [changed[name] for name in show(changed) if changed[name].is_visible]
+        gone = [name for name, at in self.image.deleted_at.items() if at > base.version]
+        gone += [name for name, topic in changed.items() if not topic.is_visible]
+        rest = {"changed_after": str(base), "changed_rows": {}, "deleted_topics": [*show(gone)]}
+        return self._assemble(topics)[:-1] + b"," + msgspec.json.encode(rest)[1:]
 
     def _assemble(self, topics: list[TopicImage]) -> bytes:
         head = {
