@@ -6,7 +6,7 @@ partition the cache keeps the information with the highest leader epoch. Pure: n
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from leadline_client.errors import ClusterChanged, LeaderHint
@@ -15,6 +15,7 @@ from leadline_client.wire import (
     BrokerInfo,
     ControllerInfo,
     Metadata,
+    MetadataChanges,
     PartitionInfo,
     TopicInfo,
     TopicPartition,
@@ -29,12 +30,13 @@ class MetadataCache:
     """
 
     def __init__(self) -> None:
-        self._version = -1
+        self._version = (-1, -1)
         self.cluster_id: str | None = None
         self.controller: ControllerInfo | None = None
         self._brokers: dict[int, BrokerInfo] = {}
         self._topics: dict[str, TopicInfo] = {}
         self._hints: dict[TopicPartition, LeaderHint] = {}
+        self._unsure: set[str] = set()
 
     @property
     def broker_urls(self) -> tuple[str, ...]:
@@ -87,38 +89,95 @@ class MetadataCache:
         self._hints[TopicPartition(topic, partition)] = hint
         return True
 
-    def update(self, document: Metadata, asked: Collection[str] | None = None) -> None:
+    def update(self, document: Metadata, asked: Collection[str] | None = None) -> bool:
         """Merge a metadata document; `asked` names the topics that it is limited to.
 
-        Raises ClusterChanged: it is of another cluster, so nothing is merged.
+        Returns whether it is at least as new as what is known. Raises ClusterChanged: it is of
+        another cluster, so nothing is merged.
         """
-        self.identify(document.cluster_id)
-        if self.cluster_id not in (None, document.cluster_id):
-            raise ClusterChanged.between(str(self.cluster_id), document.cluster_id)
-        newer = document.version >= self._version
+        newer = self._merge_head(document)
         if newer:
-            self._version = document.version
-            self._brokers = dict(document.brokers)
             self._forget_deleted(document, asked)
-        self._update_controller(document.controller)
-        for name, topic in document.topics.items():
-            self._topics[name] = self._merged(self._topics.get(name), topic, newer=newer)
-            self._drop_old_hints(self._topics[name])
+        self._merge_topics(document.topics, newer=newer)
+        return newer
+
+    def update_changes(self, changes: MetadataChanges) -> bool:
+        """Merge what has changed since a state that the cache has; returns and raises as `update`.
+
+        Rows of a topic that the cache does not have are left out: `has_all` tells.
+        """
+        newer = self._merge_head(changes.document)
+        if newer:
+            for name in changes.deleted:
+                self._forget(name)
+        self._merge_topics(changes.document.topics, newer=newer)
+        for name, topic in changes.rows.items():
+            known = self._topics.get(name)
+            if known is not None and known.topic_id == topic.topic_id:
+                if not newer:
+                    self._note_older(known, topic)
+                self._topics[name] = self._with_rows(known, topic, newer=newer)
+                self._drop_old_hints(topic)
+        return newer
+
+    def has_all(self, topics: Iterable[str], with_ids: Mapping[str, TopicInfo]) -> bool:
+        """Tell whether all these topics are known for sure, and some of them with these ids.
+
+        Not sure are those of which an older document has added partitions: it may know a partition
+        that has been removed since.
+        """
+        sure = self._topics.keys() - self._unsure
+        return all(name in sure for name in topics) and all(
+            name in self._topics and self._topics[name].topic_id == topic.topic_id
+            for name, topic in with_ids.items()
+        )
 
     def identify(self, cluster_id: str | None) -> None:
         """Note which cluster answers, unless it is known."""
         self.cluster_id = self.cluster_id or cluster_id
 
-    def snapshot(self, document: Metadata) -> Metadata:
-        """Return `document` with newer brokers and topics of this cache in place of older ones."""
-        topics = {name: self._topics[name] for name in document.topics if name in self._topics}
+    def snapshot(self, document: Metadata, names: Iterable[str] | None = None) -> Metadata:
+        """Return `document` with newer brokers and topics of this cache in place of older ones.
+
+        With `names`, it has these topics instead of its own.
+        """
+        shown = document.topics if names is None else names
+        topics = {name: self._topics[name] for name in shown if name in self._topics}
         return replace(
             document,
-            version=max(document.version, self._version),
+            version=max(document.version, self._version[0]),
             brokers=dict(self._brokers),
             controller=self.controller,
             topics=topics,
         )
+
+    def _merge_head(self, document: Metadata) -> bool:
+        """Merge all but the topics; return whether the document is as new as what is known."""
+        self.identify(document.cluster_id)
+        if self.cluster_id not in (None, document.cluster_id):
+            raise ClusterChanged.between(str(self.cluster_id), document.cluster_id)
+        # A controller may have published the version at which its successor began.
+        version = (document.version, document.controller.epoch if document.controller else -1)
+        newer = version >= self._version
+        if newer:
+            self._version = version
+            self._brokers = dict(document.brokers)
+        self._update_controller(document.controller)
+        return newer
+
+    def _merge_topics(self, topics: Mapping[str, TopicInfo], *, newer: bool) -> None:
+        for name, topic in topics.items():
+            known = self._topics.get(name)
+            if newer:
+                self._unsure.discard(name)
+            else:
+                self._note_older(known, topic)
+            self._topics[name] = self._merged(known, topic, newer=newer)
+            self._drop_old_hints(self._topics[name])
+
+    def _note_older(self, known: TopicInfo | None, fresh: TopicInfo) -> None:
+        if known is None or any(_row(known, row.partition) is None for row in fresh.partitions):
+            self._unsure.add(fresh.name)
 
     def _update_controller(self, controller: ControllerInfo | None) -> None:
         known = self.controller
@@ -128,8 +187,13 @@ class MetadataCache:
     def _forget_deleted(self, document: Metadata, asked: Collection[str] | None) -> None:
         candidates = list(self._topics) if asked is None else list(asked)
         for name in candidates:
-            if name not in document.topics and self._topics.pop(name, None) is not None:
-                self._drop_hints(name)
+            if name not in document.topics:
+                self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        self._unsure.discard(name)
+        if self._topics.pop(name, None) is not None:
+            self._drop_hints(name)
 
     def _drop_hints(self, topic: str) -> None:
         self._hints = {key: hint for key, hint in self._hints.items() if key.topic != topic}
@@ -142,11 +206,21 @@ class MetadataCache:
             if newer:
                 self._drop_hints(fresh.name)
             return fresh if newer else known
-        rows = {row.partition: row for row in known.partitions}
         if newer:  # An older document may just not know a partition yet.
-            for removed in rows.keys() - {row.partition for row in fresh.partitions}:
-                del rows[removed]
-                self._hints.pop(TopicPartition(fresh.name, removed), None)
+            known = self._without_removed(known, fresh)
+        return self._with_rows(known, fresh, newer=newer)
+
+    def _without_removed(self, known: TopicInfo, fresh: TopicInfo) -> TopicInfo:
+        left = {row.partition for row in fresh.partitions}
+        for row in known.partitions:
+            if row.partition not in left:
+                self._hints.pop(TopicPartition(fresh.name, row.partition), None)
+        return replace(known, partitions=tuple(r for r in known.partitions if r.partition in left))
+
+    @staticmethod
+    def _with_rows(known: TopicInfo, fresh: TopicInfo, *, newer: bool) -> TopicInfo:
+        """Return a topic with those rows of another state of it that are newer."""
+        rows = {row.partition: row for row in known.partitions}
         for row in fresh.partitions:
             old = rows.get(row.partition)
             # Within one leader epoch only the ISR changes; the newer document has the newer ISR.

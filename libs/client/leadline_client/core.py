@@ -35,6 +35,7 @@ from leadline_client.targets import (
     Target,
 )
 from leadline_client.transport import JSON, OCTETS, Response
+from leadline_client.whole_metadata import WholeMetadata
 from leadline_client.wire import (
     Acks,
     BrokerInfo,
@@ -74,6 +75,7 @@ class ClientCore:
         self.bootstrap = tuple(bootstrap)
         self.policy = policy
         self.cache = MetadataCache()
+        self._whole = WholeMetadata(self.cache)
         self.coordinator = GroupCoordinator()
         self._any_broker = AnyBroker(bootstrap, self.cache, random)
         self._replicas: dict[tuple[TopicPartition, str | None, str | None], PartitionReplica] = {}
@@ -86,13 +88,17 @@ class ClientCore:
 
         Topics that do not exist are left out.
         """
-        names = None if topics is None else tuple(topics)
-        params = {} if names is None else {"topics": ",".join(names)}
-        call = Call("GET", "/v1/metadata", params, repeatable=True)
-        response = yield from self.call(self._any_broker, call)
+        if topics is None:
+            return (yield from self._whole.read(self._get_metadata))
+        names = tuple(topics)
+        response = yield from self._get_metadata({"topics": ",".join(names)})
         document = Metadata.from_json(json.loads(response.body))
         self.cache.update(document, names)
         return self.cache.snapshot(document)
+
+    def _get_metadata(self, params: Mapping[str, str]) -> Flow[Response]:
+        call = Call("GET", "/v1/metadata", params, repeatable=True)
+        return (yield from self.call(self._any_broker, call))
 
     def list_topics(self) -> Flow[tuple[TopicInfo, ...]]:
         """Return every topic with its partitions, by name."""

@@ -155,11 +155,34 @@ class Metadata:
             version=document["version"],
             controller=_known(ControllerInfo, controller) if controller else None,
             brokers={row["id"]: _known(BrokerInfo, row) for row in document["brokers"]},
-            topics={
-                name: TopicInfo(name, topic["topic_id"], _partitions(topic["partitions"]))
-                for name, topic in document["topics"].items()
-            },
+            topics=_topics(document["topics"]),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataChanges:
+    """What has changed in the metadata since a state that the reader has.
+
+    `document` has the topics that were created, recreated or changed as a whole, `rows` the changed
+    partitions of others. `deleted` are topics that are gone.
+    """
+
+    document: Metadata
+    rows: Mapping[str, TopicInfo]
+    deleted: tuple[str, ...]
+
+    @classmethod
+    def from_json(cls, answer: Mapping[str, Any]) -> MetadataChanges:
+        """Read the response of `GET /v1/metadata?changed_after=…` that has `changed_after`."""
+        rows = _topics(answer["changed_rows"])
+        return cls(Metadata.from_json(answer), rows, tuple(answer["deleted_topics"]))
+
+
+def _topics(topics: Mapping[str, Any]) -> dict[str, TopicInfo]:
+    return {
+        name: TopicInfo(name, topic["topic_id"], _partitions(topic["partitions"]))
+        for name, topic in topics.items()
+    }
 
 
 _Row = TypeVar("_Row", BrokerInfo, ControllerInfo)

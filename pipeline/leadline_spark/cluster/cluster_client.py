@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
+from leadline_client.cache import MetadataCache
 from leadline_client.errors import (
     ClusterChanged,
     ConnectionLost,
@@ -28,6 +29,7 @@ from leadline_client.security import Authenticator, Security
 from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport
 from leadline_client.targets import base_url
 from leadline_client.transport import CLUSTER_ID_HEADER, JSON, OCTETS, Request, Response
+from leadline_client.whole_metadata import WholeMetadata
 from leadline_client.wire import Metadata, PartitionInfo, TopicPartition
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
@@ -144,18 +146,33 @@ class ClusterClient:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._transport = StdlibTransport(connection.authenticator(), pool=_connections)
+        self._whole = WholeMetadata(MetadataCache())
         self._brokers: list[str] = []
         self._answered: str | None = None
         self._cluster_id: str | None = None
 
     def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
         """Return the metadata of these topics, or of all. A topic that does not exist is absent."""
-        names = None if topics is None else ",".join(sorted(topics))
-        response = self.ask("GET", "/v1/metadata", params={"topics": names} if names else None)
-        metadata = Metadata.from_json(document(response))
-        self._check_cluster(metadata.cluster_id)
+        names = "" if topics is None else ",".join(sorted(topics))
+        if names:
+            answer = document(self.ask("GET", "/v1/metadata", params={"topics": names}))
+            self._check_cluster(answer["cluster_id"])
+            metadata = Metadata.from_json(answer)
+        else:
+            metadata = self._whole_metadata()
         self._brokers = [broker.url for broker in metadata.brokers.values()]
         return metadata
+
+    def _whole_metadata(self) -> Metadata:
+        """Return all topics; after the first time, only what has changed is transferred."""
+        known, found = self._whole.known, None
+        while found is None:
+            response = self.ask("GET", "/v1/metadata", params=self._whole.params(known))
+            answer = document(response)
+            self._check_cluster(answer["cluster_id"])
+            found = self._whole.apply(answer, response.headers.get("etag"), known)
+            known = None
+        return found
 
     def offsets(self, query: Mapping[str, Any], wait_s: float = 0.0) -> OffsetsAnswer:
         """Send `query` to `POST /v1/offsets` of any broker, for all partitions together."""
