@@ -196,10 +196,9 @@ async def read_metadata(metadata: ClusterMetadataCache, query: MetadataQuery) ->
     if query.after is not None:
         await metadata.wait_newer(query.after, query.wait_ms)
     if query.base is not None:
-        await metadata.encode_changes(query.base)
-        changes = metadata.changes(query.base, query.shown)
-        if changes is not None and metadata.tag is not None:
-            return metadata_document(metadata.tag, changes, changes=True)
+        changes = await metadata.changes(query.base, query.shown)
+        if changes is not None:
+            return metadata_document(*changes, changes=True)
     if query.topics is None:
         await metadata.encode_topics()
     if metadata.tag is None:

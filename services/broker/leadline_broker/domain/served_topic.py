@@ -18,6 +18,7 @@ class ServedTopic:
 
     `changed_in` is the step of the latest change. `whole_since` is the step from which on all
     changes can be sent as rows: the topic was created in it, or recreated, or lost a partition.
+    One that has a single partition is always sent whole.
     """
 
     __slots__ = (
@@ -36,17 +37,23 @@ class ServedTopic:
         self.changed_in = step
         self._fragment: bytes | None = None
         self._changes: tuple[int, bytes] | None = None
-        if known is None or known.topic_id != self.topic_id or known.rows.keys() - self.rows.keys():
-            # No list of steps as long as it would say the same for every row.
-            self.whole_since = step
-            self._row_steps: list[int] | None = None
-            return
-        self.whole_since = known.whole_since
-        before, steps = known.rows, known._steps()
-        self._row_steps = [
-            steps[number] if before.get(number) == row else step
-            for number, row in self.rows.items()
-        ]
+        self._row_steps: list[int] | None = None
+        self.whole_since = step
+        if known is not None and self._continues(known):
+            before, steps = known.rows, known._steps()
+            self.whole_since = known.whole_since
+            self._row_steps = [
+                steps[number] if before.get(number) == row else step
+                for number, row in self.rows.items()
+            ]
+
+    def _continues(self, known: ServedTopic) -> bool:
+        """Tell whether rows say what has changed; those of a single partition are the topic."""
+        return (
+            len(self.rows) > 1
+            and known.topic_id == self.topic_id
+            and known.rows.keys() <= self.rows.keys()
+        )
 
     @property
     def is_encoded(self) -> bool:
