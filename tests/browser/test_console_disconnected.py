@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Response, expect
 
 from leadline_client.wire import NewTopic
 from tests.support.browser.console import arrived
@@ -76,3 +76,25 @@ async def test_a_killed_broker_is_noticed_and_followed_after_its_restart(
         await cluster.until_ready(SERVING)
         await cluster.client.create_topic(NewTopic("after-the-restart", 1, 2))
         await is_live_again(page, "after-the-restart")
+
+
+async def test_a_page_that_reads_again_reads_what_has_changed(cluster: Cluster) -> None:
+    """The stream of events is cut: the page has only its requests for the metadata."""
+    url = cluster.url(SERVING)
+    await cluster.client.create_topic(NewTopic("goes", 1, 2))
+    async with open_page(url) as (page, problems):
+        answers: list[Response] = []
+        page.on("response", lambda it: answers.append(it) if "/v1/metadata" in it.url else None)
+        await page.route("**/v1/events*", lambda route: route.abort())
+        await page.goto(f"{url}/ui/topics")
+        await arrived(page, "Topics")
+        await expect(page.get_by_role("link", name="goes")).to_be_visible()
+        await cluster.client.create_topic(NewTopic("comes", 1, 2))
+        await cluster.client.delete_topic("goes")
+        await expect(page.get_by_role("link", name="comes")).to_be_visible()
+        await expect(page.get_by_role("link", name="goes")).to_have_count(0)
+        await expect(page.get_by_role("link", name="before")).to_be_visible()
+        bodies = [await it.json() for it in answers if it.status == 200]
+        assert ["changed_after" in body for body in bodies].count(False) == 1
+        assert all("before" not in body["topics"] for body in bodies[1:])
+        problems[:] = [one for one in problems if "ERR_FAILED" not in one]

@@ -42,9 +42,10 @@ export function get(path, { signal, timeoutMs = TIMEOUT_MS } = {}) {
 }
 
 /**
- * Send a request, and return the answer's body, status and cause id (which the audit shows, too).
+ * Send a request, and return the answer's body, status, ETag ("" without one), and cause id (which
+ * the audit shows, too).
  * @param {{method: string, path: string, body?: object, headers?: object}} request
- * @returns {Promise<{status: number, body: any, causeId: string}>}
+ * @returns {Promise<{status: number, body: any, etag: string, causeId: string}>}
  */
 export async function send({ method, path, body, headers = {} }, { signal } = {}) {
   const wrote = method !== "GET";
@@ -72,7 +73,7 @@ export async function send({ method, path, body, headers = {} }, { signal } = {}
   const parsed = parse(text);
   const causeId = response.headers.get("X-Leadline-Cause") ?? "";
   if (!response.ok) throw new ApiError({ status: response.status, body: parsed, cause: causeId, wrote });
-  return { status: response.status, body: parsed, causeId };
+  return { status: response.status, body: parsed, etag: response.headers.get("ETag") ?? "", causeId };
 }
 
 function parse(text) {

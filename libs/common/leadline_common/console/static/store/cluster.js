@@ -83,6 +83,28 @@ export function load(data, document) {
   );
 }
 
+/**
+ * Apply the metadata's changes to a state that the page has; return false, and change nothing, if
+ * they are to topics that it does not have.
+ */
+export function merge(data, changes) {
+  const rowsOf = Object.entries(changes.changed_rows);
+  if (rowsOf.some(([name, topic]) => data.topics.get(name)?.topicId !== topic.topic_id)) return false;
+  data.version = changes.version;
+  data.controller = changes.controller;
+  data.brokers = new Map(changes.brokers.map((broker) => [broker.id, broker]));
+  for (const name of changes.deleted_topics) data.topics.delete(name);
+  for (const [name, topic] of Object.entries(changes.topics)) {
+    data.topics.set(name, topicOf(topic.topic_id, topic.partitions));
+  }
+  for (const [name, topic] of rowsOf) {
+    const { topicId, rows } = data.topics.get(name);
+    for (const row of topic.partitions) rows.set(row[0], row);
+    data.topics.set(name, { topicId, rows });
+  }
+  return true;
+}
+
 /** Apply one event of `GET /v1/events`. */
 export function apply(data, event) {
   if (event.type === "brokers") {

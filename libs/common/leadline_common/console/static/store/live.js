@@ -7,7 +7,7 @@
 import { PROMPT_TIMEOUT_MS, get, nameCluster } from "../lib/api.js";
 import { signal } from "../lib/dom.js";
 import { at } from "../lib/site.js";
-import { apply, cluster, load, update } from "./cluster.js";
+import { apply, cluster, load, merge, update } from "./cluster.js";
 import { loadMe, may } from "./me.js";
 
 const TYPES = ["brokers", "topic", "topic_changed", "topic_deleted"];
@@ -60,19 +60,39 @@ export async function follow() {
   }
 }
 
+/** Read what the page lacks: everything, or what has changed since the state that it has. */
 async function readAll() {
-  const { body } = await get("/v1/metadata", { timeoutMs: PROMPT_TIMEOUT_MS });
+  const answer = await get(changesPath(), { timeoutMs: PROMPT_TIMEOUT_MS });
+  const { body } = answer;
   nameCluster(body.cluster_id);
   if (body.version < cluster.version && body.cluster_id === cluster.clusterId) return;
-  update((data) => load(data, body));
-  state("polling");
+  if (!take(answer)) await readAll();
+  else state("polling");
 }
 
 async function longPoll(seconds) {
   const options = { signal: following.signal, timeoutMs: 1_000 * seconds + PROMPT_TIMEOUT_MS };
-  const { body } = await get(`/v1/metadata?after=${cluster.version}&wait=${seconds}s`, options);
+  const answer = await get(`${changesPath()}&after=${cluster.version}&wait=${seconds}s`, options);
   state("polling");
-  if (body.version > cluster.version) update((data) => load(data, body));
+  if (answer.body.version > cluster.version) take(answer);
+}
+
+/**
+ * The ETag of a metadata document, all of which the page has: the base of the next changes. What
+ * events have brought since is in these changes, too. "": the page needs everything.
+ */
+let base = "";
+const changesPath = () => `/v1/metadata?changed_after=${encodeURIComponent(base)}`;
+
+/** Apply an answer; return false if the page needs everything, which is then asked for next. */
+function take({ body, etag }) {
+  let taken = true;
+  update((data) => {
+    if (body.changed_after === undefined) load(data, body);
+    else taken = body.cluster_id === data.clusterId && merge(data, body);
+  });
+  base = taken ? etag : "";
+  return taken;
 }
 
 /** Apply events until the stream breaks or is refused; fail if the process does not answer. */
