@@ -250,6 +250,12 @@ OTHERS = [
     get("epoch of no number", EPOCHS + "/first", 40050, says="epoch"),
     get("load, unknown parameter", "/v1/load?topic=t", 40050, says="topic"),
     get("metadata after no number", "/v1/metadata?after=now", 40050, says="after"),
+    get(
+        "metadata after an endless ETag",
+        f"/v1/metadata?changed_after={'1' * 101}",
+        40050,
+        says="changed_after",
+    ),
     get("metadata, endless wait", "/v1/metadata?after=1&wait=forever", 40050, says="wait"),
     get("unknown route", "/v1/nothing", 404),
     Bad("wrong method", "DELETE", "/v1/replicas", 405),
