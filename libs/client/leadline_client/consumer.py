@@ -186,8 +186,7 @@ class AsyncConsumer(Generic[K, V]):
         """
         coordinator = self._coordinator or self._new_coordinator(self._named_group())
         if offsets is None:
-            known = ((one, self._fetcher.known_position(one)) for one in self.assignment)
-            offsets = {one: position for one, position in known if position is not None}
+            offsets = coordinator.positions()
         positions = {
             TopicPartition(*key): self._fetcher.position_at(TopicPartition(*key), position)
             if isinstance(position, int)

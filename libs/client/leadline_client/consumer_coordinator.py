@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from operator import attrgetter
@@ -16,7 +15,7 @@ from typing import Any, Final
 
 from leadline_client.client import AsyncClient
 from leadline_client.commit_tracker import CommitTracker
-from leadline_client.consumer_settings import ConsumerSettings, Notice, OffsetReset
+from leadline_client.consumer_settings import ConsumerSettings, Notice
 from leadline_client.errors import (
     CoordinatorNotAvailable,
     LeaderNotAvailable,
@@ -35,11 +34,9 @@ from leadline_client.fetching import ConsumedRecord, Fetcher, TopicIdGroup
 from leadline_client.group_session import Clock, GroupSession
 from leadline_client.groups import commit_offsets
 from leadline_client.membership import AssignPartitions, ConsumerSubscription
+from leadline_client.offset_reset import reset_after
 from leadline_client.ownership import Ownership
-from leadline_client.reading import Start
 from leadline_client.wire import LogPosition, TopicPartition
-
-logger = logging.getLogger(__name__)
 
 _RETRY_PAUSE_S: Final = 0.2
 _PLACE: Final = attrgetter("topic", "partition")
@@ -155,8 +152,9 @@ class ConsumerCoordinator:
 
     def mark_delivered(self, records: Iterable[ConsumedRecord[Any, Any]]) -> None:
         """Note records that the application gets."""
-        places = set(map(_PLACE, records))
-        self._commits.mark_delivered(TopicPartition(*place) for place in places)
+        partitions = [TopicPartition(*place) for place in set(map(_PLACE, records))]
+        self._ownership.tell_restarted(partitions)
+        self._commits.mark_delivered(partitions)
 
     def mark_sought(self, topic_partition: TopicPartition) -> None:
         """Note that the application has chosen another position."""
@@ -207,6 +205,12 @@ class ConsumerCoordinator:
         self._closing = True
         self.on_revoked(tuple(sorted(self.session.owned)))
 
+    def positions(self) -> dict[TopicPartition, LogPosition]:
+        """Return the position of every partition: all records that the application has got."""
+        self._ownership.tell_restarted(self.assignment)
+        known = ((one, self._fetcher.known_position(one)) for one in self.assignment)
+        return {one: position for one, position in known if position is not None}
+
     async def commit(self, offsets: Mapping[TopicPartition, LogPosition], timeout_s: float) -> None:
         """Commit positions in owned partitions; wait for a rebalance or a new coordinator.
 
@@ -253,6 +257,8 @@ class ConsumerCoordinator:
         start = reset_after(error, self._offset_reset)
         if start is None:
             return False
+        if isinstance(error, TopicIdMismatch):
+            self._ownership.restart(topic_partition)
         if isinstance(error, LogTruncated):
             self._fetcher.seek(topic_partition, start)
         else:
@@ -370,23 +376,6 @@ class ConsumerCoordinator:
                     self._commits.mark_committed(offsets)
         except LeadlineError:
             return
-
-
-def reset_after(error: LeadlineError, policy: OffsetReset | None) -> Start | None:
-    """Return where to continue after a failed read, None if the application must decide.
-
-    With a chosen policy, a consumer of a truncated log continues at the point of divergence, as
-    KIP-320 says: it gets every record of the log that it has not read. It does so without a policy
-    only if retention has removed its offset, or if the topic was recreated.
-    """
-    if isinstance(error, LogTruncated) and policy in ("earliest", "latest"):
-        logger.warning("%s", error.message)
-        return LogPosition(error.divergence_offset, error.divergence_epoch)
-    if isinstance(error, LogTruncated) or policy == "error":
-        return None
-    if isinstance(error, OffsetOutOfRange | TopicIdMismatch):
-        return policy or "earliest"
-    return None
 
 
 def _without(notice: Notice, topic_partitions: Collection[TopicPartition]) -> Notice:
