@@ -6,6 +6,7 @@ Each of them holds over plain TCP and over TLS.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import random
 from collections.abc import AsyncIterator
@@ -18,7 +19,7 @@ import pytest
 import uvicorn
 
 from leadline_common.http.connection_bounds import ConnectionBounds
-from leadline_common.http.connections import protocol_of
+from leadline_common.http.connections import BoundedProtocol, protocol_of
 from leadline_common.http.handshakes import HandshakeListener
 from leadline_common.http.listeners import bind
 from leadline_common.http.public_tls import PublicTrust
@@ -254,6 +255,34 @@ async def test_a_channel_that_reads_nothing_is_disconnected(limit: str) -> None:
             await until(lambda: not bounds._open, "the channel is closed")
             assert not bounds._examined
         writer.close()
+
+
+async def test_an_upgraded_connection_is_freed_without_the_garbage_collector() -> None:
+    async def talk(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.accept"})
+            await receive()
+
+    def alive() -> int:
+        kinds = (BoundedProtocol, BoundedWebSocket)
+        return sum(issubclass(type(one), kinds) for one in gc.get_objects())
+
+    async with serving(talk) as (port, bounds):
+        gc.collect()
+        gc.disable()
+        try:
+            before = alive()
+            for _ in range(3):
+                reader, writer = await connect(port)
+                writer.write(UPGRADE)
+                async with asyncio.timeout(DEADLINE_S):
+                    assert await reader.readline() == b"HTTP/1.1 101 Switching Protocols\r\n"
+                    writer.close()
+                    await until(lambda: not bounds._open, "the channel is closed")
+            await until(lambda: alive() == before, "what belongs to the connections is freed")
+        finally:
+            gc.enable()
 
 
 async def test_the_largest_waiting_responses_are_aborted_beyond_their_budget() -> None:

@@ -120,6 +120,8 @@ class BoundedProtocol(TlsFlowControl, HttpToolsProtocol):
         protocol = self.transport.get_protocol()
         if isinstance(protocol, BoundedWebSocket):
             protocol.take_over(self.bounds, self._peer, self._release)
+        # It refers to this object, which hears no more of the connection, not even its end.
+        del self.parser
 
     def data_received(self, data: bytes) -> None:
         """Parse what arrived, and refuse what exceeds a limit or is not HTTP."""

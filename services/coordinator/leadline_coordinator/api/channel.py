@@ -89,6 +89,8 @@ async def _serve(coordinator: CoordinatorService, socket: WebSocket) -> None:
         for task in (reading, writing):
             task.cancel()
         await asyncio.gather(reading, writing, return_exceptions=True)
+        # The reader's exception refers to this frame, which would refer to the reader.
+        del reading, writing, task
 
 
 async def _read(
