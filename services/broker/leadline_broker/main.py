@@ -17,6 +17,7 @@ from leadline_broker.api.app import build_app
 from leadline_broker.domain.state import Addresses
 from leadline_broker.runtime.broker import Broker
 from leadline_common.clock import Clock, SystemClock
+from leadline_common.freed_memory import return_freed_memory
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.connection_bounds import ConnectionBounds
 from leadline_common.http.internal_listener import InternalListener, bind_internal
@@ -30,7 +31,6 @@ from leadline_common.http.service_calls import ServiceCalls
 from leadline_common.http.tls_files import TlsFiles
 from leadline_common.identity import ServiceIdentity
 from leadline_common.logs import configure_logging
-from leadline_common.malloc_arenas import limit_arenas
 from leadline_common.metrics import Metrics
 from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
@@ -98,7 +98,7 @@ def run(settings: BrokerSettings) -> None:
     """
     keep_files_private()
     raise_open_files()
-    limit_arenas()
+    return_freed_memory()
     configure_logging(
         "broker", settings.broker_id, level=settings.log_level, form=settings.log_format
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from leadline_common.clock import SystemClock
+from leadline_common.freed_memory import return_freed_memory
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.connection_bounds import ConnectionBounds
 from leadline_common.http.internal_listener import bind_internal
@@ -24,7 +25,6 @@ from leadline_common.http.service_calls import ServiceCalls
 from leadline_common.http.tls_files import TlsFiles
 from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.logs import configure_logging
-from leadline_common.malloc_arenas import limit_arenas
 from leadline_common.metrics import Rows, ScrapedMetrics
 from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
@@ -66,7 +66,7 @@ def run(settings: ControllerSettings) -> None:
     """
     keep_files_private()
     raise_open_files()
-    limit_arenas()
+    return_freed_memory()
     configure_logging(
         "controller", settings.controller_id, level=settings.log_level, form=settings.log_format
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from leadline_common.clock import SystemClock
+from leadline_common.freed_memory import return_freed_memory
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.connection_bounds import ConnectionBounds
 from leadline_common.http.internal_listener import InternalListener, bind_internal
@@ -20,7 +21,6 @@ from leadline_common.http.server import serve
 from leadline_common.http.tls_files import TlsFiles
 from leadline_common.identity import ServiceIdentity
 from leadline_common.logs import configure_logging
-from leadline_common.malloc_arenas import limit_arenas
 from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
 from leadline_common.service_process import serve_beside
@@ -55,7 +55,7 @@ def run(settings: CoordinatorSettings) -> None:
     """
     keep_files_private()
     raise_open_files()
-    limit_arenas()
+    return_freed_memory()
     configure_logging(
         "coordinator", settings.coordinator_id, level=settings.log_level, form=settings.log_format
     )
