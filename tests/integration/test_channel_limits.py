@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
 from collections.abc import AsyncIterator
 
@@ -26,6 +25,7 @@ from leadline_client.errors import (
 from leadline_client.wire import TopicPartition
 from leadline_common.zk.session import ZkSession
 from leadline_coordinator.runtime.group_manager import Channel
+from tests.support.freed import all_freed
 from tests.support.services.coordinators import (
     CoordinatorRig,
     FrameConsumer,
@@ -106,22 +106,12 @@ async def test_a_member_that_sends_too_many_frames_is_disconnected(rig: Coordina
 async def test_a_channel_that_ended_is_freed_without_the_garbage_collector(
     rig: CoordinatorRig,
 ) -> None:
-    def alive() -> int:
-        kinds = (Channel, WebSocketsSansIOProtocol)
-        return sum(issubclass(type(one), kinds) for one in gc.get_objects())
-
-    gc.collect()
-    gc.disable()
-    try:
-        before = alive()
+    async with all_freed(Channel, WebSocketsSansIOProtocol):
         for _ in range(3):
             async with opened(rig) as socket:
                 await socket.send(HELLO)
                 await until(lambda: rig.service.channels.total == 1, "the channel is counted")
             await until(lambda: rig.service.channels.total == 0, "the channel is closed")
-        await until(lambda: alive() == before, "what belongs to the channels is freed")
-    finally:
-        gc.enable()
 
 
 async def test_channels_and_groups_are_as_many_as_allowed(rig: CoordinatorRig) -> None:

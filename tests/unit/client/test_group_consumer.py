@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from leadline_client.errors import (
     OffsetOutOfRange,
     PartitionNotOwned,
     StaleGeneration,
+    TopicIdMismatch,
     UnknownMember,
 )
 from leadline_client.fetching import ConsumedRecord
@@ -115,13 +117,14 @@ async def started(
     assignment: dict[TopicPartition, int | None],
     settings: ConsumerSettings = SETTINGS,
     *,
+    topic_id: str | None = None,
     stop_limit_ms: int = 60_000,
     options: Mapping[str, Any] = {},
 ) -> AsyncIterator[tuple[Member, Conversation, StandInCoordinator]]:
     """Run a consumer that was started with `assignment`; `options` are those of AsyncConsumer."""
     async with joining(cluster, settings, options) as (member, channel, coordinator):
         await channel.welcome(stop_limit_ms=stop_limit_ms)
-        await channel.start(assignment)
+        await channel.start(assignment, topic_id=topic_id)
         await channel.expect(Started)
         yield member, channel, coordinator
 
@@ -542,10 +545,7 @@ async def test_defect_04_an_offset_of_an_earlier_topic_of_the_same_name_is_not_u
     cluster: StandInCluster,
 ) -> None:
     fill(cluster, 0, range(10))
-    async with joining(cluster) as (member, channel, coordinator):
-        await channel.welcome()
-        await channel.start({A: 7}, topic_id="of the topic before")
-        await channel.expect(Started)
+    async with started(cluster, {A: 7}, topic_id="of the topic before") as (member, _, coordinator):
         assert numbers([one.record for one in await member.records(10)]) == list(range(10))
         await member.consumer.commit()
         assert coordinator.commits[-1]["topic_ids"] == {"t": cluster.topic_id}
@@ -556,10 +556,7 @@ async def test_defect_04_offsets_of_a_deleted_topic_are_not_committed_with_the_i
 ) -> None:
     """One partition has records of the deleted topic to deliver; another has the new topic's."""
     fill(cluster, 0, range(20))
-    async with joining(cluster) as (member, channel, coordinator):
-        await channel.welcome()
-        await channel.start({A: 0, B: None}, topic_id="id-1")
-        await channel.expect(Started)
+    async with started(cluster, {A: 0, B: None}, topic_id="id-1") as (member, _, coordinator):
         await member.records(10)
         cluster.topic_id = "id-2"
         fill(cluster, 1, range(30, 40))
@@ -578,10 +575,7 @@ async def test_a_commit_that_waits_is_not_for_a_topic_that_is_created_meanwhile(
     cluster: StandInCluster,
 ) -> None:
     fill(cluster, 0, range(10))
-    async with joining(cluster) as (member, channel, coordinator):
-        await channel.welcome()
-        await channel.start({A: 0}, topic_id="id-1")
-        await channel.expect(Started)
+    async with started(cluster, {A: 0}, topic_id="id-1") as (member, _, coordinator):
         await member.records(10)
         coordinator.refusals.extend(StaleGeneration("another one") for _ in range(1000))
         committing = asyncio.create_task(member.consumer.commit({A: 10}, timeout_s=60.0))
@@ -594,6 +588,28 @@ async def test_a_commit_that_waits_is_not_for_a_topic_that_is_created_meanwhile(
         with pytest.raises(PartitionNotOwned):
             await committing
         assert coordinator.commits == []
+
+
+async def test_a_commit_that_waits_stays_with_its_topic_when_the_application_seeks_in_the_next_one(
+    cluster: StandInCluster,
+) -> None:
+    """Without a reset policy it is the application that begins to read the new topic."""
+    fill(cluster, 0, range(10))
+    settings = replace(SETTINGS, offset_reset="error")
+    async with started(cluster, {A: 0}, settings, topic_id="id-1") as (member, _, coordinator):
+        await member.records(10)
+        coordinator.refusals.extend(StaleGeneration("another one") for _ in range(1000))
+        committing = asyncio.create_task(member.consumer.commit({A: 10}, timeout_s=60.0))
+        async with asyncio.timeout(10):
+            await coordinator.refused.wait()
+        cluster.topic_id = "id-2"
+        with pytest.raises(TopicIdMismatch):
+            await member.records(1)
+        await member.consumer.seek(A, 0)
+        await member.records(1)
+        coordinator.refusals.clear()
+        await committing
+        assert [body["topic_ids"] for body in coordinator.commits] == [{"t": "id-1"}]
 
 
 async def test_defect_05_each_commit_of_a_member_has_a_higher_number(

@@ -6,7 +6,6 @@ Each of them holds over plain TCP and over TLS.
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import random
 from collections.abc import AsyncIterator
@@ -26,6 +25,7 @@ from leadline_common.http.public_tls import PublicTrust
 from leadline_common.http.websocket_connections import BoundedWebSocket
 from leadline_common.metrics import Metrics
 from leadline_common.settings.fields import ServiceSettings
+from tests.support.freed import all_freed
 from tests.support.services.identities import public_tls, public_trust
 from tests.support.services.zookeeper import until
 from tests.unit.common.http_app import Seen, build
@@ -264,25 +264,14 @@ async def test_an_upgraded_connection_is_freed_without_the_garbage_collector() -
             await send({"type": "websocket.accept"})
             await receive()
 
-    def alive() -> int:
-        kinds = (BoundedProtocol, BoundedWebSocket)
-        return sum(issubclass(type(one), kinds) for one in gc.get_objects())
-
-    async with serving(talk) as (port, bounds):
-        gc.collect()
-        gc.disable()
-        try:
-            before = alive()
-            for _ in range(3):
-                reader, writer = await connect(port)
-                writer.write(UPGRADE)
-                async with asyncio.timeout(DEADLINE_S):
-                    assert await reader.readline() == b"HTTP/1.1 101 Switching Protocols\r\n"
-                    writer.close()
-                    await until(lambda: not bounds._open, "the channel is closed")
-            await until(lambda: alive() == before, "what belongs to the connections is freed")
-        finally:
-            gc.enable()
+    async with serving(talk) as (port, bounds), all_freed(BoundedProtocol, BoundedWebSocket):
+        for _ in range(3):
+            reader, writer = await connect(port)
+            writer.write(UPGRADE)
+            async with asyncio.timeout(DEADLINE_S):
+                assert await reader.readline() == b"HTTP/1.1 101 Switching Protocols\r\n"
+                writer.close()
+                await until(lambda: not bounds._open, "the channel is closed")
 
 
 async def test_the_largest_waiting_responses_are_aborted_beyond_their_budget() -> None:

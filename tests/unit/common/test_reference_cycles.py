@@ -6,21 +6,24 @@ TLS connection take hundreds of kilobytes: what keeps one in a cycle keeps it fo
 
 from __future__ import annotations
 
-import gc
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from asyncio.sslproto import SSLProtocol
+from collections.abc import AsyncIterator
+from ssl import SSLObject
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from leadline_client.http_connection import HttpConnection
 from leadline_common.http.internal_listener import InternalListener
 from leadline_common.http.listeners import bind
+from leadline_common.http.middleware import BoundedBody
 from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.http.service_calls import ServiceCalls
 from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.rpc import JSON
+from tests.support.freed import all_freed
 from tests.support.services.controllers import served
 from tests.support.services.identities import tls_of
-from tests.support.services.zookeeper import until
 from tests.unit.common.http_app import build
 
 SERVER = ServiceIdentity("broker", 3)
@@ -35,19 +38,8 @@ async def address() -> AsyncIterator[InternalAddress]:
         yield InternalAddress(SERVER, listener.url)
 
 
-@pytest.fixture(autouse=True)
-def no_collections() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
-
-
-def alive() -> Counter[str]:
-    """Count the objects that belong to requests and connections."""
-    names = {"RequestResponseCycle", "BoundedBody", "SSLProtocol", "SSLObject", "HttpConnection"}
-    found = (type(one).__name__ for one in gc.get_objects())
-    return Counter(name for name in found if name in names)
+HTTP = (RequestResponseCycle, BoundedBody, SSLProtocol, SSLObject, HttpConnection)
+"""What belongs to requests and connections."""
 
 
 async def call(calls: ServiceCalls, address: InternalAddress) -> None:
@@ -59,31 +51,28 @@ async def test_requests_leave_nothing_behind(address: InternalAddress) -> None:
     calls = ServiceCalls(PeerConnections(tls_of("broker", 2)))
     try:
         await call(calls, address)
-        before = alive()
-        for _ in range(REQUESTS):
-            await call(calls, address)
-        # The server goes on for a moment after the last response.
-        await until(lambda: alive() == before, "what belongs to the requests is freed")
+        async with all_freed(*HTTP):
+            for _ in range(REQUESTS):
+                await call(calls, address)
     finally:
         await calls.close()
 
 
 async def test_ended_connections_leave_nothing_behind(address: InternalAddress) -> None:
-    before = alive()
-    for _ in range(CONNECTIONS):
-        calls = ServiceCalls(PeerConnections(tls_of("broker", 2)))
-        await call(calls, address)
-        await calls.close()
-    await until(lambda: alive() == before, "what belongs to the connections is freed")
+    async with all_freed(*HTTP):
+        for _ in range(CONNECTIONS):
+            calls = ServiceCalls(PeerConnections(tls_of("broker", 2)))
+            await call(calls, address)
+            await calls.close()
 
 
 async def test_connections_that_the_server_ends_leave_nothing_behind() -> None:
-    calls, before = ServiceCalls(PeerConnections(tls_of("broker", 2))), alive()
+    calls = ServiceCalls(PeerConnections(tls_of("broker", 2)))
     try:
-        for _ in range(3):
-            listener = InternalListener(bind("127.0.0.1", 0), tls_of("broker", 3))
-            async with served(build(), listener.listener, listener.tls):
-                await call(calls, InternalAddress(SERVER, listener.url))
-        await until(lambda: alive() == before, "what belongs to the connections is freed")
+        async with all_freed(*HTTP):
+            for _ in range(3):
+                listener = InternalListener(bind("127.0.0.1", 0), tls_of("broker", 3))
+                async with served(build(), listener.listener, listener.tls):
+                    await call(calls, InternalAddress(SERVER, listener.url))
     finally:
         await calls.close()
