@@ -335,7 +335,7 @@ async def settled(done: list[Operation], source: int) -> Counter[str]:
             ],
             2,
             ["changes"],
-            id="a broker that went over this state, to rows as before",
+            id="a broker that skipped this state, to rows as before",
         ),
         pytest.param(
             [
@@ -348,7 +348,7 @@ async def settled(done: list[Operation], source: int) -> Counter[str]:
             ],
             2,
             ["whole"],
-            id="a broker that went over this state by a full request",
+            id="a broker that skipped this state by a full request",
         ),
         pytest.param(
             [("restart", 1), ("send", 1)], 1, ["changes"], id="the same state after a restart"

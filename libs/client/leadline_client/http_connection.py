@@ -176,8 +176,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         else:
             self._fail(exc or BrokenResponse("the connection was closed before the response"))
         self.on_lost(self)
-        # Both refer to this object. Such a circle would keep the buffers of TLS, 256 KB, until the
-        # garbage collector finds it.
+        # Both refer to this object. The reference cycle would keep the buffers of TLS, 256 KB,
+        # until the garbage collector runs.
         del self._parser
         self._transport = None
 

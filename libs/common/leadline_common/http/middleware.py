@@ -303,8 +303,8 @@ class RequestMiddleware:
             response = error_response(unexpected_error(scope, "the server is stopping"))
             await response(scope, receive, answer.send)
         finally:
-            # The body refers to the server's cycle, which refers to the scope: such a circle would
-            # keep the buffers of its connection until the garbage collector finds it.
+            # The body refers to the server's cycle, which refers to the scope: this reference
+            # cycle would keep the buffers of its connection until the garbage collector runs.
             scope.pop(BODY_KEY, None)
 
 

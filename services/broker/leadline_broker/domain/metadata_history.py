@@ -6,7 +6,7 @@ tag, and gets what changed in later steps. There are two cases:
 
 - The broker has served this very state. What has changed since is then what differed in one of the
   later steps.
-- The broker went over it: it got one delta from a version before to a version after. The delta
+- The broker has skipped it: it got one delta from a version before to a version after. The delta
   lists every topic that has changed since the earlier version, so these topics are sent whole. A
   row that is equal before and after may be different in the caller's state.
 
