@@ -349,6 +349,11 @@ def test_growth_before_the_warm_up_and_peaks_are_none() -> None:
     assert growth_problems(life(lambda h: 500 if int(h * 60) % 10 else 100)) == []
 
 
+def test_some_seconds_with_less_than_usual_are_no_basis() -> None:
+    cut_off_minute = 20
+    assert growth_problems(life(lambda h: 60 if round(h * 60) == cut_off_minute else 100)) == []
+
+
 def test_a_short_run_shows_nothing() -> None:
     hours = (WARM_UP_S + LEAST_S) / 3600 - 0.1
     assert growth_problems(life(lambda h: int(100 + 1000 * h), hours=hours)) == []

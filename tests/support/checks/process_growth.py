@@ -47,9 +47,11 @@ def sample_process(process: str, pid: int, at_s: float) -> ProcessSample | None:
 def growth_problems(samples: Iterable[ProcessSample]) -> list[str]:
     """Say what grew by more than 10 % an hour, process by process.
 
-    A process that was started again is another one. Compared are the lowest values of the first
-    and the last third of its time after the warm-up: what is released in between is no growth.
-    Processes that were not watched for `LEAST_S` after the warm-up show nothing.
+    A process that was started again is another one. Compared are low values of the first and the
+    last third of its time after the warm-up: what is released in between is no growth. A value is
+    low if a tenth of the third's values are not above it: the lowest one may be of seconds in which
+    the process was cut off and had fewer connections than ever. Processes that were not watched for
+    `LEAST_S` after the warm-up show nothing.
     """
     lives: dict[tuple[str, int], list[ProcessSample]] = defaultdict(list)
     for sample in samples:
@@ -68,8 +70,7 @@ def _growth(life: Sequence[ProcessSample]) -> list[str]:
     hours = (_middle_s(last) - _middle_s(first)) / 3600
     found = []
     for name, slack in _SLACK.items():
-        before = min(getattr(one, name) for one in first)
-        after = min(getattr(one, name) for one in last)
+        before, after = _low(first, name), _low(last, name)
         if after - before > max(slack, before * MOST_GROWTH_PER_HOUR * hours):
             rate = (after - before) / max(before, 1) / hours
             found.append(
@@ -77,6 +78,11 @@ def _growth(life: Sequence[ProcessSample]) -> list[str]:
                 f"{rate:.0%} an hour"
             )
     return found
+
+
+def _low(samples: Sequence[ProcessSample], name: str) -> int:
+    values: list[int] = sorted(getattr(one, name) for one in samples)
+    return values[len(values) // 10]
 
 
 def _middle_s(samples: Sequence[ProcessSample]) -> float:

@@ -33,6 +33,7 @@ from leadline_common.http.websocket_connections import BoundedWebSocket
 from leadline_common.metrics import Metrics
 from leadline_common.process_errors import ServiceFailed
 from leadline_common.settings.fields import ServiceSettings
+from leadline_common.started_threads import WORKERS, started_threads
 
 GRACE_S: Final = 2
 """How long a stopping server waits for requests in progress."""
@@ -203,12 +204,16 @@ class _Server(uvicorn.Server):
 def run(main: Coroutine[Any, Any, None]) -> None:
     """Run the main coroutine of a service on uvloop.
 
+    The threads for work that blocks start with it, so that a process that needs all of them for
+    the first time after hours does not look like one that leaks threads.
+
     Raises:
         SystemExit: with 1, if the service failed. Within the loop it would skip what else has to
             end, such as sessions.
 
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.get_loop().set_default_executor(started_threads("worker", WORKERS))
         try:
             runner.run(main)
         except ServiceFailed:

@@ -1,0 +1,28 @@
+"""The threads of a service for work that blocks are there from the beginning."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from leadline_common.http.server import run
+from leadline_common.started_threads import WORKERS, started_threads
+
+
+def test_a_pool_has_all_its_threads_before_it_has_work() -> None:
+    with started_threads("early", 5):
+        names = [one.name for one in threading.enumerate() if one.name.startswith("early")]
+        assert sorted(names) == [f"early_{number}" for number in range(5)]
+
+
+def test_a_service_starts_no_thread_for_its_first_pieces_of_work() -> None:
+    seen: list[int] = []
+
+    async def work_side_by_side() -> None:
+        together = threading.Barrier(WORKERS)
+        seen.append(threading.active_count())
+        await asyncio.gather(*(asyncio.to_thread(together.wait, 20) for _ in range(WORKERS)))
+        seen.append(threading.active_count())
+
+    run(work_side_by_side())
+    assert seen[0] == seen[1]
