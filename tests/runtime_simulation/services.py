@@ -22,6 +22,7 @@ from leadline_common.metrics import Metrics
 from leadline_common.settings import BrokerSettings
 from tests.runtime_simulation.clock import SimulatedClock
 from tests.runtime_simulation.disk import Disk
+from tests.runtime_simulation.kernel_fsyncs import SimulatedFsyncs
 from tests.runtime_simulation.messages import (
     FETCH_PATH,
     PRODUCE_PATH,
@@ -178,7 +179,7 @@ class BrokerService(Service):
                 open_transport=machine.zookeeper.transport,
             ),
             peers=HttpPeers(SimulatedCalls(machine.network, machine.web)),
-            open_logs=partial(DiskLogs, settings),
+            open_logs=partial(DiskLogs, settings, fsyncs=SimulatedFsyncs(machine.world.loop)),
             clock=clock,
             metrics=metrics,
             random=machine.random(),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from pathlib import Path
 
 from leadline_broker.adapters.log.file_cache import FileCache
+from leadline_broker.adapters.log.kernel_fsyncs import Fsyncs, OnDone
 from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.runtime.serving.time_lookup import record_in
@@ -40,10 +43,59 @@ def batch(
     return bytes(content)
 
 
-def open_log(root: Path, *, clean: bool = False, segment_bytes: int = 1 << 20) -> PartitionLog:
+def open_log(
+    root: Path,
+    *,
+    clean: bool = False,
+    segment_bytes: int = 1 << 20,
+    fsyncs: Fsyncs | None = None,
+) -> PartitionLog:
     """Open the log of `IDENTITY`; many small index entries, so that they matter."""
     config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=256)
-    return PartitionLog(root, IDENTITY, config, FileCache(16), clean=clean)
+    return PartitionLog(root, IDENTITY, config, FileCache(16, fsyncs), clean=clean)
+
+
+class StartedFsync:
+    """An fsync that ends when a test or somebody who waits says so."""
+
+    def __init__(self, fd: int, on_done: OnDone) -> None:
+        self.ended = False
+        self._fd, self._on_done = fd, on_done
+
+    def wait(self) -> None:
+        """End it successfully, if it has not ended."""
+        if not self.ended:
+            os.fdatasync(self._fd)
+            self.end(None)
+
+    def end(self, error: OSError | None) -> None:
+        """End it with this outcome."""
+        self.ended = True
+        self._on_done(error)
+
+
+class LateFsyncs:
+    """Implements `Fsyncs`: each ends when the test says so, or somebody waits for it."""
+
+    def __init__(self) -> None:
+        self.started: list[StartedFsync] = []
+        self.refuses = False
+        self._next = asyncio.Event()
+
+    async def started_some(self, count: int) -> None:
+        """Return when so many have been started."""
+        async with asyncio.timeout(30):
+            while len(self.started) < count:
+                self._next.clear()
+                await self._next.wait()
+
+    def start(self, fd: int, on_done: OnDone) -> StartedFsync | None:
+        """Start one, unless this test wants a kernel that refuses."""
+        if self.refuses:
+            return None
+        self.started.append(StartedFsync(fd, on_done))
+        self._next.set()
+        return self.started[-1]
 
 
 def read_all(log: PartitionLog) -> list[bytes]:

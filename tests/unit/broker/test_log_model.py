@@ -13,7 +13,8 @@ from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
 from leadline_broker.domain.publishes import Publishes, piece_epoch, publisher_id
 from leadline_client.batches import BatchHeader, header_at
-from tests.unit.broker.log_support import batch, open_log, read_all
+from leadline_client.errors import StorageFailed
+from tests.unit.broker.log_support import LateFsyncs, batch, open_log, read_all
 
 SEGMENT_BYTES = 1500
 APP = publisher_id("app")
@@ -30,13 +31,23 @@ class LogModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.root = tempfile.TemporaryDirectory()
-        self.log = open_log(Path(self.root.name), segment_bytes=SEGMENT_BYTES)
+        self.fsyncs = LateFsyncs()
+        self.open()
         self.batches: list[bytes] = []
         self.start = 0
         self.epoch = 0
         self.sequence = 0
         self.published = 0
         self.ever: list[BatchHeader] = []
+
+    def open(self, *, clean: bool = False) -> None:
+        assert self.nothing_runs()
+        root, fsyncs = Path(self.root.name), self.fsyncs
+        self.log = open_log(root, clean=clean, segment_bytes=SEGMENT_BYTES, fsyncs=fsyncs)
+
+    def nothing_runs(self) -> bool:
+        """Tell whether each flush that was begun has ended."""
+        return all(one.ended for one in self.fsyncs.started)
 
     @property
     def end(self) -> int:
@@ -79,6 +90,22 @@ class LogModel(RuleBasedStateMachine):
     @rule()
     def flush(self) -> None:
         assert self.log.flush() == self.end == self.log.durable_end_offset
+        assert self.nothing_runs()
+
+    @rule(ends=st.booleans())
+    def begin_flush(self, ends: bool) -> None:
+        durable, end = self.log.durable_end_offset, self.end
+        outcomes: list[StorageFailed | None] = []
+        if self.log.begin_flush(outcomes.append):
+            assert (outcomes, self.log.durable_end_offset) == ([], durable)
+            if ends:
+                self.fsyncs.started[-1].wait()
+                assert (outcomes, self.log.durable_end_offset) == ([None], end)
+
+    @rule()
+    def end_flush(self) -> None:
+        for one in self.fsyncs.started:
+            one.wait()
 
     @precondition(lambda self: self.batches)
     @rule(data=st.data())
@@ -88,6 +115,7 @@ class LogModel(RuleBasedStateMachine):
         self.ever = [header for header in self.ever if header.next_offset <= offset]
         assert self.log.truncate_to(offset) == self.end
         assert self.log.durable_end_offset <= self.end
+        assert self.nothing_runs()
 
     @rule(offset=st.integers(0, 50))
     def reset(self, offset: int) -> None:
@@ -105,13 +133,13 @@ class LogModel(RuleBasedStateMachine):
     @rule()
     def stop_cleanly(self) -> None:
         self.log.close()
-        self.log = open_log(Path(self.root.name), clean=True, segment_bytes=SEGMENT_BYTES)
+        self.open(clean=True)
         assert self.log.recovery.scanned_bytes == 0
 
     @rule()
     def crash(self) -> None:
         self.log.discard()
-        self.log = open_log(Path(self.root.name), segment_bytes=SEGMENT_BYTES)
+        self.open()
         assert self.log.recovery.cut_bytes == 0
         assert self.log.durable_end_offset == self.end
 
@@ -127,6 +155,10 @@ class LogModel(RuleBasedStateMachine):
         assert whole.startswith(found)
         assert bool(found) == bool(wanted)
         assert len(found) <= max(max_bytes, len(wanted[0]) if wanted else 0)
+
+    @invariant()
+    def is_durable_up_to_a_place_within(self) -> None:
+        assert self.log.durable_end_offset <= self.end
 
     @invariant()
     def holds_the_model(self) -> None:

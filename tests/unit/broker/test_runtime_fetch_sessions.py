@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from leadline_broker.adapters.log.kernel_fsyncs import Fsyncs
 from leadline_broker.domain.replica import Replica
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.replication.fetch_sessions import FetchSessions
@@ -34,10 +35,12 @@ class SettableClock:
         return self.now
 
 
-def led(root: Path, number: int, *, moving: bool = False) -> Partition:
+def led(
+    root: Path, number: int, *, moving: bool = False, fsyncs: Fsyncs | None = None
+) -> Partition:
     """Return a partition that this broker, 1, leads, and that 2 follows or is being added to."""
     root.joinpath(str(number)).mkdir()
-    log = open_log(root / str(number))
+    log = open_log(root / str(number), fsyncs=fsyncs)
     replica = Replica(broker_id=1, topic_id=TOPIC_ID, partition=number, log=log)
     isr, adding = ((1,), (2,)) if moving else ((1, 2), ())
     replica.on_leader_and_isr(rpc.PartitionRow(number, 1, 0, isr, (1, 2), 0, (), adding), 0)

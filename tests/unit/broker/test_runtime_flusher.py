@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
 
 from leadline_broker.adapters.log.errors import LogFailed
+from leadline_broker.adapters.log.kernel_fsyncs import Fsyncs, kernel_fsyncs
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.partition import Partition
@@ -42,9 +44,19 @@ class Outcomes:
         await asyncio.gather(running, return_exceptions=True)
 
 
-def dirty(root: Path) -> list[Partition]:
+def flushed_once(root: Path) -> tuple[list[Partition], log_support.LateFsyncs]:
+    """Return partitions whose logs are on the disk except for one record; tests end the fsyncs."""
+    fsyncs = log_support.LateFsyncs()
+    partitions = dirty(root, fsyncs)
+    for partition in partitions:
+        partition.log.flush()
+        partition.log.append(log_support.batch(1))
+    return partitions, fsyncs
+
+
+def dirty(root: Path, fsyncs: Fsyncs | None = None) -> list[Partition]:
     """Return partitions whose logs have a record that is not fsynced."""
-    partitions = [led(root, number) for number in range(LOGS)]
+    partitions = [led(root, number, fsyncs=fsyncs) for number in range(LOGS)]
     for partition in partitions:
         partition.log.append(log_support.batch(0))
         assert partition.log.durable_end_offset == 0
@@ -60,6 +72,58 @@ async def test_every_log_of_a_group_is_fsynced(tmp_path: Path) -> None:
     assert {one.partition for one in outcomes.durable} == set(range(LOGS))
     assert [one.log.durable_end_offset for one in partitions] == [1] * LOGS
     assert outcomes.failures == []
+
+
+async def test_records_alone_need_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions, fsyncs = flushed_once(tmp_path)
+
+    def in_a_thread(_: PartitionLog) -> int:
+        raise AssertionError("a thread fsyncs")
+
+    monkeypatch.setattr(PartitionLog, "flush", in_a_thread)
+    outcomes = Outcomes(partitions)
+    flushing = asyncio.create_task(outcomes.flush())
+    await fsyncs.started_some(LOGS)
+    for one in fsyncs.started[1:]:
+        one.wait()
+    await asyncio.sleep(0)
+    assert (outcomes.durable, flushing.done()) == ([], False), "a group ends as a whole"
+    fsyncs.started[0].wait()
+    await flushing
+
+    assert {one.partition for one in outcomes.durable} == set(range(LOGS))
+    assert [one.log.durable_end_offset for one in partitions] == [2] * LOGS
+
+
+async def test_a_failed_fsync_without_a_thread_is_reported_too(tmp_path: Path) -> None:
+    partitions, fsyncs = flushed_once(tmp_path)
+    outcomes = Outcomes(partitions)
+    flushing = asyncio.create_task(outcomes.flush())
+    await fsyncs.started_some(LOGS)
+    fsyncs.started[3].end(OSError(errno.EIO, "broken"))
+    for one in fsyncs.started:
+        one.wait()
+    await flushing
+
+    assert {one.partition for one in outcomes.durable} == set(range(LOGS)) - {3}
+    assert len(outcomes.failures) == 1
+    assert partitions[3].log.durable_end_offset == 1
+
+
+async def test_the_kernel_fsyncs_what_the_loop_gives_it(tmp_path: Path) -> None:
+    fsyncs = kernel_fsyncs()
+    partitions = dirty(tmp_path, fsyncs)
+    for partition in partitions:
+        partition.log.flush()
+        partition.log.append(log_support.batch(1))
+    outcomes = Outcomes(partitions)
+
+    await outcomes.flush()
+
+    assert {one.partition for one in outcomes.durable} == set(range(LOGS))
+    assert [one.log.durable_end_offset for one in partitions] == [2] * LOGS
 
 
 async def test_a_failed_fsync_is_reported_and_makes_no_other_log_fail(

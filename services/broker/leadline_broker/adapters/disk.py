@@ -11,8 +11,10 @@ from typing import Final
 import structlog
 
 from leadline_broker.adapters.log.directory import LogDirectory
+from leadline_broker.adapters.log.durability import OnFlushed
 from leadline_broker.adapters.log.errors import LogClosed
 from leadline_broker.adapters.log.file_cache import FileCache
+from leadline_broker.adapters.log.kernel_fsyncs import Fsyncs, kernel_fsyncs
 from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.adapters.log.set_aside import stray_key
@@ -119,6 +121,10 @@ class LazyLog:
         """See `PartitionLog.flush`."""
         return self._log.flush() if self._log is not None else 0
 
+    def begin_flush(self, on_flushed: OnFlushed) -> bool:
+        """See `PartitionLog.begin_flush`."""
+        return self._log is not None and self._log.begin_flush(on_flushed)
+
     def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
         """See `PartitionLog.read`."""
         if self._log is not None:
@@ -161,9 +167,14 @@ class DiskLogs:
 
     """
 
-    def __init__(self, settings: BrokerSettings, cluster_id: str) -> None:
-        """Lock the log directory and recover its logs; see `LogDirectory` for the errors."""
-        self._files = FileCache(settings.open_files_max)
+    def __init__(
+        self, settings: BrokerSettings, cluster_id: str, fsyncs: Fsyncs | None = None
+    ) -> None:
+        """Lock the log directory and recover its logs; see `LogDirectory` for the errors.
+
+        Without `fsyncs`, every fsync needs a thread.
+        """
+        self._files = FileCache(settings.open_files_max, fsyncs)
         self._directory = LogDirectory(
             Path(settings.log_dir),
             cluster_id=cluster_id,
@@ -280,7 +291,7 @@ def open_logs(settings: BrokerSettings, cluster_id: str) -> DiskLogs:
 
     """
     try:
-        return DiskLogs(settings, cluster_id)
+        return DiskLogs(settings, cluster_id, kernel_fsyncs())
     except OSError as error:
         raise StorageFailed(
             f"the log directory {settings.log_dir} cannot be used: {error}. Mend the disk, or "

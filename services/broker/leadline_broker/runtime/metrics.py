@@ -66,7 +66,7 @@ class BrokerMetrics:
             "flush_group_logs", "Logs fsynced in one group.", buckets=_GROUP_BUCKETS
         )
         self._flush_seconds = metrics.histogram(
-            "flush_group_seconds", "Time to fsync one group of logs, one after the other."
+            "flush_group_seconds", "Time to fsync one group of logs, side by side."
         )
         self._flush_records = metrics.histogram(
             "flush_group_records", "Records fsynced in one group.", buckets=_RECORD_BUCKETS
@@ -122,11 +122,11 @@ class BrokerMetrics:
 
     def flushed(self, group: FlushedGroup) -> None:
         """Count the fsync of a group of logs."""
-        self._flush_groups.observe(len(group.seconds))
-        self._flush_seconds.observe(sum(group.seconds))
+        self._flush_groups.observe(len(group.log_seconds))
+        self._flush_seconds.observe(group.group_seconds)
         self._flush_records.observe(group.records)
         self._flush_bytes.observe(group.size)
-        for seconds in group.seconds:
+        for seconds in group.log_seconds:
             self._fsync_seconds.observe(seconds)
 
     def produced(self, topic: str, records: int, size: int) -> None:

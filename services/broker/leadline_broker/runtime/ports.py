@@ -22,6 +22,7 @@ from leadline_broker.domain.state import (
     TopicIdPartition,
 )
 from leadline_client.batches import Buffer
+from leadline_client.errors import StorageFailed
 from leadline_common.bulk_offsets import BulkAnswer, BulkQuestion, PartitionEnds
 from leadline_common.group_polls import SyncAnswer, SyncRequest
 from leadline_common.identity import InternalAddress, ServiceAddress
@@ -78,6 +79,12 @@ class Log(LogView, Protocol):
 
     def flush(self) -> int:
         """Fsync and return the durable end; thread-safe."""
+
+    def begin_flush(self, on_flushed: Callable[[StorageFailed | None], None]) -> bool:
+        """Start a flush that needs no thread, if that is possible now; return whether.
+
+        `on_flushed` is called on the event loop when it has ended.
+        """
 
     def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
         """Return whole batches from the one that holds `offset`, none past `end_offset`."""

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from leadline_broker.adapters.log.checked_files import fsync_path
 from leadline_broker.adapters.log.epoch_file import write_epochs
 from leadline_broker.adapters.log.errors import NO_SPACE, LogClosed, LogFailed, storage_error
 from leadline_broker.adapters.log.file_cache import FileCache, LogFile
+from leadline_broker.adapters.log.kernel_fsyncs import StartedFsync
 from leadline_broker.adapters.log.layout import METADATA_FILE
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_client.batches import Buffer
 from leadline_client.errors import StorageFailed
+
+OnFlushed = Callable[[StorageFailed | None], None]
+"""Learns of the end of a flush: the log's new durable end can be read, or why there is none."""
 
 
 @dataclass(slots=True)
@@ -48,7 +54,8 @@ class Durability:
     """The end offsets of a log, and the parts of it that are not synced yet.
 
     Appends record changes under the lock `marking`, which is held only briefly. `flush`, and
-    every method that removes or replaces files, holds the lock `flushing` during the fsync.
+    every method that removes or replaces files, does so in `exclusive`. A flush that runs by itself
+    (`begin_flush`) counts as being in there until it has ended.
 
     Attributes:
         on_created: called with the first sync of a new log, before anything counts as
@@ -68,8 +75,9 @@ class Durability:
     durable_end_offset: int = field(init=False)
     failure: LogFailed | None = field(default=None, init=False)
     marking: threading.Lock = field(default_factory=threading.Lock, init=False)
-    flushing: threading.RLock = field(default_factory=threading.RLock, init=False)
     closed: bool = field(default=False, init=False)
+    _flushing: threading.RLock = field(default_factory=threading.RLock, init=False)
+    _begun: StartedFsync | None = field(default=None, init=False)
     _unsynced: Unsynced = field(default_factory=Unsynced, init=False)
 
     def __post_init__(self) -> None:
@@ -112,9 +120,63 @@ class Durability:
             self.end_offset = end_offset
             self.durable_end_offset = min(self.durable_end_offset, end_offset)
 
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Let no other thread, and no flush that runs by itself, be within such a block.
+
+        Nobody waits for a flush with the lock in hand: the thread that learns of the flush's end
+        may be waiting for the lock.
+        """
+        while True:
+            begun = self._begun
+            if begun is not None:
+                begun.wait()
+            with self._flushing:
+                if self._begun is None:
+                    yield
+                    return
+
+    def begin_flush(self, on_flushed: OnFlushed) -> bool:
+        """See `PartitionLog.begin_flush`."""
+        if self.files.fsyncs is None or not self._flushing.acquire(blocking=False):
+            return False
+        try:
+            with self.marking:
+                file, end = self._file_to_flush(), self.end_offset
+                if file is None:
+                    return False
+                self._unsynced = Unsynced()
+            on_done = partial(self._end_flush, file, end, on_flushed)
+            self._begun = self.files.fsyncs.start(file.fd, on_done)
+            if self._begun is None:
+                self._put_back(Unsynced(file))
+            return self._begun is not None
+        finally:
+            self._flushing.release()
+
+    def _file_to_flush(self) -> LogFile | None:
+        """Return the file whose content is all that is unsynced, if a flush of it may begin."""
+        what = self._unsynced
+        others = what.new_directory or what.new_entries or what.epochs
+        usable = self.failure is None and not self.closed
+        return what.file if usable and self._begun is None and not others else None
+
+    def _end_flush(
+        self, file: LogFile, end: int, on_flushed: OnFlushed, error: OSError | None
+    ) -> None:
+        """End the flush that was begun. Nothing can have truncated or closed the log meanwhile."""
+        self._begun = None
+        if error is not None:
+            self._put_back(Unsynced(file))
+            on_flushed(self.fail(error))
+            return
+        self.files.unpin(file)
+        self.durable_end_offset = end
+        on_flushed(None)
+
     def flush(self) -> int:
         """See `PartitionLog.flush`."""
-        with self.flushing:
+        with self.exclusive():
             with self.marking:
                 self.require_usable()
                 end = self.end_offset

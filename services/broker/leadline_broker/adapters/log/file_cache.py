@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from leadline_broker.adapters.log.kernel_fsyncs import Fsyncs
+
 _CLOSED = -1
 DEFAULT_CAPACITY = 1024
 
@@ -33,11 +35,12 @@ class FileCache:
     """The open files of the process; closes the least recently used first. Thread-safe.
 
     `capacity` is the number of descriptors; pinned files may exceed it. `open_count` is the
-    number of open descriptors.
+    number of open descriptors. `fsyncs` fsyncs them without a thread, where that is possible.
     """
 
-    def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
+    def __init__(self, capacity: int = DEFAULT_CAPACITY, fsyncs: Fsyncs | None = None) -> None:
         self._capacity = capacity
+        self.fsyncs = fsyncs
         self._lock = threading.Lock()
         self._idle: OrderedDict[LogFile, None] = OrderedDict()
         self.open_count = 0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from leadline_broker.adapters.log import recovery
 from leadline_broker.adapters.log.checked_files import fsync_path
-from leadline_broker.adapters.log.durability import Durability, append_bytes
+from leadline_broker.adapters.log.durability import Durability, OnFlushed, append_bytes
 from leadline_broker.adapters.log.epoch_file import write_unsynced_epochs
 from leadline_broker.adapters.log.errors import CorruptStoredBatch, storage_error
 from leadline_broker.adapters.log.file_cache import FileCache, LogFile
@@ -28,7 +28,7 @@ class PartitionLog:
     """The records of one replica, and the offset up to which they are durable.
 
     One thread owns the log. Only `flush` may be called from another thread; methods that
-    remove or replace files wait for it. Nothing exists on disk before the first append.
+    remove or replace files wait for flushes. Nothing exists on disk before the first append.
 
     Invariant: log_start_offset <= durable_end_offset <= log_end_offset, and the
     batches between start and end are contiguous with epochs that never decrease.
@@ -156,6 +156,10 @@ class PartitionLog:
         """
         return self._durability.flush()
 
+    def begin_flush(self, on_flushed: OnFlushed) -> bool:
+        """Start a flush of records alone that needs no thread; return whether that is possible."""
+        return self._durability.begin_flush(on_flushed)
+
     def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
         """Return whole batches from the one that holds `offset`, none past `end_offset`.
 
@@ -212,7 +216,7 @@ class PartitionLog:
             LogFailed: the disk operation failed.
 
         """
-        with self._durability.flushing:
+        with self._durability.exclusive():
             self._durability.require_usable()
             if offset >= self.log_end_offset:
                 return self.log_end_offset
@@ -232,7 +236,7 @@ class PartitionLog:
             LogFailed: the disk operation failed.
 
         """
-        with self._durability.flushing:
+        with self._durability.exclusive():
             self._durability.require_usable()
             if self._state.start_offset == self.log_end_offset == offset:
                 return
@@ -275,7 +279,7 @@ class PartitionLog:
             StorageFailed: the flush failed; the next open must recover the log.
 
         """
-        with self._durability.flushing:
+        with self._durability.exclusive():
             if self._durability.closed:
                 return
             try:
@@ -291,7 +295,7 @@ class PartitionLog:
 
     def discard(self) -> None:
         """Close without flushing; records that are not durable may be lost."""
-        with self._durability.flushing:
+        with self._durability.exclusive():
             self._release()
 
     def _segment_for(self, size: int) -> Segment:
@@ -308,9 +312,8 @@ class PartitionLog:
 
     def _add_segment(self, base_offset: int) -> Segment:
         new_directory = not self.directory.exists()
-        segment = Segment(
-            self.directory, base_offset, self._files, self._config.index_interval_bytes
-        )
+        interval = self._config.index_interval_bytes
+        segment = Segment(self.directory, base_offset, self._files, interval)
         try:
             if new_directory:
                 recovery.create(self.directory, self.identity)

@@ -1,9 +1,9 @@
-"""Group commit: four threads fsync all dirty logs, group after group (rule R4).
+"""Group commit: all dirty logs are fsynced side by side, group after group (rule R4).
 
-The file system joins fsyncs that wait at the same time, so several logs cost little more than one.
-While one group is written to the disk the next one forms, so a slower disk gets larger
-groups. A failed fsync is never retried: the kernel may have dropped the pages and would
-report success.
+The kernel does it by itself where it can, and four threads do the rest. The file system joins
+fsyncs that wait at the same time, so several logs cost little more than one. While one group is
+written to the disk the next one forms, so a slower disk gets larger groups. A failed
+fsync is never retried: the kernel may have dropped the pages and would report success.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
@@ -30,12 +31,14 @@ _THREADS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class FlushedGroup:
-    """The fsyncs of one group: seconds for each log, and what was appended since the last one.
+    """The fsyncs of one group: seconds for all and for each, and what was appended since the last.
 
-    Records and bytes are counted when the fsyncs begin; some that follow may be durable too.
+    The seconds end when the event loop learns of it. Records and bytes are counted when the fsyncs
+    begin; some that follow may be durable too.
     """
 
-    seconds: Sequence[float]
+    group_seconds: float
+    log_seconds: Sequence[float]
     records: int
     size: int
 
@@ -85,11 +88,14 @@ class GroupFlusher:
                 done = self._flushing = self._next_group or loop.create_future()
                 self._next_group = None
                 appended = [partition.take_unflushed() for partition in group]
+                started = time.perf_counter()
                 flushed = await self._flush(group)
+                seconds = time.perf_counter() - started
                 self._flushing = None
                 records = sum(traffic.records_in for traffic in appended)
                 size = sum(traffic.bytes_in for traffic in appended)
-                self.on_group(FlushedGroup([one.seconds for one in flushed], records, size))
+                each = [one.seconds for one in flushed]
+                self.on_group(FlushedGroup(seconds, each, records, size))
                 self._report(flushed)
                 done.set_result(None)
         finally:
@@ -98,9 +104,14 @@ class GroupFlusher:
     async def _flush(self, group: Sequence[Partition]) -> list[_Flushed]:
         """Fsync the logs of a group side by side."""
         loop = asyncio.get_running_loop()
-        parts = [group[start::_THREADS] for start in range(min(_THREADS, len(group)))]
+        begun = _Begun(loop.create_future())
+        others = [partition for partition in group if not begun.begin(partition)]
+        parts = [others[start::_THREADS] for start in range(min(_THREADS, len(others)))]
         done = [loop.run_in_executor(self._threads, _flush_all, part) for part in parts]
-        return [one for part in await asyncio.gather(*done) for one in part]
+        flushed = [one for part in await asyncio.gather(*done) for one in part]
+        if begun.running:
+            await begun.all_ended
+        return flushed + begun.flushed
 
     def _report(self, flushed: Sequence[_Flushed]) -> None:
         for partition, failure, _ in flushed:
@@ -124,6 +135,28 @@ class _Flushed(NamedTuple):
     partition: Partition
     failure: StorageFailed | None
     seconds: float
+
+
+@dataclass(eq=False, slots=True)
+class _Begun:
+    """The flushes of a group that run without a thread."""
+
+    all_ended: asyncio.Future[None]
+    running: int = 0
+    flushed: list[_Flushed] = field(default_factory=list)
+    _started_s: float = field(default_factory=time.perf_counter)
+
+    def begin(self, partition: Partition) -> bool:
+        """Start the flush of a log; return whether that is possible."""
+        has_begun = partition.log.begin_flush(partial(self._on_flushed, partition))
+        self.running += has_begun
+        return has_begun
+
+    def _on_flushed(self, partition: Partition, failure: StorageFailed | None) -> None:
+        self.flushed.append(_Flushed(partition, failure, time.perf_counter() - self._started_s))
+        self.running -= 1
+        if not self.running and not self.all_ended.done():
+            self.all_ended.set_result(None)
 
 
 def _flush_all(group: Sequence[Partition]) -> list[_Flushed]:

@@ -1,0 +1,43 @@
+"""Fsyncs that the simulated kernel does without a thread of the process that asks for them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from leadline_broker.adapters.log.kernel_fsyncs import OnDone
+from tests.runtime_simulation.event_loop import SimulatedLoop
+
+
+@dataclass(eq=False, slots=True)
+class SimulatedFsync:
+    """An fsync that ends at its time, or when somebody waits for it."""
+
+    fd: int
+    on_done: OnDone
+    ended: bool = False
+
+    def wait(self) -> None:
+        """End it now."""
+        if self.ended:
+            return
+        self.ended = True
+        try:
+            os.fdatasync(self.fd)
+        except OSError as error:
+            self.on_done(error)
+        else:
+            self.on_done(None)
+
+
+@dataclass(eq=False, slots=True)
+class SimulatedFsyncs:
+    """Those of the process that asks; they take as long as the work of a thread."""
+
+    loop: SimulatedLoop
+
+    def start(self, fd: int, on_done: OnDone) -> SimulatedFsync:
+        """Fsync a file some time later."""
+        started = SimulatedFsync(fd, on_done)
+        self.loop.call_later(self.loop.thread_delay_s(), started.wait)
+        return started

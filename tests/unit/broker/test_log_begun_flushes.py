@@ -1,0 +1,140 @@
+"""Flushes that run by themselves: what they make durable, and who waits for them (R4)."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from leadline_broker.adapters.log.errors import LogFailed
+from leadline_broker.adapters.log.partition_log import PartitionLog
+from leadline_client.errors import StorageFailed
+from tests.unit.broker.log_support import LateFsyncs, batch, open_log, read_all
+
+SMALL_SEGMENT = 1_000
+DEADLINE_S = 30
+
+
+class Flushed:
+    """A log with two records, of which the second one's flush was begun and has not ended."""
+
+    def __init__(self, root: Path) -> None:
+        self.fsyncs = LateFsyncs()
+        self.log = open_log(root, segment_bytes=SMALL_SEGMENT, fsyncs=self.fsyncs)
+        self.outcomes: list[StorageFailed | None] = []
+        self.log.append(batch(0))
+        assert not self.begin(), "the directory is new"
+        self.log.flush()
+        self.log.append(batch(1))
+        assert self.begin()
+        (self.fsync,) = self.fsyncs.started
+
+    def begin(self) -> bool:
+        return self.log.begin_flush(self.outcomes.append)
+
+
+@pytest.fixture
+def flushed(tmp_path: Path) -> Flushed:
+    return Flushed(tmp_path)
+
+
+def test_what_was_appended_before_it_began_is_durable_when_it_has_ended(flushed: Flushed) -> None:
+    flushed.log.append(batch(2))
+    assert (flushed.outcomes, flushed.log.durable_end_offset) == ([], 1)
+    flushed.fsync.wait()
+    assert (flushed.outcomes, flushed.log.durable_end_offset) == ([None], 2)
+    assert flushed.begin()
+    flushed.fsyncs.started[-1].wait()
+    assert flushed.log.durable_end_offset == 3
+
+
+def test_only_one_runs_at_a_time(flushed: Flushed) -> None:
+    flushed.log.append(batch(2))
+    assert not flushed.begin()
+    assert flushed.log.flush() == 3
+    assert flushed.fsync.ended
+    assert flushed.log.durable_end_offset == 3
+
+
+def fill_the_segment(log: PartitionLog) -> None:
+    log.append(batch(2, b"x" * SMALL_SEGMENT))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda log: log.truncate_to(1),
+        lambda log: log.reset_to(7),
+        fill_the_segment,
+        lambda log: log.close(),
+        lambda log: log.discard(),
+    ],
+    ids=["truncate", "reset", "roll", "close", "discard"],
+)
+def test_what_removes_or_replaces_files_waits_for_it(
+    flushed: Flushed, use: Callable[[PartitionLog], object]
+) -> None:
+    use(flushed.log)
+    assert (flushed.fsync.ended, flushed.outcomes) == (True, [None])
+
+
+def test_nothing_behind_a_truncation_counts_as_durable(flushed: Flushed) -> None:
+    flushed.log.truncate_to(1)
+    flushed.log.append(batch(1, epoch=0))
+    flushed.log.append(batch(2, epoch=0))
+    assert (flushed.log.durable_end_offset, flushed.log.log_end_offset) == (1, 3)
+
+
+def test_a_failure_is_final(flushed: Flushed, tmp_path: Path) -> None:
+    flushed.fsync.end(OSError(errno.EIO, "broken"))
+    (failure,) = flushed.outcomes
+    assert isinstance(failure, LogFailed)
+    assert (flushed.log.failed, flushed.log.durable_end_offset) == (True, 1)
+    assert not flushed.begin()
+    with pytest.raises(LogFailed):
+        flushed.log.flush()
+    flushed.log.discard()
+    assert len(read_all(open_log(tmp_path))) == 2
+
+
+def test_a_kernel_that_refuses_leaves_the_flush_to_a_thread(flushed: Flushed) -> None:
+    flushed.fsync.wait()
+    flushed.log.append(batch(2))
+    flushed.fsyncs.refuses = True
+    assert not flushed.begin()
+    assert flushed.log.flush() == 3 == flushed.log.durable_end_offset
+
+
+def test_a_thread_that_waits_for_it_keeps_nobody_from_ending_it(flushed: Flushed) -> None:
+    """The loop that learns of its end may itself be waiting, to truncate."""
+    ended = threading.Event()
+    real_wait = flushed.fsync.wait
+    loop = threading.get_ident()
+    asked = threading.Event()
+
+    def wait() -> None:
+        if threading.get_ident() == loop:
+            real_wait()
+            ended.set()
+        else:
+            asked.set()
+            assert ended.wait(DEADLINE_S)
+
+    flushed.fsync.wait = wait  # type: ignore[method-assign]  # as the kernel's, which knows threads
+    thread = threading.Thread(target=flushed.log.flush)
+    thread.start()
+    assert asked.wait(DEADLINE_S)
+    assert flushed.log.truncate_to(1) == 1
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+
+
+def test_no_descriptor_stays_pinned(tmp_path: Path) -> None:
+    log = Flushed(tmp_path).log
+    files = log._files
+    assert files.open_count == 1
+    log.close()
+    assert files.open_count == 0
