@@ -40,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from leadline_client import LeadlineError, NewTopic
 from leadline_client.retry import RetryPolicy
 from leadline_common.znodes import CONTROLLER
-from peers.processes import cpu_s, resident_mib
+from peers.processes import cpu_s, proportional_mib, resident_mib
 from peers.systems.leadline import MetadataViews
 from peers.systems.system import View
 from peers.systems.waiting import until
@@ -152,6 +152,7 @@ async def idle(cluster: Subject) -> AsyncIterator[Figures]:
     used = [cpu_s(pid) - then for pid, then in zip(pids, before, strict=True)]
     yield {
         "memory of an idle broker, MiB": statistics.fmean(resident_mib(pid) for pid in pids),
+        "the same, shared pages in parts, MiB": statistics.fmean(map(proportional_mib, pids)),
         "CPU of an idle broker, % of a core": statistics.fmean(used) / IDLE_S * 100,
     }
 

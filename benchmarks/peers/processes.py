@@ -66,6 +66,12 @@ def resident_mib(pid: int) -> float:
     return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 
+def proportional_mib(pid: int) -> float:
+    """Return how much memory a process takes, where pages of several processes count in parts."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    return int(rollup.split("\nPss:")[1].split()[0]) / 1024
+
+
 def cpu_s(pid: int) -> float:
     """Return the CPU time that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
