@@ -100,6 +100,20 @@ def test_a_failure_is_final(flushed: Flushed, tmp_path: Path) -> None:
     assert len(read_all(open_log(tmp_path))) == 2
 
 
+def test_a_file_that_cannot_be_closed_fails_the_log(
+    flushed: Flushed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(flushed.log._files, "unpin", refuse)
+        flushed.fsync.wait()
+    (failure,) = flushed.outcomes
+    assert isinstance(failure, LogFailed)
+    assert flushed.log.failed
+
+
 def test_a_kernel_that_refuses_leaves_the_flush_to_a_thread(flushed: Flushed) -> None:
     flushed.fsync.wait()
     flushed.log.append(batch(2))

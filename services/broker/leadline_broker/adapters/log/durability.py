@@ -170,7 +170,11 @@ class Durability:
             self._put_back(Unsynced(file))
             on_flushed(self.fail(error))
             return
-        self.files.unpin(file)
+        try:
+            self.files.unpin(file)
+        except OSError as problem:
+            on_flushed(self.fail(problem))  # Nobody else would hear of it: the kernel called.
+            return
         self.durable_end_offset = end
         on_flushed(None)
 

@@ -124,8 +124,10 @@ class _KernelFsync:
     def ended(self, result: int) -> None:
         """Tell of the end, with the kernel's result."""
         self._fsyncs.ended()
-        self._on_done(error_of(result))
-        self._unended.release()
+        try:
+            self._on_done(error_of(result))
+        finally:
+            self._unended.release()
 
     def wait(self) -> None:
         """See `StartedFsync.wait`."""
