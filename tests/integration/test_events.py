@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from leadline_controller.domain.cluster import ClusterImage
 from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import RunningController
 from tests.support.services.zookeeper import until
@@ -46,6 +47,11 @@ class Stream:
             while (event := await self.next())["type"] != kind:
                 pass
         return event
+
+
+def image_of(controller: RunningController) -> ClusterImage:
+    assert controller.service.active is not None
+    return controller.service.active_controller().image
 
 
 @asynccontextmanager
@@ -85,7 +91,6 @@ async def test_a_broken_stream_goes_on_at_another_controller(rig: Rig) -> None:
         await create(controller, replica_assignment={"0": [1, 2]})
         await stream.until("topic")
     last_id = stream.last_id
-    assert int(last_id) > 0
     await rig.brokers[1].leave()
     await until(lambda: rig.brokers[2].roles["orders", 0].leader == 2, "another one leads")
     await controller.retire()
@@ -94,6 +99,39 @@ async def test_a_broken_stream_goes_on_at_another_controller(rig: Rig) -> None:
     async with following(successor, last_id) as again:
         event = await again.until("topic")
         assert event["partitions"][0][1:4] == [2, 1, [2]]
+
+
+async def test_who_comes_from_an_earlier_controller_hears_which_topics_are_left(rig: Rig) -> None:
+    """A topic that was deleted in between is known to nobody any more."""
+    controller = await rig.up(brokers=1)
+    async with following(controller) as stream:
+        for topic in ("orders", "payments"):
+            await create(controller, topic, replica_assignment={"0": [1]})
+            await stream.until("topic")
+    assert (await controller.http.delete("/v1/topics/orders")).is_success
+    await until(lambda: "orders" not in image_of(controller).topics, "it is deleted")
+    await controller.retire()
+    successor = await rig.controller()
+    await rig.settled(successor)
+    async with following(successor, stream.last_id) as again:
+        assert (await again.until("topics"))["topics"] == ["payments"]
+    answer = await successor.http.get("/v1/events", params={"after": stream.last_id})
+    kinds = [event["type"] for event in answer.json()["events"]]
+    assert kinds == ["brokers", "topics", "topic"]
+
+
+async def test_a_bare_version_may_be_of_any_controller(rig: Rig) -> None:
+    controller = await rig.up(brokers=1)
+    await create(controller, replica_assignment={"0": [1]})
+    version = image_of(controller).version
+    answer = (await controller.http.get("/v1/events", params={"after": str(version)})).json()
+    assert [event["type"] for event in answer["events"]] == ["brokers", "topics", "topic"]
+    assert answer["position"].endswith(f"-{answer['version']}")
+    position = answer["position"]
+    answer = (await controller.http.get("/v1/events", params={"after": position})).json()
+    assert (answer["events"], answer["position"]) == ([], position)
+    refused = await controller.http.get("/v1/events", params={"after": "7-"})
+    assert refused.status_code == 400
 
 
 async def test_a_stream_ends_with_the_term_that_it_followed(rig: Rig) -> None:
@@ -112,7 +150,7 @@ async def test_without_a_stream_the_answer_is_what_has_changed(rig: Rig) -> None
     start = (await http.get("/v1/events")).json()
     assert start["events"] == []
     waiting = asyncio.create_task(
-        http.get("/v1/events", params={"after": start["version"], "wait": "30s"})
+        http.get("/v1/events", params={"after": start["position"], "wait": "30s"})
     )
     await create(controller, partitions=1, replication_factor=1)
     answer = (await waiting).json()

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leadline_common.metadata_tags import MetadataTag
 from leadline_common.znodes import PartitionState, TopicAssignment
 from leadline_controller.domain.cluster import (
     BrokerDown,
@@ -25,6 +26,7 @@ from leadline_controller.domain.feed import (
     FeedEvent,
     TopicDeleted,
     TopicDelta,
+    TopicNames,
     TopicSnapshot,
 )
 from tests.unit.controller.images import TOPIC, broker, cluster, state
@@ -42,6 +44,8 @@ class Reader:
             match one:
                 case BrokersSnapshot():
                     self.brokers = {b.id: b for b in one.brokers}
+                case TopicNames():
+                    self.topics = {n: t for n, t in self.topics.items() if n in one.topics}
                 case TopicSnapshot():
                     self.topics[one.topic] = one
                 case TopicDeleted():
@@ -65,6 +69,26 @@ def truth(image: ClusterImage) -> dict[str, TopicSnapshot]:
         for topic in image.topics.values()
         if not topic.deleting
     }
+
+
+START = MetadataTag(0, 0)
+
+
+def successor_of(image: ClusterImage) -> ClusterImage:
+    """Return what the next controller loads: only what exists."""
+    loaded = ClusterImage(controller_epoch=image.controller_epoch + 1)
+    for topic in image.topics.values():
+        assignment = TopicAssignment(
+            topic.topic_id, {n: p.replicas for n, p in topic.partitions.items()}
+        )
+        loaded.apply([TopicSet(topic.name, assignment, topic.version)])
+        loaded.apply([ConfigsSet(topic.name, dict(topic.configs), topic.configs_version)])
+        states = [(n, p.state, p.version) for n, p in topic.partitions.items() if p.state]
+        loaded.apply([StateSet(topic.name, n, state, at) for n, state, at in states])
+        if topic.deleting:
+            loaded.apply([DeletionPending(topic.name)])
+    loaded.apply([BrokerUp(one) for one in image.brokers.values()])
+    return loaded
 
 
 NAMES = st.sampled_from(["a", "b"])
@@ -100,13 +124,16 @@ CHANGES = st.one_of(
 @given(st.lists(st.lists(CHANGES, max_size=3), max_size=12), st.data())
 def test_a_reader_knows_the_current_state(story: list[list[Change]], data: st.DataObject) -> None:
     image = ClusterImage()
-    reader, feed = Reader(), ChangeFeed(image, 0)
+    reader, feed = Reader(), ChangeFeed(image, START)
     for changes in story:
         image.apply(changes)
         if data.draw(st.booleans(), label="looks"):
             reader.take(feed.poll())
         if data.draw(st.booleans(), label="is cut off, and comes again"):
-            feed = ChangeFeed(image, feed.version)
+            feed = ChangeFeed(image, feed.position)
+        if data.draw(st.booleans(), label="another controller follows"):
+            image = successor_of(image)
+            feed = ChangeFeed(image, feed.position)
     reader.take(feed.poll())
     assert reader.topics == truth(image)
     assert reader.brokers == image.brokers
@@ -116,7 +143,7 @@ def test_a_reader_knows_the_current_state(story: list[list[Change]], data: st.Da
 
 def test_only_the_changed_partition_is_sent() -> None:
     image = cluster({1, 2}, {0: (1, 2), 1: (1, 2)}, {0: state(1, (1, 2)), 1: state(1, (1, 2))})
-    feed = ChangeFeed(image, 0)
+    feed = ChangeFeed(image, START)
     feed.poll()
     image.apply([StateSet(TOPIC, 1, state(2, (2,), epoch=5), 4)])
     (changed,) = feed.poll()

@@ -21,10 +21,14 @@ from leadline_common.http.access import Authentication
 from leadline_common.http.errors import Responses
 from leadline_common.http.forward import EVENT_STREAM
 from leadline_common.http.router import ServiceRouter
+from leadline_common.metadata_tags import MetadataTag
 
 TAG = "events"
 PING_MS = 15_000
 """The interval of keep-alive comments on an idle stream."""
+
+_POSITION = r"^([0-9]{1,10}-)?[0-9]{1,18}$"
+_UNKNOWN_EPOCH = -1
 
 _ID = "b1946ac92492d2347c6235b4d2611184"
 _CHANGED = {
@@ -35,20 +39,22 @@ _CHANGED = {
     "partitions": [[0, 2, 6, [2, 3], [1, 2, 3]]],
     "removed": [],
 }
-_LINES = f"id: 1043\nevent: topic_changed\ndata: {json.dumps(_CHANGED)}\n\n"
+_LINES = f"id: 7-1043\nevent: topic_changed\ndata: {json.dumps(_CHANGED)}\n\n"
 
 
 class EventBody(BaseModel):
     """The current state of something that has changed; one event may cover several changes.
 
-    `brokers`: the live brokers. `topic`: a new topic with its settings and all partitions.
+    `brokers`: the live brokers. `topics`: the names of all topics, for a reader who may know others
+    that were deleted meanwhile. `topic`: a new topic with its settings and all partitions.
     `topic_changed`: the differences since this reader's last event of the topic.
     `topic_deleted`: the topic is deleted, or its deletion has started. Partitions are rows
     as in the metadata: [partition, leader, leader epoch, ISR, replicas].
     """
 
-    type: Literal["brokers", "topic", "topic_changed", "topic_deleted"]
+    type: Literal["brokers", "topics", "topic", "topic_changed", "topic_deleted"]
     brokers: list[MetadataBroker] | None = None
+    topics: list[str] | None = None
     topic: str | None = None
     topic_id: str | None = None
     configs: dict[str, str] | None = Field(default=None, description="null if unchanged")
@@ -57,11 +63,14 @@ class EventBody(BaseModel):
 
 
 class EventsBody(BaseModel):
-    """The changes up to `version`; the next request asks for those after it."""
+    """The changes up to a metadata version; the next request asks for those after `position`."""
 
-    model_config = example({"version": 1043, "events": [_CHANGED]})
+    model_config = example({"version": 1043, "position": "7-1043", "events": [_CHANGED]})
 
     version: int
+    position: str = Field(
+        description="The state that the events lead to: controller epoch and metadata version"
+    )
     events: list[EventBody]
 
 
@@ -69,8 +78,8 @@ class Reader(Protocol):
     """One reader's position in the event stream."""
 
     @property
-    def version(self) -> int:
-        """The metadata version that the reader has reached."""
+    def position(self) -> MetadataTag:
+        """The state of the metadata that the reader has reached."""
 
     async def read(self, wait_ms: int) -> list[EventBody] | None:
         """Wait at most `wait_ms` for events, and return them; None at the end of the stream."""
@@ -79,8 +88,8 @@ class Reader(Protocol):
 class EventAdministration(Protocol):
     """What a controller answers about events."""
 
-    def follow(self, after: int | None) -> Reader:
-        """Return a reader of the events after a metadata version, or from now on."""
+    def follow(self, after: MetadataTag | None) -> Reader:
+        """Return a reader of the events after a state of the metadata, or from now on."""
 
 
 _BOTH_FORMATS: Responses = {
@@ -105,8 +114,12 @@ def add_routes(router: ServiceRouter) -> None:
         controller: Annotated[EventAdministration, Depends(get_administration)],
         request: Request,
         after: Annotated[
-            int | None,
-            Query(ge=0, description="Only changes after this version; without it, from now on"),
+            str | None,
+            Query(
+                pattern=_POSITION,
+                description="Only changes after this position; without it, from now on",
+                examples=["7-1043"],
+            ),
         ] = None,
         wait: Annotated[
             str,
@@ -115,7 +128,7 @@ def add_routes(router: ServiceRouter) -> None:
         last_event_id: Annotated[
             str | None,
             Header(
-                pattern=r"^\d{1,18}$",
+                pattern=_POSITION,
                 description="The last event received, to resume a stream; as `after`",
             ),
         ] = None,
@@ -123,20 +136,29 @@ def add_routes(router: ServiceRouter) -> None:
         """Follow changes of brokers, topics, leaders, in-sync replicas and settings.
 
         A request that accepts `text/event-stream` receives events as they happen. The id of
-        the last event in each batch is the version to resume from, at any broker or
+        the last event in each batch is the position to resume from, at any broker or
         controller; browsers resume automatically. Any other request receives the changes so
         far or, with `wait`, the next ones. An event holds the current state, so a late
-        reader misses nothing, and several changes may arrive as one event.
+        reader misses nothing, and several changes may arrive as one event. A reader who
+        comes from an earlier controller gets the whole state, with the names of all topics.
         """
-        reader = controller.follow(int(last_event_id) if last_event_id else after)
+        reader = controller.follow(_state_of(last_event_id or after))
         if EVENT_STREAM in request.headers.get("accept", ""):
             headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
             return StreamingResponse(
                 _stream(reader, request), media_type=EVENT_STREAM, headers=headers
             )
         found = await reader.read(milliseconds(wait)) or []
-        body = EventsBody(version=reader.version, events=found)
+        position = reader.position
+        body = EventsBody(version=position.version, position=str(position), events=found)
         return JSONResponse(body.model_dump())
+
+
+def _state_of(position: str | None) -> MetadataTag | None:
+    """Return the state that a reader has; a bare version may be of any controller."""
+    if position is None:
+        return None
+    return MetadataTag.parse(position) or MetadataTag(_UNKNOWN_EPOCH, int(position))
 
 
 async def _stream(reader: Reader, request: Request) -> AsyncIterator[bytes]:
@@ -144,16 +166,16 @@ async def _stream(reader: Reader, request: Request) -> AsyncIterator[bytes]:
 
     The stream ends when its reader may not follow it any more.
     """
-    yield format_sse_event(id=str(reader.version), comment="following")
+    yield format_sse_event(id=str(reader.position), comment="following")
     while (found := await reader.read(PING_MS)) is not None:
         if not _may_follow(request):
             return
         last = len(found) - 1
         for index, event in enumerate(found):
             # Only the last event has an id: a reader that breaks off earlier gets the batch again.
-            version = str(reader.version) if index == last else None
+            position = str(reader.position) if index == last else None
             data = event.model_dump_json(exclude_unset=True)
-            yield format_sse_event(data_str=data, event=event.type, id=version)
+            yield format_sse_event(data_str=data, event=event.type, id=position)
         if not found:
             yield KEEPALIVE_COMMENT
 

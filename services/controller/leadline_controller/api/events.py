@@ -5,6 +5,7 @@ from __future__ import annotations
 from leadline_client.errors import NoController
 from leadline_common.api.events import EventBody
 from leadline_common.api.metadata import MetadataBroker, MetadataRow
+from leadline_common.metadata_tags import MetadataTag
 from leadline_controller.domain.cluster import PartitionImage
 from leadline_controller.domain.feed import (
     BrokersSnapshot,
@@ -12,6 +13,7 @@ from leadline_controller.domain.feed import (
     FeedEvent,
     TopicDeleted,
     TopicDelta,
+    TopicNames,
     TopicSnapshot,
 )
 from leadline_controller.runtime.channel.metadata_snapshot import partition_row
@@ -21,15 +23,15 @@ from leadline_controller.runtime.service import ControllerService
 class FeedReader:
     """The position of one reader in the feed; the feed ends with the leadership term."""
 
-    def __init__(self, controller: ControllerService, after: int | None) -> None:
+    def __init__(self, controller: ControllerService, after: MetadataTag | None) -> None:
         self._controller = controller
         self._active = controller.active_controller()
         self._feed = ChangeFeed(self._active.image, after)
 
     @property
-    def version(self) -> int:
-        """The metadata version up to which events have been sent."""
-        return self._feed.version
+    def position(self) -> MetadataTag:
+        """The state of the metadata that the reader has."""
+        return self._feed.position
 
     async def read(self, wait_ms: int) -> list[EventBody] | None:
         """Wait up to `wait_ms` for changes and return them; None when the feed has ended."""
@@ -50,8 +52,8 @@ class EventEndpoints:
 
     _controller: ControllerService
 
-    def follow(self, after: int | None) -> FeedReader:
-        """Return a reader that starts after a metadata version, or at the current one with None."""
+    def follow(self, after: MetadataTag | None) -> FeedReader:
+        """Return a reader that continues after a state, or begins with the present one."""
         return FeedReader(self._controller, after)
 
 
@@ -63,6 +65,8 @@ def _event(event: FeedEvent) -> EventBody:
                 for b in event.brokers
             ]
             return EventBody(type="brokers", brokers=brokers)
+        case TopicNames():
+            return EventBody(type="topics", topics=list(event.topics))
         case TopicDeleted():
             return EventBody(type="topic_deleted", topic=event.topic)
         case TopicSnapshot():

@@ -1,17 +1,19 @@
-"""The change feed: what has changed in the cluster since a metadata version, for one reader.
+"""The change feed: what has changed in the cluster since a state of its metadata, for one reader.
 
 The feed is level-triggered, like all metadata: an event carries the current state, and
 several changes between two polls become one event. So the feed needs no history, and a
-reader can continue at any controller.
+reader can continue at any controller. A controller does not know which topics were deleted before
+its term: a reader that comes from an earlier one is told the names of all that are left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
+from leadline_common.metadata_tags import MetadataTag
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage
 
@@ -20,6 +22,12 @@ class BrokersSnapshot(msgspec.Struct, frozen=True):
     """The live brokers, after the set of live brokers changed."""
 
     brokers: tuple[BrokerRegistration, ...]
+
+
+class TopicNames(msgspec.Struct, frozen=True):
+    """All topics that exist, for a reader who may know topics that were deleted since."""
+
+    topics: tuple[str, ...]
 
 
 class TopicSnapshot(msgspec.Struct, frozen=True):
@@ -47,23 +55,42 @@ class TopicDeleted(msgspec.Struct, frozen=True):
     topic: str
 
 
-FeedEvent: TypeAlias = BrokersSnapshot | TopicSnapshot | TopicDelta | TopicDeleted
+FeedEvent: TypeAlias = BrokersSnapshot | TopicNames | TopicSnapshot | TopicDelta | TopicDeleted
+
+_NOTHING: Final = -1
+"""A version below all others."""
 
 
 class ChangeFeed:
-    """The position of one reader: everything up to metadata version `version` has been sent."""
+    """The position of one reader: everything up to metadata version `version` has been sent.
 
-    def __init__(self, image: ClusterImage, after: int | None) -> None:
-        self.version = image.version if after is None else after
+    A reader continues `after` a state, or begins with the present one. If that state is of another
+    controller epoch than the image, the first events are the whole state.
+    """
+
+    def __init__(self, image: ClusterImage, after: MetadataTag | None) -> None:
+        self.version = image.version if after is None else after.version
         self._image = image
         self._sent: dict[str, TopicSnapshot] = {}
+        self._is_foreign = after is not None and after.controller_epoch != image.controller_epoch
+        if self._is_foreign:
+            self.version = _NOTHING
+
+    @property
+    def position(self) -> MetadataTag:
+        """The state that the reader has."""
+        return MetadataTag(self._image.controller_epoch, self.version)
 
     def poll(self) -> list[FeedEvent]:
         """Return what has changed since the last poll, and advance the position."""
         since, self.version = self.version, max(self.version, self._image.version)
         if self._image.version <= since:
             return []
-        return [*self._brokers(since), *self._topics(since), *self._deleted(since)]
+        names: list[TopicNames] = []
+        if self._is_foreign:
+            self._is_foreign = False
+            names = [TopicNames(tuple(t.name for t in self._image.topics.values() if t.is_visible))]
+        return [*self._brokers(since), *names, *self._topics(since), *self._deleted(since)]
 
     def _brokers(self, since: int) -> Iterator[BrokersSnapshot]:
         if self._image.brokers_changed_at > since:

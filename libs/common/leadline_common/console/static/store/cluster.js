@@ -109,6 +109,9 @@ export function merge(data, changes) {
 export function apply(data, event) {
   if (event.type === "brokers") {
     data.brokers = new Map(event.brokers.map((broker) => [broker.id, broker]));
+  } else if (event.type === "topics") {
+    const left = new Set(event.topics);
+    data.topics = new Map([...data.topics].filter(([name]) => left.has(name)));
   } else if (event.type === "topic_deleted") {
     data.topics.delete(event.topic);
   } else if (event.type === "topic" || !data.topics.has(event.topic)) {

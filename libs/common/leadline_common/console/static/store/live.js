@@ -10,7 +10,7 @@ import { at } from "../lib/site.js";
 import { apply, cluster, load, merge, update } from "./cluster.js";
 import { loadMe, may } from "./me.js";
 
-const TYPES = ["brokers", "topic", "topic_changed", "topic_deleted"];
+const TYPES = ["brokers", "topics", "topic", "topic_changed", "topic_deleted"];
 const FIRST_RETRY_MS = 250;
 const LAST_RETRY_MS = 5_000;
 const CONTROLLER_MS = 3_000;
@@ -84,6 +84,9 @@ async function longPoll(seconds) {
 let base = "";
 const changesPath = () => `/v1/metadata?changed_after=${encodeURIComponent(base)}`;
 
+/** The same state as the events name it: `controller epoch-version`; "0" stands for none. */
+const position = () => /\d+-\d+/.exec(base)?.[0] ?? "0";
+
 /** Apply an answer; return false if the page needs everything, which is then asked for next. */
 function take({ body, etag }) {
   let taken = true;
@@ -99,7 +102,7 @@ function take({ body, etag }) {
 function stream() {
   following.signal.throwIfAborted();
   return new Promise((ended, failed) => {
-    const source = new EventSource(at(`/v1/events?after=${cluster.version}`));
+    const source = new EventSource(at(`/v1/events?after=${position()}`));
     following.signal.addEventListener("abort", () => {
       source.close();
       failed(following.signal.reason);
@@ -115,7 +118,8 @@ function stream() {
         const event = JSON.parse(message.data);
         update((data) => {
           apply(data, event);
-          const version = Number(message.lastEventId);
+          // The id has the epoch of the controller and the version.
+          const version = Number(message.lastEventId.split("-").at(-1));
           if (version > data.version) data.version = version;
         });
         state("live");
