@@ -67,6 +67,7 @@ class HttpConnections:
         self._idle: dict[Address, deque[tuple[HttpConnection, float]]] = {}
         self._open: set[HttpConnection] = set()
         self._swept_s = 0.0
+        self._times_closed = 0
 
     def __len__(self) -> int:
         return len(self._open)
@@ -91,13 +92,18 @@ class HttpConnections:
             except OSError as problem:
                 if request.method not in READS or isinstance(problem, TimeoutError):
                     raise
+        closed = self._times_closed
         fresh = await _connected(address, connect_timeout_s)
+        if closed != self._times_closed:
+            fresh.close()
+            raise NotConnected("the client was closed")
         self._open.add(fresh)
         fresh.on_lost = partial(self._lost, address)
         return await self._ask(fresh, address, request, timeout_s)
 
     def close(self) -> None:
-        """Close all connections; requests under way fail."""
+        """Close all connections; requests under way fail, also those that are being connected."""
+        self._times_closed += 1
         for connection in tuple(self._open):
             self._close(connection)
         self._idle.clear()

@@ -22,7 +22,7 @@ import pytest
 
 from leadline_client.errors import ConnectionLost, Unreachable
 from leadline_client.http_connection import RawRequest
-from leadline_client.http_connections import Address, HttpConnections
+from leadline_client.http_connections import Address, HttpConnections, NotConnected
 from leadline_client.http_transport import AsyncHttpTransport
 from leadline_client.security import CA_FILE_VARIABLE, Authenticator, Security
 from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport
@@ -513,6 +513,30 @@ async def test_a_connection_that_the_server_ends_is_forgotten() -> None:
 
         await until(lambda: len(connections) == 0, "all are forgotten")
     connections.close()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_connection_that_is_being_made_when_all_are_closed_is_not_used() -> None:
+    requests: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requests.append(await reader.read())
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    connections = HttpConnections(60.0)
+    address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+    request = RawRequest.of("POST", "/", "127.0.0.1", {}, b"")
+    asking = asyncio.create_task(
+        connections.exchange(address, request, connect_timeout_s=10, timeout_s=10)
+    )
+    await asyncio.sleep(0)
+    connections.close()
+    with pytest.raises(NotConnected, match="closed"):
+        await asking
+    assert len(connections) == 0
+    await until(lambda: requests == [b""], "the connection ends without a request")
     server.close()
     await server.wait_closed()
 
