@@ -64,6 +64,13 @@ def opening(nonce: int, *partitions: int) -> rpc.ReplicaFetchRequest:
     )
 
 
+def next_one(
+    nonce: int, *, wait_ms: int, topics: list[rpc.FetchTopic] | None = None
+) -> rpc.ReplicaFetchRequest:
+    """Return a later request of the session 1."""
+    return msgspec.structs.replace(opening(1), nonce=nonce, wait_ms=wait_ms, topics=topics or [])
+
+
 def rates(bytes_per_s: int) -> list[rpc.MovingRate]:
     return [rpc.MovingRate("7", bytes_per_s, {TOPIC_ID: [0]})]
 
@@ -132,6 +139,29 @@ async def test_appends_do_not_wake_a_follower_that_is_held_back(tmp_path: Path) 
 
     sessions.close_all()
     await parked
+
+
+async def test_a_follower_of_an_earlier_epoch_is_told_nothing_until_it_asks_in_the_new_one(
+    tmp_path: Path,
+) -> None:
+    """It has to get its own role first: its positions could only be refused."""
+    partition = led(tmp_path, 0)
+    sessions = all_sessions({(TOPIC_ID, 0): partition}, SettableClock())
+    await sessions.fetch(opening(1, 0))
+    waiting = asyncio.create_task(sessions.fetch(next_one(2, wait_ms=60_000)))
+    await asyncio.sleep(0)
+
+    partition.replica.on_leader_and_isr(rpc.PartitionRow(0, 1, 1, (1, 2), (1, 2), 1), 0)
+    partition.role_changed()
+    await asyncio.sleep(0)
+
+    assert not waiting.done()
+    assert partition.subscribers is None
+    position = rpc.FetchTopic(TOPIC_ID, [rpc.FetchRow(0, 1, 0, -1)])
+    answer = await sessions.fetch(next_one(3, wait_ms=0, topics=[position]))
+    assert all(row.error_code == rpc.NO_ERROR for t in answer.topics for row in t.partitions)
+    assert partition.subscribers is not None
+    assert not (await waiting).topics
 
 
 async def test_a_session_that_was_left_behind_is_closed_in_time(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ class FetchSession:
         """Record that the follower must be sent the new high watermark."""
         self._with_high_watermark[partition] = None
 
-    def on_role_change(self, partition: Partition) -> None:
+    def on_reset(self, partition: Partition) -> None:
         """Make the follower state its position again, because its progress was reset."""
         position = self._positions.get(partition)
         if position is not None:

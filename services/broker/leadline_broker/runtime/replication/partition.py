@@ -91,7 +91,7 @@ class Subscriber(Protocol):
     def on_high_watermark(self, partition: Partition) -> None:
         """Handle a risen high watermark."""
 
-    def on_role_change(self, partition: Partition) -> None:
+    def on_reset(self, partition: Partition) -> None:
         """Handle that the leader has reset this follower's progress."""
 
     def forget(self, partition: Partition) -> None:
@@ -183,16 +183,20 @@ class Partition:
             subscriber.on_high_watermark(self)
 
     def role_changed(self) -> None:
-        """Wake everything that waits, because it may wait for a change that cannot come."""
+        """Wake readers, which may wait for a change that cannot come, and drop all sessions.
+
+        Followers fetch in the new leader epoch once they have their own roles in it. Until then
+        every answer would be a refusal.
+        """
         self._wake()
         for subscriber in list(self.subscribers or ()):
-            subscriber.on_role_change(self)
+            subscriber.forget(self)
 
     def reset_follower(self, broker_id: int) -> None:
         """Make one follower state its position again."""
         for subscriber in list(self.subscribers or ()):
             if subscriber.broker_id == broker_id:
-                subscriber.on_role_change(self)
+                subscriber.on_reset(self)
 
     async def changed(self) -> None:
         """Wait until the high watermark or the role changes."""
