@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -26,3 +26,18 @@ async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
 def slices(items: Sequence[T], size: int = SLICE) -> AsyncIterator[Sequence[T]]:
     """Yield the items in parts of at most `size`, one part in each turn."""
     return in_turns(items[start : start + size] for start in range(0, len(items), size))
+
+
+def parts(items: Iterable[T], weight: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Yield the items in parts that weigh at most `most`, or consist of one item."""
+    part: list[T] = []
+    weighs = 0
+    for item in items:
+        added = weight(item)
+        if part and weighs + added > most:
+            yield part
+            part, weighs = [], 0
+        part.append(item)
+        weighs += added
+    if part:
+        yield part

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from leadline_common.slices import in_turns, slices
+from leadline_common.slices import in_turns, parts, slices
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,22 @@ async def test_the_items_come_in_order_and_in_full_slices(
 
     assert [len(some) for some in found] == expected
     assert [item for some in found for item in some] == items
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        ([], []),
+        ([9], [[9]]),
+        ([1, 2, 1], [[1, 2], [1]]),
+        ([3, 3], [[3], [3]]),
+        ([1, 9, 1, 1], [[1], [9], [1, 1]]),
+    ],
+)
+def test_a_part_weighs_at_most_so_much_or_is_one_item(
+    weights: list[int], expected: list[list[int]]
+) -> None:
+    assert list(parts(weights, lambda weight: weight, 3)) == expected
 
 
 async def test_others_run_between_two_turns_but_not_before_the_first() -> None:
