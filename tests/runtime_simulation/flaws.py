@@ -17,6 +17,7 @@ from msgspec import structs
 
 from leadline_broker.adapters.log import durability, segment
 from leadline_broker.adapters.log.directory import LogDirectory
+from leadline_broker.adapters.log.durability import Durability, OnFlushed
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.domain.replica import Replica
 from leadline_broker.domain.rules import ALL_RULES, Rules
@@ -298,6 +299,16 @@ def _stored_batches_unchecked() -> list[Replacement]:
     return [(segment, "check_stored", check)]
 
 
+def _no_fsync() -> list[Replacement]:
+    """Take what is in the page cache for durable."""
+
+    def begin_flush(log: Durability, on_flushed: OnFlushed) -> bool:
+        del log, on_flushed
+        return False
+
+    return [(durability, "_sync", lambda *_: None), (Durability, "begin_flush", begin_flush)]
+
+
 FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R1": partial(_without, "r1_identity"),
     "R2": partial(_without, "r2_reconcile"),
@@ -325,7 +336,7 @@ FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "healing": _failures_forgotten,
     "group's topic id": _offsets_without_topic_ids,
     "CRC": _stored_batches_unchecked,
-    "fsync": lambda: [(durability, "_sync", lambda *_: None)],
+    "fsync": _no_fsync,
 }
 """By the name of the rule, what to replace where."""
 
