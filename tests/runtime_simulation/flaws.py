@@ -75,8 +75,8 @@ def _each_role_once() -> list[Replacement]:
         answered = await send(queue, roles, **options)
         if options["is_grant"]:
             return answered
-        for topic, numbers in roles.items():
-            queue._roles.remove(topic, numbers)
+        for topic in roles:
+            queue._roles.pop(topic, None)
         return True
 
     return [
