@@ -67,6 +67,7 @@ PLANTS = [
     Plant("executors", "leadline_spark.codec.planted_library", "httpx"),
     Plant("executors", "leadline_client.columnar.planted_codec", "leadline_client.compiled_codec"),
     Plant("pure", "leadline_client.columnar.planted_clock", "time"),
+    Plant("caio", "leadline_broker.runtime.planted_fsync", "caio"),
     Plant("kazoo", "leadline_controller.adapters.planted_session", "kazoo"),
     Plant("opentelemetry", "leadline_broker.runtime.planted_span", "opentelemetry"),
     Plant("opentelemetry", "leadline_client.planted_span", "opentelemetry"),

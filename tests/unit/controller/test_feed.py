@@ -158,3 +158,11 @@ def test_a_reader_without_a_version_gets_only_later_changes() -> None:
     assert feed.poll() == []
     image.apply([BrokerDown(1)])
     assert [type(one) for one in feed.poll()] == [BrokersSnapshot]
+
+
+def test_a_reader_that_was_told_nothing_yet_is_where_it_was() -> None:
+    earlier = MetadataTag(3, 5)
+    feed = ChangeFeed(cluster({1}, {0: (1,)}), earlier)
+    assert feed.position == earlier
+    feed.poll()
+    assert feed.position.controller_epoch != earlier.controller_epoch

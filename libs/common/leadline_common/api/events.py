@@ -150,7 +150,7 @@ def add_routes(router: ServiceRouter) -> None:
             )
         found = await reader.read(milliseconds(wait)) or []
         position = reader.position
-        body = EventsBody(version=position.version, position=str(position), events=found)
+        body = EventsBody(version=position.version, position=_shown(position), events=found)
         return JSONResponse(body.model_dump())
 
 
@@ -161,19 +161,25 @@ def _state_of(position: str | None) -> MetadataTag | None:
     return MetadataTag.parse(position) or MetadataTag(_UNKNOWN_EPOCH, int(position))
 
 
+def _shown(position: MetadataTag) -> str:
+    """Return a position as requests state it, a bare version as it came."""
+    is_bare = position.controller_epoch == _UNKNOWN_EPOCH
+    return str(position.version) if is_bare else str(position)
+
+
 async def _stream(reader: Reader, request: Request) -> AsyncIterator[bytes]:
     """Yield events, after the reader's version, with keep-alive comments in between.
 
     The stream ends when its reader may not follow it any more.
     """
-    yield format_sse_event(id=str(reader.position), comment="following")
+    yield format_sse_event(id=_shown(reader.position), comment="following")
     while (found := await reader.read(PING_MS)) is not None:
         if not _may_follow(request):
             return
         last = len(found) - 1
         for index, event in enumerate(found):
             # Only the last event has an id: a reader that breaks off earlier gets the batch again.
-            position = str(reader.position) if index == last else None
+            position = _shown(reader.position) if index == last else None
             data = event.model_dump_json(exclude_unset=True)
             yield format_sse_event(data_str=data, event=event.type, id=position)
         if not found:

@@ -72,14 +72,14 @@ class ChangeFeed:
         self.version = image.version if after is None else after.version
         self._image = image
         self._sent: dict[str, TopicSnapshot] = {}
-        self._is_foreign = after is not None and after.controller_epoch != image.controller_epoch
-        if self._is_foreign:
-            self.version = _NOTHING
+        self._foreign: MetadataTag | None = None
+        if after is not None and after.controller_epoch != image.controller_epoch:
+            self._foreign, self.version = after, _NOTHING
 
     @property
     def position(self) -> MetadataTag:
         """The state that the reader has."""
-        return MetadataTag(self._image.controller_epoch, self.version)
+        return self._foreign or MetadataTag(self._image.controller_epoch, self.version)
 
     def poll(self) -> list[FeedEvent]:
         """Return what has changed since the last poll, and advance the position."""
@@ -87,8 +87,8 @@ class ChangeFeed:
         if self._image.version <= since:
             return []
         names: list[TopicNames] = []
-        if self._is_foreign:
-            self._is_foreign = False
+        if self._foreign is not None:
+            self._foreign = None
             names = [TopicNames(tuple(t.name for t in self._image.topics.values() if t.is_visible))]
         return [*self._brokers(since), *names, *self._topics(since), *self._deleted(since)]
 
