@@ -200,7 +200,7 @@ async def idle(cluster: Subject) -> AsyncIterator[Figures]:
     used = [cpu_s(pid) - then for pid, then in zip(pids, before, strict=True)]
     yield {
         "memory of an idle broker, MiB": statistics.fmean(resident_mib(pid) for pid in pids),
-        "the same, shared pages in parts, MiB": statistics.fmean(map(proportional_mib, pids)),
+        "PSS of an idle broker, MiB": statistics.fmean(map(proportional_mib, pids)),
         "CPU of an idle broker, % of a core": statistics.fmean(used) / IDLE_S * 100,
     }
 

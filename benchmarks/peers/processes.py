@@ -67,7 +67,7 @@ def resident_mib(pid: int) -> float:
 
 
 def proportional_mib(pid: int) -> float:
-    """Return how much memory a process takes, where pages of several processes count in parts."""
+    """Return a process's proportional set size (PSS): each process has its part of shared pages."""
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
     return int(rollup.split("\nPss:")[1].split()[0]) / 1024
 

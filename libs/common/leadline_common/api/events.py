@@ -168,7 +168,7 @@ def _shown(position: MetadataTag) -> str:
 
 
 async def _stream(reader: Reader, request: Request) -> AsyncIterator[bytes]:
-    """Yield events, after the reader's version, with keep-alive comments in between.
+    """Yield events, after the reader's position, with keep-alive comments in between.
 
     The stream ends when its reader may not follow it any more.
     """

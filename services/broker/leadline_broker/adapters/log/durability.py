@@ -124,8 +124,8 @@ class Durability:
     def exclusive(self) -> Iterator[None]:
         """Let no other thread, and no flush that runs by itself, be within such a block.
 
-        Nobody waits for a flush with the lock in hand: the thread that learns of the flush's end
-        may be waiting for the lock.
+        Nobody waits for a flush while holding the lock: the thread that learns of the flush's end
+        may be waiting for it.
         """
         while True:
             begun = self._begun
@@ -173,7 +173,7 @@ class Durability:
         try:
             self.files.unpin(file)
         except OSError as problem:
-            on_flushed(self.fail(problem))  # Nobody else would hear of it: the kernel called.
+            on_flushed(self.fail(problem))  # A callback has no caller to raise it to.
             return
         self.durable_end_offset = end
         on_flushed(None)

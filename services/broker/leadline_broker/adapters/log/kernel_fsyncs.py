@@ -1,4 +1,4 @@
-"""Fsyncs that the kernel does by itself (Linux AIO), without a thread of this process.
+"""Asynchronous fsyncs: the kernel does them by itself (Linux AIO), without a thread of ours.
 
 A thread that has waited for the disk has to wait for the interpreter's lock as well, and takes it
 from the event loop: beside a busy loop an fsync of 0.3 ms took 6 ms. The kernel tells the loop by a
@@ -50,10 +50,10 @@ class KernelFsyncs:
     """Implements `Fsyncs`. Owned by the event loop on which the first one is started."""
 
     def __init__(self) -> None:
-        """Ask the kernel for room.
+        """Create the kernel's queue.
 
         Raises:
-            SystemError: it gives none, or knows no such calls.
+            SystemError: the kernel has too many already, or knows no such calls.
 
         """
         self._context = linux_aio.Context(max_requests=MOST_AT_ONCE)

@@ -2,8 +2,8 @@
 
 The kernel does it by itself where it can, and four threads do the rest. The file system joins
 fsyncs that wait at the same time, so several logs cost little more than one. While one group is
-written to the disk the next one forms, so a slower disk gets larger groups. A failed
-fsync is never retried: the kernel may have dropped the pages and would report success.
+written to the disk the next one forms, so a slower disk gets larger groups. A failed fsync is never
+retried: the kernel may have dropped the pages and would report success.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ class Partition:
             subscriber.on_high_watermark(self)
 
     def role_changed(self) -> None:
-        """Wake readers, which may wait for a change that cannot come, and drop all sessions.
+        """Wake readers, which may wait for a change that cannot come; forget followers' positions.
 
         Followers fetch in the new leader epoch once they have their own roles in it. Until then
         every answer would be a refusal.
