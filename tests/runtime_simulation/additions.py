@@ -1,7 +1,7 @@
 """Further faults and actions of plans, each kind drawn from a random stream of its own.
 
-Only seeds from `FIRST_WITH_ADDITIONS` on have them, so that the plans of earlier seeds, which tests
-pin, stay as they are.
+Only seeds from `FIRST_WITH_ADDITIONS` on have them, and some only from a later one on, so that the
+plans of earlier seeds, which tests pin, stay as they are.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tests.runtime_simulation.plan import (
     DIES,
     FLIP,
     HORIZON_S,
+    LATE_POLL,
     RECREATE,
     REMOVE,
     STRAY_GRACE_MS,
@@ -25,6 +26,7 @@ from tests.runtime_simulation.plan import (
 )
 
 FIRST_WITH_ADDITIONS: Final = 300
+FIRST_WITH_POLLED_MEMBERS: Final = 20_000
 
 
 def with_additions(plan: Plan, seed: int) -> Plan:
@@ -36,7 +38,10 @@ def with_additions(plan: Plan, seed: int) -> Plan:
     plan = _with_healing(plan, Random(f"healing {seed}"))
     plan = _with_group_topic_recreated(plan, Random(f"group's topic {seed}"))
     plan = _with_static_members(plan, Random(f"static members {seed}"))
-    return _with_flipped_bits(plan, Random(f"flipped bits {seed}"))
+    plan = _with_flipped_bits(plan, Random(f"flipped bits {seed}"))
+    if seed < FIRST_WITH_POLLED_MEMBERS:
+        return plan
+    return _with_polled_members(plan, Random(f"polled members {seed}"))
 
 
 def _with_retention(plan: Plan, random: Random) -> Plan:
@@ -156,4 +161,32 @@ def _with_flipped_bits(plan: Plan, random: Random) -> Plan:
         pause_s=0.03,
         slow_disk_s=0.004,
         faults=in_order([*kept, *flips]),
+    )
+
+
+def _with_polled_members(plan: Plan, random: Random) -> Plan:
+    """Let members poll over HTTP in eight of ten plans with a group, mostly beside others.
+
+    More happens to members, and some polls arrive when another one was sent, or nobody waits.
+    """
+    if plan.group is None or random.random() >= 0.8:
+        return plan
+    kinds = ("freeze member", "cut member from coordinators", "one-way cut of a member", LATE_POLL)
+    faults = [
+        Fault(
+            random.uniform(0.5, HORIZON_S),
+            random.choice((*kinds, LATE_POLL)),
+            random.randrange(6),
+            random.uniform(0.2, 3.5),
+            random.randrange(1 << 16),
+        )
+        for _ in range(random.randint(0, 4))
+    ]
+    members, partitions = random.choice((0, 1, 1, 2)), random.randint(2, 4)
+    return replace(
+        plan,
+        group=replace(
+            plan.group, members=members, polled=random.randint(1, 3), partitions=partitions
+        ),
+        faults=in_order([*plan.faults, *faults]),
     )

@@ -12,7 +12,7 @@ from leadline_common.consumer_znodes import OffsetNode, decode, offset_path
 from leadline_common.znodes import PartitionState
 from tests.runtime_simulation.administration import MOST_PARTITIONS
 from tests.runtime_simulation.cluster import GROUP_TOPIC, Cluster
-from tests.runtime_simulation.members import GROUP as GROUP_NAME
+from tests.runtime_simulation.member_processes import GROUP as GROUP_NAME
 from tests.runtime_simulation.services import BrokerService
 from tests.runtime_simulation.topics import name_of
 from tests.support.checks.history import Read

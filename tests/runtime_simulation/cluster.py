@@ -288,8 +288,7 @@ class Cluster:
         """Start the group's members, and the producers of what they read."""
         names = [broker.name for broker in self.brokers.values()]
         self.members = Members(self.machine, GROUP_TOPIC, names, group, self.history)
-        for _ in range(group.members):
-            self.members.join()
+        self.members.join_all()
         self._start_client_producers(group)
 
     def _start_client_producers(self, group: Group) -> None:

@@ -77,6 +77,7 @@ def coordinator_settings(number: int) -> CoordinatorSettings:
         group_evict_limit_ms=1_400,
         group_reconnect_grace_ms=400,
         group_static_grace_ms=2_000,
+        group_min_session_timeout_ms=1_000,
         group_initial_rebalance_delay_ms=50,
         rebalance_answer_timeout_ms=500,
         offsets_commit_timeout_ms=1_000,

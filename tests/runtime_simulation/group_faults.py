@@ -8,8 +8,10 @@ from typing import Final
 from leadline_common import consumer_znodes
 from tests.runtime_simulation.cluster import Cluster
 from tests.runtime_simulation.coordinators import CoordinatorHost
-from tests.runtime_simulation.members import GroupMember, Members
-from tests.runtime_simulation.plan import LATE_COMMIT, Fault
+from tests.runtime_simulation.member_processes import MemberProcess
+from tests.runtime_simulation.members import Members
+from tests.runtime_simulation.plan import LATE_COMMIT, LATE_POLL, Fault
+from tests.runtime_simulation.polled_members import PolledMember
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.service_faults import ServiceFaults
 from tests.runtime_simulation.web import WebRequest
@@ -39,6 +41,7 @@ class GroupFaults:
             "cut member from coordinators": self._cut_member,
             "one-way cut of a member": self._cut_member_one_way,
             LATE_COMMIT: self._delay_commit,
+            LATE_POLL: self._delay_poll,
         }
 
     def inject(self, fault: Fault) -> bool:
@@ -54,7 +57,7 @@ class GroupFaults:
             member.resume()
         self._members.start_again()
         if not self._members.running():
-            self._members.join()
+            self._members.join_any()
 
     # -- coordinators ----------------------------------------------------------
 
@@ -75,14 +78,14 @@ class GroupFaults:
 
     # -- members ---------------------------------------------------------------
 
-    def _member(self, fault: Fault) -> GroupMember | None:
+    def _member(self, fault: Fault) -> MemberProcess | None:
         running = self._members.running()
         return running[fault.target % len(running)] if running else None
 
     def _kill_member(self, fault: Fault) -> None:
         if (member := self._member(fault)) is not None:
             member.kill()
-            self._services.later(fault.for_s, self._join, fault, member.instance)
+            self._services.later(fault.for_s, self._join_again, member)
 
     def _freeze_member(self, fault: Fault) -> None:
         if (member := self._member(fault)) is not None:
@@ -94,19 +97,31 @@ class GroupFaults:
             member.leave()
             self._services.later(fault.for_s, self._join, fault)
 
-    def _join(self, _: Fault, instance: str | None = None) -> None:
-        if len(self._members.running()) < _MOST_MEMBERS:
-            self._members.join(instance)
+    def _join(self, _: Fault) -> None:
+        if self._has_room():
+            self._members.join_any()
+
+    def _join_again(self, member: MemberProcess) -> None:
+        if self._has_room():
+            self._members.join_again(member)
+
+    def _has_room(self) -> bool:
+        return len(self._members.running()) < _MOST_MEMBERS
+
+    def _peers(self, member: MemberProcess) -> list[str]:
+        """Return the names of the services that a member needs: coordinators, or brokers."""
+        names = [service.name for service in self._cluster.services]
+        return [name for name in names if name.startswith(member.peers)]
 
     def _cut_member(self, fault: Fault) -> None:
         if (member := self._member(fault)) is not None:
-            names = [host.name for host in self._cluster.coordinators]
+            names = self._peers(member)
             links = {(member.name, name) for name in names}
             self._services.cut(links | {(name, member.name) for name in names}, fault)
 
     def _cut_member_one_way(self, fault: Fault) -> None:
         if (member := self._member(fault)) is not None:
-            names = [host.name for host in self._cluster.coordinators]
+            names = self._peers(member)
             towards = fault.choice % 2
             self._services.cut(
                 {(member.name, name) if towards else (name, member.name) for name in names}, fault
@@ -122,6 +137,24 @@ class GroupFaults:
                 return False
             self._cluster.world.reached("a commit was held back")
             self._cut_member(fault)
+            self._services.later(fault.for_s, arrive)
+            return True
+
+        self._cluster.machine.web.on_request.append(take)
+
+    def _delay_poll(self, fault: Fault) -> None:
+        """Let the next poll of a member that polls arrive late, or once more then."""
+        polled = [one for one in self._members.running() if isinstance(one, PolledMember)]
+        if not polled:
+            return
+        member = polled[fault.target % len(polled)]
+
+        def take(sender: Process, request: WebRequest, arrive: Callable[[], None]) -> bool:
+            if sender.name != member.name or not request.target.endswith("/poll"):
+                return False
+            self._cluster.world.reached("a poll was held back")
+            if fault.choice % 2:
+                arrive()
             self._services.later(fault.for_s, arrive)
             return True
 

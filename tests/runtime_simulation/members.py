@@ -1,65 +1,40 @@
-"""Members of a consumer group: consumers of the client library, each a process of its own."""
+"""The members of a consumer group, those of the client library and those that poll over HTTP."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final
+from typing import ClassVar, Final
 
 from leadline_client.client import AsyncClient
 from leadline_client.errors import AllKnownBrokersNotAvailable
 from leadline_client.fetching import ConsumedRecord
 from tests.runtime_simulation.client_producers import new_client
+from tests.runtime_simulation.member_processes import (
+    ASSIGNOR,
+    GROUP,
+    EventsInMemory,
+    MemberProcess,
+)
 from tests.runtime_simulation.plan import Group
-from tests.runtime_simulation.process import Process
+from tests.runtime_simulation.polled_members import PolledMember
 from tests.runtime_simulation.services import Machine
 from tests.support.checks.anomalies import Anomalies
 from tests.support.checks.history import History
 from tests.support.groups.log import (
     Event,
-    Freeze,
-    Hold,
     Partition,
     consumed_without_holding,
     group_history,
-    holds_of,
     two_owners,
     unconsumed,
 )
-from tests.support.groups.member import Member, Row
+from tests.support.groups.member import Member
 
-GROUP: Final = "readers"
 KEPT: Final = "a static member got its partitions again"
-
-
-@dataclass(eq=False)
-class EventsInMemory:
-    """The log of one member, which survives it."""
-
-    member: str
-    machine: Machine
-    events: list[Event] = field(default_factory=list)
-    reading: dict[Partition, str] = field(default_factory=dict)
-    """Of which incarnation it consumed last."""
-    in_incarnations: list[Event] = field(default_factory=list)
-    """The events, with incarnations as the topics of what was consumed and committed."""
-
-    def write(
-        self, kind: str, rows: Iterable[Row] = (), detail: str = "", at_s: float | None = None
-    ) -> None:
-        """Write an event down, with the present time unless it is of an earlier one."""
-        now_s = self.machine.world.loop.now_s if at_s is None else at_s
-        event = Event(self.member, now_s, kind, tuple(rows), detail)
-        self.machine.world.note("%s %s %s %s", self.member, kind, event.rows, detail)
-        self.events.append(event)
-        if kind in {"consumed", "committed"}:
-            named = ((self.reading[row[:2]], *row[1:]) for row in event.rows)
-            event = replace(event, rows=tuple(named))
-        self.in_incarnations.append(event)
 
 
 class SimulatedMember(Member):
@@ -93,36 +68,16 @@ class SimulatedMember(Member):
 
 
 @dataclass(eq=False)
-class GroupMember:
-    """One consumer; its name is used once."""
+class GroupMember(MemberProcess):
+    """One consumer of the client library."""
 
-    machine: Machine
-    name: str
-    topic: str
-    brokers: list[str]
-    group: Group
-    incarnation_of: Callable[[str], str]
-    instance: str | None
-    killed: bool = field(default=False, init=False)
-    freezes: list[Freeze] = field(default_factory=list, init=False)
-    log: EventsInMemory = field(init=False)
-    _process: Process = field(init=False)
-    _stopping: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    _frozen_s: float = field(default=0.0, init=False)
+    peers: ClassVar[str] = "coordinator-"
     _member: SimulatedMember | None = field(default=None, init=False)
-    _froze_with_lease: bool = field(default=False, init=False)
-    _task: asyncio.Task[None] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.log = EventsInMemory(self.name, self.machine)
-        self._process = Process(self.name)
-        self._task = self.machine.world.loop.in_process(self._process, self._run())
-        self._task.add_done_callback(self._ended)
 
     @property
-    def running(self) -> bool:
-        """Whether it lives, frozen or not, and is not leaving."""
-        return self._process.alive and not self._stopping.is_set() and not self._task.done()
+    def has_lease(self) -> bool:
+        """Whether it may consume what it believes to own."""
+        return self._member is not None and self._member.has_lease
 
     @property
     def found_no_broker(self) -> bool:
@@ -135,44 +90,12 @@ class GroupMember:
             and last.detail.startswith(AllKnownBrokersNotAvailable.__name__)
         )
 
-    def kill(self) -> None:
-        """End it at once."""
-        if self._process.alive:
-            self.killed = True
-            self.machine.end(self._process)
-
-    def leave(self) -> None:
-        """Let it close its consumer, and end."""
-        self._stopping.set()
-
-    def freeze(self) -> None:
-        """Freeze it, as by SIGSTOP."""
-        if self._process.alive and not self._process.frozen:
-            self._process.frozen = True
-            self._frozen_s = self.machine.world.loop.now_s
-            self._froze_with_lease = self._member is not None and self._member.has_lease
-
-    def resume(self) -> None:
-        """Let it go on.
-
-        If its lease had run out before, because it was cut off, it froze as the owner of nothing.
-        """
-        if self._process.alive and self._process.frozen:
-            now_s = self.machine.world.loop.now_s
-            if self._froze_with_lease:
-                self.freezes.append(Freeze(self.name, self._frozen_s, now_s))
-            self.machine.world.loop.resume(self._process)
-
-    def holds(self) -> list[Hold]:
-        """Return what it held and when."""
-        return holds_of(self.log.events, killed=self.killed, freezes=self.freezes)
-
     async def _run(self) -> None:
         options = argparse.Namespace(
             group=GROUP,
             topics=self.topic,
             pattern=None,
-            assignor="sticky",
+            assignor=ASSIGNOR,
             protocol=self.group.protocol,
             names_offsets=not self.group.commits_positions,
             instance_id=self.instance,
@@ -182,10 +105,6 @@ class GroupMember:
         client = new_client(self.machine.web, self.brokers)
         self._member = SimulatedMember(client, options, self.log, self.incarnation_of)
         await self._member.run(self._stopping)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (failure := task.exception()) is not None:
-            self.machine.world.failures.append(f"{self.name} failed: {failure!r}")
 
 
 @dataclass(eq=False)
@@ -197,18 +116,29 @@ class Members:
     brokers: list[str]
     group: Group
     history: History
-    ever: list[GroupMember] = field(default_factory=list, init=False)
+    ever: list[MemberProcess] = field(default_factory=list, init=False)
 
-    def join(self, instance: str | None = None) -> GroupMember:
+    def join(self, instance: str | None = None, *, polled: bool = False) -> MemberProcess:
         """Start another member; a static one is the same as an earlier one of its `instance`."""
         name = f"member-{len(self.ever) + 1}"
         if instance is None and self.group.static:
             instance = f"instance-{name}"
-        member = GroupMember(
-            self.machine, name, self.topic, self.brokers, self.group, self._incarnation_of, instance
+        kind = PolledMember if polled else GroupMember
+        member = kind(
+            self.machine, name, self.topic, self.brokers, self._incarnation_of, instance, self.group
         )
         self.ever.append(member)
+        member.start()
         return member
+
+    def join_any(self) -> MemberProcess:
+        """Start another member, of each kind as often as there are such at first."""
+        share = self.group.polled / (self.group.polled + self.group.members)
+        return self.join(polled=self.machine.world.chance(share))
+
+    def join_again(self, member: MemberProcess) -> None:
+        """Start a member again that has ended, as the same one if it is static."""
+        self.join(member.instance, polled=isinstance(member, PolledMember))
 
     def _incarnation_of(self, value: str) -> str:
         sends = self.history.sends
@@ -220,12 +150,14 @@ class Members:
         for member in self.running():
             member.leave()
 
-    def join_all(self, count: int) -> None:
-        """Start so many members."""
-        for _ in range(count):
+    def join_all(self) -> None:
+        """Start as many members of each kind as the group has at first."""
+        for _ in range(self.group.members):
             self.join()
+        for _ in range(self.group.polled):
+            self.join(polled=True)
 
-    def running(self) -> list[GroupMember]:
+    def running(self) -> list[MemberProcess]:
         """Return the members that live and are not leaving."""
         return [member for member in self.ever if member.running]
 
@@ -234,7 +166,7 @@ class Members:
         for member in self.running():
             if member.found_no_broker:
                 member.kill()
-                self.join(member.instance)
+                self.join_again(member)
 
     def committed(self) -> dict[Partition, int]:
         """Return the offsets of which members were told that they are committed.

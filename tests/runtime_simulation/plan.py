@@ -17,6 +17,7 @@ HORIZON_S: Final = 6.0
 
 DIES: Final = "a broker died for good"
 FLIP: Final = "a bit flipped on a disk"
+LATE_POLL: Final = "a poll arrived late"
 """What happens in plans with additions only."""
 
 GROWTH: Final = "growing ISR ambushed"
@@ -128,10 +129,14 @@ def in_order(events: Iterable[Timed]) -> tuple[Timed, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A consumer group of one topic, whose producers are the client library's, too."""
+    """A consumer group of one topic, whose producers are the client library's.
+
+    At first it has so many `members` of the client library, and so many that are `polled`.
+    """
 
     coordinators: int = 2
     members: int = 2
+    polled: int = 0
     partitions: int = 2
     producers: int = 1
     protocol: Literal["eager", "cooperative"] = "cooperative"
@@ -213,7 +218,10 @@ def _smaller_groups(plan: Plan) -> list[Plan]:
     if group is None:
         return []
     less = [
-        replace(group, members=1),
+        replace(group, members=min(group.members, 1)),
+        replace(group, polled=min(group.polled, 1)),
+        *([replace(group, polled=0)] if group.members else []),
+        *([replace(group, members=0)] if group.polled else []),
         replace(group, coordinators=1),
         replace(group, partitions=1),
         replace(group, producers=1),

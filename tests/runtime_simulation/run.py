@@ -125,7 +125,7 @@ def _administration(cluster: Cluster, plan: Plan) -> Administration:
     if group is not None:
         begin = partial(cluster.start_clients, group)
         assert cluster.members is not None
-        leave, join = cluster.members.leave_all, partial(cluster.members.join_all, group.members)
+        leave, join = cluster.members.leave_all, cluster.members.join_all
         quiet = cluster.quiet_clients
         topic = GroupTopic(GROUP_TOPIC, group.partitions, quiet, begin, leave, join)
     administration = Administration(

@@ -18,7 +18,15 @@ from leadline_broker.runtime.replication.partition import Partition
 from leadline_client.errors import BrokerFenced
 from leadline_client.wire import ProduceResult
 from leadline_common import rpc
+from leadline_common.bulk_offsets import PartitionEnds
 from leadline_common.metrics import Metrics
+from leadline_common.routed_records import (
+    ROUTED_OFFSETS_PATH,
+    ROUTED_READ_PATH,
+    RoutedData,
+    RoutedOffsets,
+    RoutedRead,
+)
 from leadline_common.settings import BrokerSettings
 from tests.runtime_simulation.clock import SimulatedClock
 from tests.runtime_simulation.disk import Disk
@@ -325,4 +333,20 @@ def _broker_routes(broker: Broker, as_leader: Callable[[str], None]) -> Routes:
     routes.add(rpc.UPDATE_METADATA_PATH, rpc.UpdateMetadataRequest, update_metadata)
     routes.add(rpc.REPLICA_FETCH_PATH, rpc.ReplicaFetchRequest, replica_fetch)
     routes.add(PRODUCE_PATH, Produce, produce)
+    _add_routed(routes, broker, as_leader)
     return routes
+
+
+def _add_routed(routes: Routes, broker: Broker, as_leader: Callable[[str], None]) -> None:
+    """Add what brokers ask leaders for polls of consumers that they serve."""
+
+    async def read(request: RoutedRead) -> RoutedData:
+        answer = await broker.engine.routed_requests.read(request)
+        as_leader(f"{request.topic}-{request.partition} read for another broker")
+        return answer
+
+    async def offsets(request: RoutedOffsets) -> PartitionEnds:
+        return await broker.engine.routed_requests.offsets(request)
+
+    routes.add(ROUTED_READ_PATH, RoutedRead, read)
+    routes.add(ROUTED_OFFSETS_PATH, RoutedOffsets, offsets)
