@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import structlog
 
@@ -32,8 +33,10 @@ from leadline_controller.runtime.topics.topics import TopicManager, TopicsChange
 
 logger = structlog.get_logger(__name__)
 
-MAX_SHARE = 20
-"""The reconciliation takes at most one part in this many of the time."""
+MAX_SHARE: Final = 20
+"""The reconciliation takes at most one part in this many of the time, if possible."""
+MAX_INTERVALS: Final = 12
+"""The longest pause: a slow reconciliation may be due to ZooKeeper, which recovers."""
 
 
 @dataclass(eq=False)
@@ -120,6 +123,10 @@ class Reconciler(EventHandler):
         """Trigger a reconciliation periodically; less often if it takes long."""
         while True:
             interval_ms = self.configs.current().reconcile_interval_ms
-            pause_ms = max(interval_ms, MAX_SHARE * self._last_ms)
-            await self.configs.changed(within_s=pause_ms / 1000)
+            await self.configs.changed(within_s=pause_ms(interval_ms, self._last_ms) / 1000)
             self.queue.trigger(Reconcile)
+
+
+def pause_ms(interval_ms: int, last_ms: int) -> int:
+    """Return how long to wait until the next reconciliation, if the last one took `last_ms`."""
+    return max(interval_ms, min(MAX_SHARE * last_ms, MAX_INTERVALS * interval_ms))
