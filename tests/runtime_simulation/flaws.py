@@ -51,9 +51,10 @@ from leadline_controller.runtime.reassignment.failure_records import FailureReco
 from leadline_controller.runtime.topics import brokers
 from leadline_controller.runtime.topics.brokers import BrokerManager
 from leadline_coordinator.adapters import group_nodes
+from leadline_coordinator.domain import polling
 from leadline_coordinator.domain.group import Group
-from leadline_coordinator.domain.members import GroupMember
-from leadline_coordinator.runtime import offsets
+from leadline_coordinator.domain.members import GroupLimits, GroupMember, PolledSession
+from leadline_coordinator.runtime import offsets, polled_members
 from leadline_coordinator.runtime.committer import OffsetCommitter
 
 Replacement = tuple[Any, str, Any]
@@ -246,6 +247,31 @@ def _commits_of_anybody() -> list[Replacement]:
     ]
 
 
+def _sent_answers_count() -> list[Replacement]:
+    """Take it that a member that polls has received each answer that was sent to it (R16)."""
+    real: Callable[..., None] = polling.acknowledge
+
+    def acknowledge(
+        group: Group, member: GroupMember, session: PolledSession, *others: Any
+    ) -> None:
+        told, now_ms = session.told, others[-1]
+        real(group, member, session, *others)
+        for frame_id in sorted(session.stops):
+            if frame_id <= told:
+                group.release(member, session.on_stopped(frame_id, now_ms))
+
+    return [(polled_members, "acknowledge", acknowledge)]
+
+
+def _leases_of_channels_only() -> list[Replacement]:
+    """Evict a member that polls when one with a channel would be, whatever its lease (R16)."""
+
+    def evict_limit_ms(_: GroupMember, limits: GroupLimits) -> int:
+        return limits.evict_limit_ms
+
+    return [(GroupMember, "evict_limit_ms", evict_limit_ms)]
+
+
 def _retention_of_uncommitted_records() -> list[Replacement]:
     """Let retention remove what is not committed yet."""
     real: Callable[..., int] = PartitionLog.apply_retention
@@ -329,6 +355,9 @@ FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R16 lease": _no_end_of_members_leases,
     "R16 epoch": _no_coordinator_epoch,
     "R16 commits": _commits_of_anybody,
+    "R16 order": lambda: [(offsets, "is_superseded", lambda *_: False)],
+    "R16 polls": _sent_answers_count,
+    "R16 polled lease": _leases_of_channels_only,
     "R17": _any_directory_counts,
     "topic id": _names_without_ids,
     "retention": _retention_of_uncommitted_records,

@@ -11,7 +11,7 @@ from tests.runtime_simulation.coordinators import CoordinatorHost
 from tests.runtime_simulation.member_processes import MemberProcess
 from tests.runtime_simulation.members import Members
 from tests.runtime_simulation.plan import LATE_COMMIT, LATE_POLL, Fault
-from tests.runtime_simulation.polled_members import PolledMember
+from tests.runtime_simulation.polled_members import HELD_BACK, PolledMember
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.service_faults import ServiceFaults
 from tests.runtime_simulation.web import WebRequest
@@ -143,17 +143,18 @@ class GroupFaults:
         self._cluster.machine.web.on_request.append(take)
 
     def _delay_poll(self, fault: Fault) -> None:
-        """Let the next poll of a member that polls arrive late, or once more then."""
+        """Let the next poll, or commit, of a member that polls arrive late, or once more then."""
         polled = [one for one in self._members.running() if isinstance(one, PolledMember)]
         if not polled:
             return
         member = polled[fault.target % len(polled)]
+        kind = "/offsets" if fault.choice & 2 and member.commits_itself else "/poll"
 
         def take(sender: Process, request: WebRequest, arrive: Callable[[], None]) -> bool:
-            if sender.name != member.name or not request.target.endswith("/poll"):
+            if sender.name != member.name or not request.target.endswith(kind):
                 return False
-            self._cluster.world.reached("a poll was held back")
-            if fault.choice % 2:
+            self._cluster.world.reached(HELD_BACK)
+            if fault.choice & 1:
                 arrive()
             self._services.later(fault.for_s, arrive)
             return True

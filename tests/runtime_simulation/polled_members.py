@@ -29,7 +29,18 @@ REJOINED: Final = "a polled member joined again"
 REPEATED: Final = "a polled member repeated a commit of unknown outcome"
 SUPERSEDED: Final = "a poll was superseded"
 FAILOVER: Final = "a polled member went on under another coordinator"
-SITUATIONS: Final = (MOVED, REVOKED, EXPIRED, LATE, REJOINED, REPEATED, SUPERSEDED, FAILOVER)
+HELD_BACK: Final = "a poll or commit was held back"
+SITUATIONS: Final = (
+    MOVED,
+    REVOKED,
+    EXPIRED,
+    LATE,
+    REJOINED,
+    REPEATED,
+    SUPERSEDED,
+    FAILOVER,
+    HELD_BACK,
+)
 """What such members must meet in some seeds."""
 
 _AGAIN: Final = (NO_ANSWER, 503, 504)
@@ -85,6 +96,11 @@ class PolledMember(MemberProcess):
     """Offsets after the records that were processed, and are not known to be committed."""
 
     @property
+    def commits_itself(self) -> bool:
+        """Whether it commits with requests of their own, and not by its polls."""
+        return self._habits.commits_itself
+
+    @property
     def has_lease(self) -> bool:
         """Whether it may consume what it believes to own."""
         return self._now_s < self._deadline_s
@@ -99,9 +115,13 @@ class PolledMember(MemberProcess):
             self._look_at_lease()
         return super().holds()
 
-    async def _run(self) -> None:
+    def start(self) -> None:
+        """Start its process."""
         self._requests = GroupRequests(self.machine.web, self.brokers)
         self._habits = self._draw_habits()
+        super().start()
+
+    async def _run(self) -> None:
         while not self._stopping.is_set():
             if self._membership is None:
                 await self._join()

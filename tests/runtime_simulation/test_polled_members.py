@@ -58,7 +58,7 @@ class Broker:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = msgspec.json.decode((await receive())["body"])
-        status, content = 200, {}
+        status, content = 200, dict[str, Any]()
         if scope["path"].endswith("/poll"):
             self.polls.append(body)
             status, content = self._script(len(self.polls), body)

@@ -7,10 +7,11 @@ command that replays it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 
-from tests.runtime_simulation.additions import FIRST_WITH_ADDITIONS
+from tests.runtime_simulation.additions import FIRST_WITH_ADDITIONS, FIRST_WITH_POLLED_MEMBERS
 from tests.runtime_simulation.administration import AWAY
 from tests.runtime_simulation.cluster import REBUILT, RETURNED
 from tests.runtime_simulation.damage import DAMAGED, DAMAGED_INDEX, DELETED
@@ -26,6 +27,7 @@ from tests.runtime_simulation.plan import (
     DIES,
     GROUP_KINDS,
     KINDS,
+    LATE_POLL,
     RECREATE,
     REMOVE,
     Action,
@@ -34,6 +36,7 @@ from tests.runtime_simulation.plan import (
     Retention,
     smaller,
 )
+from tests.runtime_simulation.polled_members import LATE, SITUATIONS, SUPERSEDED
 from tests.runtime_simulation.readers import NOT_SERVED
 from tests.runtime_simulation.run import report, search, shrink, simulate
 from tests.runtime_simulation.topics import MOVED
@@ -42,6 +45,7 @@ CHUNK = 30
 SEEDS = 30
 CHUNK_WITH_ADDITIONS = 40
 LAST_WITH_ADDITIONS = FIRST_WITH_ADDITIONS + 40
+LAST_WITH_POLLED_MEMBERS = FIRST_WITH_POLLED_MEMBERS + 70
 FIND_WITHIN = 300
 SOAK_CHUNK = 500
 SOAK_SEEDS = 20_000
@@ -65,6 +69,9 @@ FOUND_SOON = {
     "R16 lease": 34,
     "R16 epoch": 1272,
     "R16 commits": 64,
+    "R16 order": 20_385,
+    "R16 polls": 20_307,
+    "R16 polled lease": 20_049,
     "R17": 143,
     "topic id": 149,
     "retention": 322,
@@ -116,6 +123,8 @@ ADDITIONS_MUST = {
     DAMAGED,
     DELETED,
 }
+POLLED_MUST = {*SITUATIONS, LATE_POLL}
+RARE_OF_POLLED = {LATE, SUPERSEDED}
 MUST_HAPPEN = {
     *KINDS,
     *GROUP_KINDS,
@@ -133,9 +142,9 @@ MUST_HAPPEN = {
 }
 
 
-def check_clean(first: int, count: int) -> Counter[str]:
+def check_clean(seeds: Iterable[int]) -> Counter[str]:
     reached: Counter[str] = Counter()
-    for seed in range(first, first + count):
+    for seed in seeds:
         result = simulate(seed)
         if result.failed:
             pytest.fail(report(shrink(result)), pytrace=False)
@@ -146,7 +155,7 @@ def check_clean(first: int, count: int) -> Counter[str]:
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_nothing_acknowledged_is_lost(first: int) -> None:
-    reached = check_clean(first, CHUNK)
+    reached = check_clean(range(first, first + CHUNK))
 
     assert reached["acknowledged"] > 20 * CHUNK
     assert reached.keys() >= OPERATORS_MUST | GROUPS_MUST
@@ -156,9 +165,24 @@ def test_nothing_acknowledged_is_lost(first: int) -> None:
     "first", range(FIRST_WITH_ADDITIONS, LAST_WITH_ADDITIONS, CHUNK_WITH_ADDITIONS)
 )
 def test_nothing_is_lost_with_the_additions_of_later_seeds(first: int) -> None:
-    reached = check_clean(first, CHUNK_WITH_ADDITIONS)
+    reached = check_clean(range(first, first + CHUNK_WITH_ADDITIONS))
 
     assert reached.keys() >= ADDITIONS_MUST
+
+
+def seeds_with_polled_members(first: int, last: int) -> list[int]:
+    groups = {seed: make_plan(seed).group for seed in range(first, last)}
+    return [seed for seed, group in groups.items() if group is not None and group.polled]
+
+
+def test_nothing_is_skipped_by_members_that_poll() -> None:
+    seeds = seeds_with_polled_members(FIRST_WITH_POLLED_MEMBERS, LAST_WITH_POLLED_MEMBERS)
+
+    assert check_clean(seeds).keys() >= POLLED_MUST - RARE_OF_POLLED
+
+
+def test_only_later_seeds_have_members_that_poll() -> None:
+    assert seeds_with_polled_members(0, FIRST_WITH_POLLED_MEMBERS // 10) == []
 
 
 def test_a_damaged_batch_is_not_served() -> None:
@@ -168,7 +192,7 @@ def test_a_damaged_batch_is_not_served() -> None:
     assert result.sometimes.keys() >= {DAMAGED, NOT_SERVED, DELETED}
 
 
-@pytest.mark.parametrize("seed", [3, FIRST_WITH_ADDITIONS])
+@pytest.mark.parametrize("seed", [3, FIRST_WITH_ADDITIONS, FIRST_WITH_POLLED_MEMBERS + 8])
 def test_a_seed_determines_everything(seed: int) -> None:
     first, second = (simulate(seed, tracing=True) for _ in range(2))
 
@@ -229,4 +253,12 @@ def test_a_loss_is_found_when_a_rule_is_taken_away(flaw: str) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("first", range(SEEDS, SEEDS + SOAK_SEEDS, SOAK_CHUNK))
 def test_nothing_acknowledged_is_lost_in_many_more_seeds(first: int) -> None:
-    assert check_clean(first, SOAK_CHUNK).keys() >= MUST_HAPPEN
+    assert check_clean(range(first, first + SOAK_CHUNK)).keys() >= MUST_HAPPEN
+
+
+@pytest.mark.soak
+def test_nothing_is_skipped_by_members_that_poll_in_many_more_seeds() -> None:
+    first = LAST_WITH_POLLED_MEMBERS
+    seeds = seeds_with_polled_members(first, first + SOAK_SEEDS // 10)
+
+    assert check_clean(seeds).keys() >= POLLED_MUST
