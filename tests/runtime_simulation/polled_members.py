@@ -17,6 +17,7 @@ import msgspec
 from leadline_broker.api.group_polls import PollAnswer, PolledRecord
 from leadline_common.group_commits import CommitAnswer
 from tests.runtime_simulation.member_processes import ASSIGNOR, MemberProcess
+from tests.runtime_simulation.polled_habits import Habits, draw_habits
 from tests.runtime_simulation.polled_requests import NO_ANSWER, GroupRequests, Reply
 from tests.support.groups.log import Hold, Partition
 from tests.support.groups.member import Row
@@ -53,16 +54,6 @@ _CHUNK: Final = 4
 """Records that a member processes at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """How a program polls: what it asks for, how it commits, and how often it is slow."""
-
-    session_ms: int
-    max_records: int
-    commits_itself: bool
-    slow: float
-
-
 @dataclass(slots=True)
 class Membership:
     """What a member knows of itself.
@@ -93,7 +84,7 @@ class PolledMember(MemberProcess):
     _deadline_s: float = field(default=0.0, init=False)
     _pauses: int = field(default=0, init=False)
     _due: dict[Partition, int] = field(default_factory=dict, init=False)
-    """Offsets after the records that were processed, and are not known to be committed."""
+    """Offsets after the answers that were processed, and are not known to be committed."""
 
     @property
     def commits_itself(self) -> bool:
@@ -118,7 +109,7 @@ class PolledMember(MemberProcess):
     def start(self) -> None:
         """Start its process."""
         self._requests = GroupRequests(self.machine.web, self.brokers)
-        self._habits = self._draw_habits()
+        self._habits = draw_habits(self.machine.world.random, self.group)
         super().start()
 
     async def _run(self) -> None:
@@ -130,17 +121,6 @@ class PolledMember(MemberProcess):
         if self._membership is not None:
             await self._leave(self._membership)
         self.log.write("closed")
-
-    def _draw_habits(self) -> Habits:
-        random = self.machine.world.random
-        # Only brokers know which incarnation of a topic an offset is of.
-        commits_itself = not self.group.commits_positions and random.random() < 0.5
-        return Habits(
-            session_ms=random.choice((1_200, 2_000, 3_000)),
-            max_records=random.choice((5, 20, 500)),
-            commits_itself=commits_itself,
-            slow=random.choice((0.0, 0.03, 0.1)),
-        )
 
     # -- joining and leaving ---------------------------------------------------
 
@@ -207,6 +187,7 @@ class PolledMember(MemberProcess):
         if reply.status == _NOT_FOUND:
             self.machine.world.reached(REJOINED)
             self._give_up(self._owned)
+            self._due.clear()
             self._membership = None
         else:
             self._expect(reply, _CONFLICT, *_AGAIN)
@@ -232,6 +213,8 @@ class PolledMember(MemberProcess):
         self._note_news(member, answer, broker)
         self._deadline_s = max(self._deadline_s, deadline_s)
         self._own(answer)
+        if not member.unbroken:
+            self._keep_due(answer)
         if not await self._process_all(answer):
             return None
         member.acknowledged, member.first_sent_s, member.unbroken = answer, None, True
@@ -259,7 +242,7 @@ class PolledMember(MemberProcess):
 
     async def _process_all(self, answer: PollAnswer) -> bool:
         """Process all records; return whether the lease has held for so long."""
-        world = self.machine.world
+        world, done = self.machine.world, dict[Partition, int]()
         for rows in self._chunks(answer.records):
             if self._pauses < _MOST_PAUSES and world.chance(self._habits.slow):
                 self._pauses += 1
@@ -267,9 +250,11 @@ class PolledMember(MemberProcess):
             if not self._look_at_lease():
                 return False
             self.log.write("consumed", rows)
-            for topic, number, _, after in rows:
-                self._due[topic, number] = after
-        return self._look_at_lease()
+            done |= {(topic, number): after for topic, number, _, after in rows}
+        if not self._look_at_lease():
+            return False
+        self._due |= done
+        return True
 
     def _chunks(self, records: Sequence[PolledRecord]) -> Iterator[list[Row]]:
         """Yield some records after others of the same incarnation of a partition."""
@@ -299,18 +284,31 @@ class PolledMember(MemberProcess):
             return True
         if self._owned:
             self.machine.world.reached(EXPIRED)
-            self._give_up(self._owned, self._deadline_s)
+            self._stop(self._owned, self._deadline_s)
         if self._membership is not None:
             self._membership.unbroken = False
         return False
 
-    def _give_up(self, partitions: set[Partition], at_s: float | None = None) -> None:
-        if not partitions:
-            return
-        self.log.write("revoked", _rows(partitions), at_s=at_s)
+    def _stop(self, partitions: set[Partition], at_s: float | None = None) -> None:
+        """Consume some partitions no more, since a time if that is over."""
+        if partitions:
+            self.log.write("revoked", _rows(partitions), at_s=at_s)
+        self._owned = self._owned - partitions
+
+    def _give_up(self, partitions: set[Partition]) -> None:
+        """Leave partitions to others, also what is not committed."""
+        self._stop(partitions)
         for one in partitions:
             self._due.pop(one, None)
-        self._owned = self._owned - partitions
+
+    def _keep_due(self, answer: PollAnswer) -> None:
+        """Keep what is to be committed where the answer goes on there.
+
+        Elsewhere somebody else may have committed more since the lease has ended.
+        """
+        begin = {(row.topic, row.partition): row.position for row in answer.assignment}
+        begin |= {(row.topic, row.partition): row.offset for row in reversed(answer.records)}
+        self._due = {one: offset for one, offset in self._due.items() if begin.get(one) == offset}
 
     # -- commits ---------------------------------------------------------------
 

@@ -156,6 +156,31 @@ def test_a_member_holds_nothing_beyond_its_lease(place: Place) -> None:
     assert place.world.sometimes[EXPIRED] == 1
 
 
+def test_what_was_processed_is_committed_after_the_lease_has_ended(place: Place) -> None:
+    def script(number: int, _: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if number == 1:
+            return 200, answer(number, 0, 3)
+        ended = place.world.sometimes[EXPIRED]
+        return (200, answer(number, 3)) if ended else (503, ERROR)
+
+    member, _ = place.run(script, 3.0)
+
+    assert kinds(member)[2:] == ["consumed", "revoked", "assigned", "committed"]
+    assert member.log.events[-1].rows == (("g", 0, 0, 3),)
+
+
+def test_what_others_went_on_with_meanwhile_is_not_committed(place: Place) -> None:
+    def script(number: int, _: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if number == 1:
+            return 200, answer(number, 0, 3)
+        ended = place.world.sometimes[EXPIRED]
+        return (200, answer(number, 5)) if ended else (503, ERROR)
+
+    member, _ = place.run(script, 3.0)
+
+    assert kinds(member)[2:] == ["consumed", "revoked", "assigned"]
+
+
 def test_what_is_revoked_is_given_up_before_the_next_poll(place: Place) -> None:
     told: dict[str, Any] = {"assignment": [], "revoked": [G0]}
     member, broker = place.run(lambda n, _: (200, answer(n, **(told if n > 1 else {}))), 0.5)
