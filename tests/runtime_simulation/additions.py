@@ -183,6 +183,8 @@ def _with_polled_members(plan: Plan, random: Random) -> Plan:
         for _ in range(random.randint(0, 4))
     ]
     members, partitions = random.choice((0, 1, 1, 2)), random.randint(2, 4)
+    if random.random() < 0.6:
+        faults += _unheard_revocation(random)
     return replace(
         plan,
         group=replace(
@@ -190,3 +192,12 @@ def _with_polled_members(plan: Plan, random: Random) -> Plan:
         ),
         faults=in_order([*plan.faults, *faults]),
     )
+
+
+def _unheard_revocation(random: Random) -> list[Fault]:
+    """Return a member whose polls arrive, but no answers to them, while another one joins."""
+    at_s, target = random.uniform(1.5, HORIZON_S - 1.5), random.randrange(6)
+    return [
+        Fault(at_s, "one-way cut of a member", target, random.uniform(1.2, 2.0), 0),
+        Fault(at_s + random.uniform(0.0, 0.3), "member joins", 0, 0.0),
+    ]
