@@ -14,7 +14,7 @@ import pytest
 
 from leadline_broker.api.app import build_app
 from leadline_broker.runtime.serving import group_polls
-from leadline_client.errors import CoordinatorNotAvailable, LeadlineError
+from leadline_client.errors import CoordinatorNotAvailable, LeadlineError, TopicIdMismatch
 from leadline_common import rpc
 from leadline_common.access.rights import Grant, Role
 from leadline_common.access.tokens import KeptToken, hash_of, new_token
@@ -59,8 +59,14 @@ class Coordinator:
         )
         return self.answer
 
-    def assign(self, offset: int | None, since: int = 1, reset: Any = "earliest") -> None:
-        row = AssignedRow(TOPIC, TOPIC_ID, 0, since, offset, None)
+    def assign(
+        self,
+        offset: int | None,
+        since: int = 1,
+        reset: Any = "earliest",
+        topic_id: str = TOPIC_ID,
+    ) -> None:
+        row = AssignedRow(TOPIC, topic_id, 0, since, offset, None)
         self.answer = SyncAnswer(SessionPoint(1, 1, 1, 0), 1, 30_000, 30_000, reset, [row])
 
 
@@ -103,6 +109,30 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://broker") as http:
             yield World(cluster, app, http, coordinator)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+async def test_another_topic_of_the_name_resets_no_position(world: World, reset: str) -> None:
+    """Its log says nothing about the offsets of the topic that the consumer reads (rule R1)."""
+    await world.cluster.produce(1, "a", "b")
+    world.coordinator.assign(9, reset=reset, topic_id="another")
+
+    answer = await world.poll()
+
+    assert (answer["records"], answer["resets"]) == ([], [])
+    assert answer["assignment"] == [{"topic": TOPIC, "partition": 0, "position": 9}]
+    assert [error["error_code"] for error in answer["errors"]] == [TopicIdMismatch.code]
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+async def test_no_position_begins_in_another_topic_of_the_name(world: World, reset: str) -> None:
+    await world.cluster.produce(1, "a", "b")
+    world.coordinator.assign(None, reset=reset, topic_id="another")
+
+    answer = await world.poll()
+
+    assert answer["assignment"] == [{"topic": TOPIC, "partition": 0, "position": None}]
+    assert [error["error_code"] for error in answer["errors"]] == [TopicIdMismatch.code]
 
 
 async def test_the_cursor_moves_the_position_and_a_repeated_poll_does_not(world: World) -> None:

@@ -195,13 +195,23 @@ class GroupPolls:
         missing = [one for one in rows if one not in polled.positions]
         timestamp = EARLIEST if polled.sync.offset_reset == "earliest" else LATEST
         for answer in await self._ends(missing, timestamp):
-            if answer.offsets is None or answer.offsets.offset is None:
+            row = rows[answer.topic_partition]
+            if not self._may_be_of_topic(row):
+                mismatch = TopicIdMismatch(f"topic {row.topic} was deleted and recreated")
+                polled.errors[answer.topic_partition] = mismatch
+            elif answer.offsets is None or answer.offsets.offset is None:
                 polled.errors[answer.topic_partition] = _error_of(answer)
             else:
                 position = Position(answer.offsets.offset, answer.offsets.last_epoch)
                 polled.positions[answer.topic_partition] = position
                 if timestamp == LATEST:
                     polled.begun.add(answer.topic_partition)
+
+    def _may_be_of_topic(self, row: AssignedRow) -> bool:
+        """Tell whether the offsets of a partition are not known to be of another topic (R1)."""
+        replica = self.routed.serving.replicas.named(row.topic, row.partition)
+        known = self.routed.metadata.topic_id(row.topic) if replica is None else replica.topic_id
+        return known in (None, row.topic_id)
 
     async def _ends(
         self, asked: Sequence[TopicPartition], timestamp: int | None = None
@@ -237,8 +247,12 @@ class GroupPolls:
     async def _fetch_one(self, polled: Polled, row: AssignedRow, max_bytes: int) -> None:
         one = TopicPartition(row.topic, row.partition)
         position = polled.positions[one]
+        # The log of another topic of this name must not reset the position (rule R1).
         reading = Reading(
-            offset=position.offset, max_bytes=max_bytes, last_epoch=position.leader_epoch
+            offset=position.offset,
+            max_bytes=max_bytes,
+            last_epoch=position.leader_epoch,
+            topic_id=row.topic_id,
         )
         try:
             async with asyncio.timeout(_READ_MS / 1000):
@@ -255,9 +269,7 @@ class GroupPolls:
         except LeadlineError as error:
             polled.errors[one] = error
         else:
-            if data.topic_id != row.topic_id:
-                polled.errors[one] = TopicIdMismatch(f"topic {row.topic} was deleted and recreated")
-            elif data.records:
+            if data.records:
                 polled.fetched[one] = data
 
     @staticmethod

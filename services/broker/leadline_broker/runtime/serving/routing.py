@@ -84,6 +84,7 @@ class Reading:
     wait_ms: int = 0
     leader_epoch: int | None = None
     last_epoch: int | None = None
+    topic_id: str | None = None
     any_replica: bool = False
 
 
@@ -167,7 +168,9 @@ class RoutedRecords:
         async def there(leader: _Leader, left_ms: int) -> FetchedData:
             return await self._fetch_there(leader, remaining(), left_ms)
 
-        moved = _MOVED if reading.leader_epoch is not None else (*_MOVED, *_OTHER_EPOCH)
+        moved: _Errors = _MOVED if reading.leader_epoch is not None else (*_MOVED, *_OTHER_EPOCH)
+        if reading.topic_id is not None:
+            moved = tuple(error for error in moved if error is not TopicIdMismatch)
         timeout_ms = reading.wait_ms + FIND_LEADER_MS
         return await self._at_leader(topic, number, timeout_ms, moved, here, there)
 
@@ -204,12 +207,15 @@ class RoutedRecords:
             wait_ms=reading.wait_ms,
             leader_epoch=reading.leader_epoch,
             last_epoch=reading.last_epoch,
+            topic_id=reading.topic_id,
             any_replica=reading.any_replica,
         )
 
     async def _fetch_there(self, leader: _Leader, reading: Reading, left_ms: int) -> FetchedData:
         stated = reading.leader_epoch
         identity = leader.identity if stated is None else leader.identity | {"leader_epoch": stated}
+        if reading.topic_id is not None:
+            identity = identity | {"topic_id": reading.topic_id}
         request = RoutedRead(
             **identity,
             offset=reading.offset,

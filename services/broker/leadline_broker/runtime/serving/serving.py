@@ -89,7 +89,13 @@ class Serving:
         return partition
 
     def _readable(
-        self, topic: str, number: int, leader_epoch: int | None, *, any_replica: bool
+        self,
+        topic: str,
+        number: int,
+        leader_epoch: int | None,
+        topic_id: str | None,
+        *,
+        any_replica: bool,
     ) -> Partition:
         """Return a partition to read from: led here or, with `any_replica`, followed in sync.
 
@@ -99,11 +105,11 @@ class Serving:
         """
         partition = self.replicas.named(topic, number)
         if not any_replica or partition is None or partition.replica.role is not Role.FOLLOWER:
-            return self.led(topic, number, leader_epoch)
+            return self.led(topic, number, leader_epoch, topic_id=topic_id)
         current = partition.replica.state.leader_epoch
         row = self.metadata.partition(topic, number)
         if row is None or row.leader_epoch != current or self.broker_state.broker_id not in row.isr:
-            return self.led(topic, number, leader_epoch)
+            return self.led(topic, number, leader_epoch, topic_id=topic_id)
         self.broker_state.require_grant()
         self._require_epoch(leader_epoch, current, partition.replica.state.leader)
         return partition
@@ -232,11 +238,13 @@ class Serving:
         wait_ms: int,
         leader_epoch: int | None = None,
         last_epoch: int | None = None,
+        topic_id: str | None = None,
         any_replica: bool = False,
     ) -> FetchedData:
         """Return committed batches from the one that holds `offset`.
 
-        `last_epoch` is the leader epoch of the record before `offset`, if the reader knows it.
+        `last_epoch` is the leader epoch of the record before `offset`, and `topic_id` the topic
+        that the offset is of, if the reader knows them.
 
         Waits up to `wait_ms` for `min_bytes`. Returns at least one batch if there is one, even
         if it is larger than `max_bytes`. With `any_replica` an in-sync follower serves too, up
@@ -247,10 +255,12 @@ class Serving:
             LogTruncated: the log has no record of `last_epoch` before `offset` (KIP-320).
             OffsetNotAvailable: this follower does not have the offset, but the leader may.
             UnknownTopic, UnknownPartition, NotLeader, LeaderNotAvailable,
-            FencedLeaderEpoch, UnknownLeaderEpoch, BrokerFenced, StorageFailed.
+            FencedLeaderEpoch, UnknownLeaderEpoch, TopicIdMismatch, BrokerFenced, StorageFailed.
 
         """
-        readable = partial(self._readable, topic, number, leader_epoch, any_replica=any_replica)
+        readable = partial(
+            self._readable, topic, number, leader_epoch, topic_id, any_replica=any_replica
+        )
         partition = readable()
         records = self._read(partition, offset, last_epoch, max_bytes)
         if len(records) < min_bytes and wait_ms > 0:
