@@ -258,9 +258,8 @@ class Serving:
             FencedLeaderEpoch, UnknownLeaderEpoch, TopicIdMismatch, BrokerFenced, StorageFailed.
 
         """
-        readable = partial(
-            self._readable, topic, number, leader_epoch, topic_id, any_replica=any_replica
-        )
+        known = (leader_epoch, topic_id)
+        readable = partial(self._readable, topic, number, *known, any_replica=any_replica)
         partition = readable()
         records = self._read(partition, offset, last_epoch, max_bytes)
         if len(records) < min_bytes and wait_ms > 0:
