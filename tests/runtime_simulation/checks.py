@@ -133,6 +133,20 @@ def moved_back(cluster: Cluster, partitions: Iterable[TopicPartition]) -> list[s
     return found
 
 
+def committed(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[tuple[str, int], int]:
+    """Return the group's offsets as they are stored, by incarnations of the topic.
+
+    A member that was killed may not have heard of its last commit.
+    """
+    found = {}
+    for topic, number in partitions:
+        node = cluster.zookeeper.tree.now(offset_path(GROUP_NAME, topic, number))
+        if node is not None:
+            known = decode(node.data, OffsetNode)
+            found[name_of(topic, known.topic_id), number] = known.offset
+    return found
+
+
 def of_other_topics(cluster: Cluster, events: Iterable[Event]) -> list[str]:
     """Say which committed offsets name more of a topic than members have consumed of it.
 

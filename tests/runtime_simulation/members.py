@@ -168,19 +168,6 @@ class Members:
                 member.kill()
                 self.join_again(member)
 
-    def committed(self) -> dict[Partition, int]:
-        """Return the offsets of which members were told that they are committed.
-
-        By incarnations of the topic.
-        """
-        found: dict[Partition, int] = {}
-        for member in self.ever:
-            for event in member.log.in_incarnations:
-                if event.kind == "committed":
-                    for topic, number, _, after in event.rows:
-                        found[topic, number] = max(after, found.get((topic, number), 0))
-        return found
-
     def count_kept(self) -> None:
         """Count the static members that got the partitions again which they had when they died."""
         for place, dead in enumerate(self.ever):

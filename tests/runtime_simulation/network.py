@@ -108,10 +108,12 @@ class Network:
         timeout_s: float,
         *,
         repeatable: bool = True,
+        on_repeat: Callable[[], object] | None = None,
     ) -> bytes:
         """Send a request from the running process; return the body of the answer.
 
-        A `repeatable` one may arrive twice, as after a retry by something in between.
+        A `repeatable` one may arrive twice, as after a retry by something in between. It calls
+        `on_repeat` then: what the answer refuses, the other copy may have brought about.
 
         Raises:
             LeadlineError: the answer is this error, or ConnectionLost.
@@ -122,6 +124,8 @@ class Network:
         future: asyncio.Future[Answer] = self.world.loop.create_future()
         self.carry(sender.name, to, self._arrive, sender, to, path, body, content_type, future)
         if repeatable and self.world.chance(self.weather.repeat):
+            if on_repeat is not None:
+                on_repeat()
             self.carry(sender.name, to, self._arrive, sender, to, path, body, content_type, None)
         try:
             async with asyncio.timeout(timeout_s):

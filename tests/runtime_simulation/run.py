@@ -22,6 +22,7 @@ from tests.runtime_simulation.checks import (
     Violation,
     check_acknowledged,
     check_everything,
+    committed,
     moved_back,
     of_other_topics,
     require,
@@ -220,13 +221,13 @@ def _check_group(cluster: Cluster, members: Members) -> None:
     of_group = [one for one in cluster.topics.partitions() if one.topic == GROUP_TOPIC]
 
     def done() -> bool:
-        committed, acked = members.committed(), cluster.group_acknowledged()
+        stored, acked = committed(cluster, of_group), cluster.group_acknowledged()
         return members.is_settled(of_group) and all(
-            committed.get(one, 0) > max(offsets) for one, offsets in acked.items()
+            stored.get(one, 0) > max(offsets) for one, offsets in acked.items()
         )
 
     if not cluster.run_in_steps(HEALING_S, done):
-        raise Violation(LIVENESS, f"the group is not done: committed {members.committed()}")
+        raise Violation(LIVENESS, f"the group is not done: committed {committed(cluster, of_group)}")
     require(GROUP, [*moved_back(cluster, of_group), *of_other_topics(cluster, members.events())])
     # Retention may have removed more while the group was on its way.
     require(GROUP, members.judge(cluster.group_acknowledged()))

@@ -77,7 +77,13 @@ class Client:
         return partition == (self.topic, self.partition)
 
     async def ask_once(
-        self, path: str, body: bytes, kind: type[_T], *, repeatable: bool = True
+        self,
+        path: str,
+        body: bytes,
+        kind: type[_T],
+        *,
+        repeatable: bool = True,
+        on_repeat: Callable[[], object] | None = None,
     ) -> _T:
         """Send a request to the leader that is known.
 
@@ -88,7 +94,13 @@ class Client:
         to = self._leader or self.world.random.choice(self.brokers)
         try:
             answer = await self.network.post(
-                to, path, body, MSGPACK, TIMEOUT_MS / 1000 * 1.5, repeatable=repeatable
+                to,
+                path,
+                body,
+                MSGPACK,
+                TIMEOUT_MS / 1000 * 1.5,
+                repeatable=repeatable,
+                on_repeat=on_repeat,
             )
         except OutcomeUnknown:
             self._leader = ""
@@ -127,6 +139,8 @@ class Producer(Client):
     _topic_id: str = field(default="", init=False)
     _name: str = field(default="", init=False)
     """What the history calls the partition."""
+    _unknown: OutcomeUnknown | None = field(default=None, init=False)
+    """Why the present request may have taken effect, although an answer to it was a refusal."""
 
     def start(self) -> None:
         """Start the producer's process."""
@@ -220,28 +234,37 @@ class Producer(Client):
             TopicGone: the topic was deleted, and nothing was appended.
 
         """
-        unknown: OutcomeUnknown | None = None
+        self._unknown = None
         while True:
             if self.states_epoch and self.topics.name_now(self.place) != self._name:
                 self.world.reached("a producer met a removed partition")
-                self._note_deleted(unknown)
+                self._note_deleted()
             try:
-                return await self.ask_once(path, encoded(), kind, repeatable=self.idempotent)
+                return await self.ask_once(
+                    path,
+                    encoded(),
+                    kind,
+                    repeatable=self.idempotent,
+                    on_repeat=self._note_copy,
+                )
             except OutcomeUnknown as problem:
                 if not self.idempotent:
                     raise
-                unknown = problem
+                self._unknown = problem
             except _NO_SUCH_TOPIC:
                 if self.topics.id_of(self.topic) != self._topic_id:
                     self.world.reached("a producer met a deleted topic")
-                    self._note_deleted(unknown)
+                    self._note_deleted()
             except LeadlineError as refusal:
                 del refusal  # nothing was appended
             await self.pause()
 
-    def _note_deleted(self, unknown: OutcomeUnknown | None) -> None:
+    def _note_copy(self) -> None:
+        self._unknown = OutcomeUnknown("a copy of the request may have been accepted")
+
+    def _note_deleted(self) -> None:
         """End a request to a topic that was deleted, or to a partition that was removed."""
-        if unknown is not None:
+        if self._unknown is not None:
             self._topic_id = ""
-            raise unknown
+            raise self._unknown
         raise TopicGone
