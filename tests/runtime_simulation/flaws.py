@@ -76,8 +76,8 @@ def _each_role_once() -> list[Replacement]:
         answered = await send(queue, roles, **options)
         if options["is_grant"]:
             return answered
-        for topic in roles:
-            queue._roles.pop(topic, None)
+        for topic, numbers in roles.items():
+            queue._roles.remove(topic, numbers)
         return True
 
     return [

@@ -9,18 +9,19 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from leadline_client.errors import StorageFailed
+from leadline_client.wire import TopicPartition
 from leadline_common import rpc
 from leadline_common.identity import InternalAddress
 from leadline_common.rpc import ControllerRow
 from leadline_common.znodes import PartitionState, TopicAssignment
 from leadline_controller.domain.cluster import BrokerUp, ClusterImage, StateSet, TopicSet
-from leadline_controller.runtime.channel.broker_queue import (
-    BrokerRequestQueue,
-    DispatchListener,
-)
-from leadline_controller.runtime.channel.pending_roles import MOST_ROLES
+from leadline_controller.runtime.channel.broker_queue import BrokerRequestQueue
+from leadline_controller.runtime.channel.listener import DispatchListener
+from leadline_controller.runtime.channel.pending_roles import FEW_ROLES, MOST_ROLES, PendingRoles
 from leadline_controller.runtime.channel.requests import RequestBuilder
 from tests.support.services.zookeeper import until
 from tests.unit.controller.images import broker
@@ -33,6 +34,7 @@ class Broker:
 
     def __init__(self) -> None:
         self.requests: list[rpc.LeaderAndIsrRequest] = []
+        self.paths: list[str] = []
         self.before_metadata: list[rpc.LeaderAndIsrRequest] | None = None
         self.refused: set[tuple[str, int]] = set()
 
@@ -41,11 +43,14 @@ class Broker:
 
     async def post(self, to: InternalAddress, path: str, body: bytes, timeout_ms: int) -> bytes:
         del to, timeout_ms
+        self.paths.append(path)
         if path == rpc.UPDATE_METADATA_PATH:
             if self.before_metadata is None:
                 self.before_metadata = list(self.requests)
             version = msgspec.json.decode(body)["version"]
             return msgspec.json.encode(rpc.UpdateMetadataResponse(1, version))
+        if path == rpc.STOP_REPLICA_PATH:
+            return msgspec.json.encode(rpc.CommandResponse(1, 0, [[rpc.NO_ERROR]]))
         request = _decode(body)
         self.requests.append(request)
         codes = [
@@ -70,20 +75,34 @@ def image_of(sizes: list[int]) -> ClusterImage:
     return image
 
 
-def queue_of(sizes: list[int], receiver: Broker) -> BrokerRequestQueue:
-    """Return the queue of broker 1, with the roles of topics of so many partitions."""
+class Held:
+    """Whether metadata is held, because more changes are being written."""
+
+    def __init__(self) -> None:
+        self.is_held = False
+
+
+def queue_of(
+    sizes: list[int], receiver: Broker, *, waiting: int = 0, held: Held | None = None
+) -> BrokerRequestQueue:
+    """Return the queue of broker 1, with the roles of topics of so many partitions.
+
+    The last `waiting` topics may wait for metadata.
+    """
+    held = held or Held()
     image = image_of(sizes)
     listener = DispatchListener(
         progressed=lambda: None,
         invalidate=lambda _: None,
         controller_changed=lambda: None,
         sent=lambda *_: None,
-        holds_metadata=lambda: False,
+        holds_metadata=lambda: held.is_held,
     )
     builder = RequestBuilder(image, "c1", ControllerRow(7, "http://127.0.0.1:1", 3), 1000)
     queue = BrokerRequestQueue(image.brokers[1], image, builder, receiver, listener, 1000)
     for number, size in enumerate(sizes):
-        queue.add_roles(f"t{number}", range(size))
+        may_wait = number >= len(sizes) - waiting
+        queue.add_roles(f"t{number}", range(size), may_wait=may_wait)
     return queue
 
 
@@ -152,6 +171,98 @@ async def test_no_role_waits_for_one_that_is_refused(refused: tuple[str, int]) -
     others = sent_in(receiver.requests)
     del others[refused]
     assert set(others.values()) == {1}
+
+
+async def test_clients_learn_new_leaders_before_brokers_learn_whom_to_follow() -> None:
+    receiver = Broker()
+    queue = queue_of([FEW_ROLES, FEW_ROLES, MOST_ROLES], receiver, waiting=1)
+
+    async with sending(queue):
+        await until(lambda: queue.idle, "everything is acknowledged")
+
+    assert receiver.before_metadata is not None
+    assert {topic for topic, _ in sent_in(receiver.before_metadata)} == {"t0", "t1"}
+    assert sum(sent_in(receiver.requests).values()) == 2 * FEW_ROLES + MOST_ROLES
+
+
+async def test_few_roles_are_one_request() -> None:
+    receiver = Broker()
+    queue = queue_of([FEW_ROLES - 1, 1], receiver, waiting=1)
+
+    async with sending(queue):
+        await until(lambda: queue.idle, "everything is acknowledged")
+
+    assert receiver.before_metadata == receiver.requests
+    assert len(receiver.requests) == 1
+
+
+async def test_roles_that_wait_are_sent_when_they_fill_a_request() -> None:
+    """While more changes are being written, full requests are sent, and the rest after that."""
+    receiver = Broker()
+    held = Held()
+    held.is_held = True
+    queue = queue_of([1, MOST_ROLES, 2], receiver, waiting=2, held=held)
+
+    async with sending(queue):
+        await until(lambda: len(receiver.requests) == 2, "the first and a full request are sent")
+        assert queue.roles_pending
+        assert set(sent_in(receiver.requests)) == {
+            ("t0", 0),
+            *(("t1", n) for n in range(MOST_ROLES)),
+        }
+        held.is_held = False
+        queue.metadata_changed()
+        await until(lambda: queue.idle, "everything is acknowledged")
+
+    assert receiver.before_metadata is not None
+    assert len(receiver.before_metadata) == 2 + 1, "few are left: no request of their own"
+    assert sum(sent_in(receiver.requests).values()) == 1 + MOST_ROLES + 2
+
+
+async def test_a_halt_waits_for_the_roles_that_wait() -> None:
+    """A replica that is halted and then told to follow would catch up again."""
+    receiver = Broker()
+    held = Held()
+    held.is_held = True
+    queue = queue_of([1, 2], receiver, waiting=1, held=held)
+    out_of_sync = PartitionState(2, 5, (2,), controller_epoch=7)
+    queue.image.apply([StateSet("t1", 0, out_of_sync, 4, 11)])
+    queue.add_halt("t1", [0])
+
+    async with sending(queue):
+        await until(lambda: bool(receiver.paths), "the first role is sent")
+        assert receiver.paths == [rpc.LEADER_AND_ISR_PATH]
+        held.is_held = False
+        queue.metadata_changed()
+        await until(lambda: rpc.STOP_REPLICA_PATH in receiver.paths, "the replica is halted")
+
+    assert receiver.paths[1] == rpc.LEADER_AND_ISR_PATH
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.sets(st.integers(0, 9), min_size=1), st.booleans()),
+        max_size=12,
+    ),
+    st.sets(st.tuples(st.integers(0, 2), st.integers(0, 9))),
+)
+def test_each_pending_role_is_taken_once(
+    added: list[tuple[int, set[int], bool]], stays: set[tuple[int, int]]
+) -> None:
+    """One that is added both as one of the first and as one that may wait is one of the first."""
+    roles = PendingRoles()
+    but = {TopicPartition(f"t{topic}", number) for topic, number in stays}
+    for topic, numbers, may_wait in added:
+        roles.add(f"t{topic}", numbers, may_wait=may_wait)
+    all_added = {TopicPartition(f"t{topic}", n) for topic, numbers, _ in added for n in numbers}
+
+    assert sorted(roles) == sorted(all_added)
+    assert all(roles.has(*one) for one in all_added)
+    taken = roles.take(but=but)
+
+    found = [TopicPartition(topic, n) for topic, numbers in taken.items() for n in numbers]
+    assert sorted(found) == sorted(all_added - but)
+    assert sorted(roles) == sorted(all_added & but)
 
 
 async def test_others_are_served_while_the_metadata_of_many_topics_is_encoded() -> None:

@@ -27,12 +27,9 @@ from leadline_controller.domain.reassignment.queue import ReassignmentQueue
 from leadline_controller.runtime.audit.comparison import HistoryComparison
 from leadline_controller.runtime.audit.replication import AuditReplicator
 from leadline_controller.runtime.audit.retention import OutboxRetention
-from leadline_controller.runtime.channel.broker_queue import (
-    BrokerRequestQueue,
-    Command,
-    DispatchListener,
-)
+from leadline_controller.runtime.channel.broker_queue import BrokerRequestQueue
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
+from leadline_controller.runtime.channel.listener import Command, DispatchListener
 from leadline_controller.runtime.channel.metadata_snapshot import MetadataView
 from leadline_controller.runtime.channel.requests import RequestBuilder
 from leadline_controller.runtime.engine.context import ControllerContext

@@ -5,20 +5,20 @@ acknowledged it, or until this incarnation of the broker is gone.
 
 Only partition names are pending. A request is built when it is sent, so it carries the
 latest state, and any number of changes of a partition cost one row. One request is in
-flight at a time; requests to different brokers run in parallel. The order is roles,
-metadata, stops, and again from the start. A failed request is repeated after an
-exponential back-off for as long as the incarnation lives. A role that the broker refuses
-is sent again likewise; it keeps no other waiting.
+flight at a time; requests to different brokers run in parallel. The order is the first
+roles, metadata, the other roles, stops, and again from the start. A failed request is
+repeated after an exponential back-off for as long as the incarnation lives. A role that
+the broker refuses is sent again likewise; it keeps no other waiting.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Set
+from collections.abc import Awaitable, Callable, Collection, Iterable, Set
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
+from itertools import chain
 
 import msgspec
 import structlog
@@ -37,7 +37,8 @@ from leadline_common.tracing import spans
 from leadline_common.tracing.traceparent import TraceParent
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage
-from leadline_controller.runtime.channel.pending_roles import PendingPartitions, take_roles
+from leadline_controller.runtime.channel.listener import Command, DispatchListener
+from leadline_controller.runtime.channel.pending_roles import PendingPartitions, PendingRoles
 from leadline_controller.runtime.channel.requests import BrokerRequest, RequestBuilder
 from leadline_controller.runtime.channel.tracing import dispatch_span
 from leadline_controller.runtime.ports import CommandGateway
@@ -49,32 +50,6 @@ MAX_BACKOFF_S = 2.0
 
 _response = msgspec.json.Decoder(rpc.CommandResponse)
 _metadata_response = msgspec.json.Decoder(rpc.UpdateMetadataResponse)
-
-
-class Command(StrEnum):
-    """The kinds of requests to brokers, as metrics and logs name them."""
-
-    GRANT = "full_grant"
-    ROLES = "leader_and_isr"
-    METADATA = "update_metadata"
-    STOP = "stop_replica"
-    HALT = "halt_replica"
-
-
-class DispatchListener(msgspec.Struct, frozen=True):
-    """What a request queue calls.
-
-    `progressed` after each step, `invalidate` with partitions that the broker refused,
-    `controller_changed` if the broker says that it knows a later controller, `sent` after each
-    request with whether it was answered and the bytes of its body. `holds_metadata` returns
-    whether metadata should wait because more changes are being written.
-    """
-
-    progressed: Callable[[], None]
-    invalidate: Callable[[list[TopicPartition]], None]
-    controller_changed: Callable[[], None]
-    sent: Callable[[Command, bool, int], None]
-    holds_metadata: Callable[[], bool]
 
 
 @dataclass(eq=False)
@@ -91,12 +66,13 @@ class BrokerRequestQueue:
     _span: TraceParent | None = field(default=None, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _grant: bool = field(default=False, init=False)
-    _roles: PendingPartitions = field(default_factory=dict, init=False)
+    _roles: PendingRoles = field(default_factory=PendingRoles, init=False)
     _stops: PendingPartitions = field(default_factory=dict, init=False)
     _halts: PendingPartitions = field(default_factory=dict, init=False)
     _in_flight: tuple[Command, PendingPartitions] | None = field(default=None, init=False)
     _is_unreachable: bool = field(default=False, init=False)
     _refused: set[TopicPartition] = field(default_factory=set, init=False)
+    _for_next_round: Set[TopicPartition] = field(default=frozenset(), init=False)
     _answers: bool = field(default=True, init=False)
     _acked_version: int | None = field(default=None, init=False)
 
@@ -116,28 +92,27 @@ class BrokerRequestQueue:
         self._roles.clear()
         self._wake.set()
 
-    def add_roles(self, topic: str, partitions: Iterable[int]) -> None:
-        """Add LeaderAndISR for partitions, unless a pending grant holds them anyway."""
-        numbers = dict.fromkeys(partitions)
+    def add_roles(self, topic: str, partitions: Collection[int], *, may_wait: bool = False) -> None:
+        """Add LeaderAndISR for partitions, unless a pending grant holds them anyway.
+
+        These precede the metadata, unless they `may_wait`.
+        """
         if self._refused:
-            self._refused.difference_update(TopicPartition(topic, number) for number in numbers)
+            self._refused.difference_update(TopicPartition(topic, number) for number in partitions)
         if not self._grant:
-            self._roles.setdefault(topic, {}).update(numbers)
+            self._roles.add(topic, partitions, may_wait=may_wait)
         self._wake.set()
 
     def retry_role(self, topic: str, partition: int) -> None:
         """Send a role again that the broker reports to lack, unless it is pending."""
-        if partition not in self._roles.get(topic, {}):
+        if not self._roles.has(topic, partition):
             self.add_roles(topic, [partition])
 
     def add_stop(self, topic: str, partitions: Iterable[int]) -> None:
         """Add StopReplica with deletion; it replaces pending roles in these partitions."""
         numbers = dict.fromkeys(partitions)
         self._stops.setdefault(topic, {}).update(numbers)
-        roles = self._roles.pop(topic, {})
-        left = {number: None for number in roles if number not in numbers}
-        if left:
-            self._roles[topic] = left
+        self._roles.remove(topic, numbers)
         self._wake.set()
 
     def add_halt(self, topic: str, partitions: Iterable[int]) -> None:
@@ -172,12 +147,8 @@ class BrokerRequestQueue:
         if self._grant or self._flying(Command.GRANT):
             return True
         in_flight = self._in_flight[1] if self._in_flight and self._flying(Command.ROLES) else {}
-        return any(
-            TopicPartition(topic, number) not in self._refused
-            for roles in (self._roles, in_flight)
-            for topic, numbers in roles.items()
-            for number in numbers
-        )
+        sent = (TopicPartition(topic, n) for topic, numbers in in_flight.items() for n in numbers)
+        return any(role not in self._refused for role in chain(self._roles, sent))
 
     @property
     def answers(self) -> bool:
@@ -194,6 +165,17 @@ class BrokerRequestQueue:
         """Whether everything is acknowledged."""
         pending = self.roles_pending or self.stops_pending
         return not (pending or self._metadata_pending or self._in_flight)
+
+    @property
+    def _has_work(self) -> bool:
+        """Whether anything is to be sent now; while metadata is held, some roles and halts wait."""
+        is_held = self.listener.holds_metadata()
+        return (
+            self._grant
+            or self._roles.are_due(more_coming=is_held)
+            or self._metadata_pending
+            or bool(self._stops or (self._halts and not is_held))
+        )
 
     @property
     def _metadata_pending(self) -> bool:
@@ -231,6 +213,7 @@ class BrokerRequestQueue:
         while True:
             if self.idle:
                 self._span = None
+            if not self._has_work:
                 self._wake.clear()
                 await self._wake.wait()
             if await self._send_round():
@@ -247,12 +230,14 @@ class BrokerRequestQueue:
         round ends.
         """
         self._is_unreachable = False
+        self._for_next_round = frozenset()
         succeeded = True
         stop: Callable[[], Awaitable[bool]] = partial(self._send_stops, Command.STOP)
         halt: Callable[[], Awaitable[bool]] = partial(self._send_stops, Command.HALT)
         rounds: list[Callable[[], Awaitable[bool]]] = [
-            self._send_all_roles,
+            self._send_first_roles,
             self._send_metadata,
+            self._send_other_roles,
             stop,
             halt,
         ]
@@ -266,18 +251,29 @@ class BrokerRequestQueue:
                 return False
         return succeeded
 
-    async def _send_all_roles(self) -> bool:
-        """Send roles, and those written meanwhile: roles after a failover precede metadata.
+    async def _send_first_roles(self) -> bool:
+        """Send the roles that precede metadata, and those of them that are written meanwhile.
 
         Those that the broker refuses wait for the next round, and no others wait for them.
         """
-        refused: Set[TopicPartition] = frozenset()
-        while self._grant or (partitions := take_roles(self._roles, but=refused)):
+        while self._grant or (partitions := self._take(self._roles.take_first)):
             is_grant, self._grant = self._grant, False
             if not await self._send_roles({} if is_grant else partitions, is_grant=is_grant):
                 return False
-            refused = self._refused
-        return not self._roles
+        return True
+
+    async def _send_other_roles(self) -> bool:
+        """Send the roles that are left; metadata that is due meanwhile waits for one request."""
+        while partitions := self._take(self._roles.take):
+            if not await self._send_roles(partitions, is_grant=False):
+                return False
+            self.listener.progressed()
+            if not await self._send_metadata():
+                return False
+        return self._refused.isdisjoint(self._roles)
+
+    def _take(self, take: Callable[..., PendingPartitions]) -> PendingPartitions:
+        return take(but=self._for_next_round, more_coming=self.listener.holds_metadata())
 
     async def _send_roles(self, partitions: PendingPartitions, *, is_grant: bool) -> bool:
         """Send a grant or some roles; return whether they were answered."""
@@ -303,13 +299,14 @@ class BrokerRequestQueue:
         for topic_partition in refused:
             self.add_roles(topic_partition.topic, [topic_partition.partition])
         self._refused.update(refused)
+        self._for_next_round = self._refused
         if refused:
             self.listener.invalidate(refused)
         return True
 
     async def _send_stops(self, command: Command) -> bool:
         pending = self._stops if command is Command.STOP else self._halts
-        if not pending:
+        if not pending or (command is Command.HALT and self.listener.holds_metadata()):
             return True
         partitions = dict(pending)
         pending.clear()

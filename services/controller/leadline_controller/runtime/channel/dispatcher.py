@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from typing import TypeAlias
 
-from leadline_client.wire import TopicPartition
+from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_common import rpc
 from leadline_common.rpc import HeartbeatRequest
 from leadline_common.tracing.spans import background_context
@@ -27,6 +28,9 @@ MISMATCHES_BEFORE_GRANT = 3
 """Consecutive heartbeats that must disagree before a broker gets its full grant again."""
 MAX_MISMATCHES = 32 * MISMATCHES_BEFORE_GRANT
 """The limit doubles with each grant that did not help, up to this."""
+
+_RolesByBroker: TypeAlias = dict[int, dict[str, list[int]]]
+"""Partition numbers by topic."""
 
 
 class BrokerDispatcher:
@@ -92,26 +96,38 @@ class BrokerDispatcher:
 
     # -- sending ---------------------------------------------------------------
 
-    def send_roles(self, changes: Iterable[StateSet]) -> None:
-        """Send roles to the replicas of these partitions, and metadata to every broker."""
-        by_broker: dict[int, dict[str, list[int]]] = {b: {} for b in self._queues}
+    def send_roles(self, changes: Iterable[StateSet], displaced: Set[int] | None = None) -> None:
+        """Send roles to the replicas of these partitions, and metadata to every broker.
+
+        `displaced` are the brokers that led any of them until now, None if that is not known. Any
+        other broker gets the metadata before its roles to follow, if these are many.
+        """
+        may_wait = frozenset[int]() if displaced is None else self._queues.keys() - displaced
+        first: _RolesByBroker = {broker: {} for broker in self._queues}
+        others: _RolesByBroker = {broker: {} for broker in self._queues}
         for change in changes:
             topic = self._image.topics.get(change.topic)
             partition = topic.partitions.get(change.partition) if topic else None
             if partition is None:
                 continue
             self._digests.touch(change.topic, change.partition)
+            leader = partition.state.leader if partition.state else NO_LEADER
             for broker in partition.replicas:
-                topics = by_broker.get(broker)
+                waits = broker != leader and broker in may_wait
+                topics = (others if waits else first).get(broker)
                 if topics is not None:
                     topics.setdefault(change.topic, []).append(change.partition)
+        self._add_roles(first, may_wait=False)
+        self._add_roles(others, may_wait=True)
+        self.send_metadata()
+
+    def _add_roles(self, by_broker: _RolesByBroker, *, may_wait: bool) -> None:
         for broker, topics in by_broker.items():
             queue = self._queues[broker]
             for name, partitions in topics.items():
                 queue.set_cause()
-                queue.add_roles(name, partitions)
+                queue.add_roles(name, partitions, may_wait=may_wait)
                 self._halt_out_of_sync(queue, name, partitions)
-        self.send_metadata()
 
     def _halt_out_of_sync(
         self, queue: BrokerRequestQueue, topic: str, partitions: Iterable[int]

@@ -1,40 +1,128 @@
-"""How the pending roles of one broker are divided into requests. Pure."""
+"""The pending roles of one broker, and how they are divided into requests. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Set
-from itertools import islice
+from collections.abc import Iterable, Iterator, Set
+from itertools import chain, islice
 from typing import Final, TypeAlias
 
 from leadline_client.wire import TopicPartition
 
 MOST_ROLES: Final = 2_000
 """In one request. A broker takes about 20 µs for each, and serves nobody else meanwhile."""
+FEW_ROLES: Final = 500
+"""So many are sent in one request, as waiting for them delays nobody noticeably."""
 
 PendingPartitions: TypeAlias = dict[str, dict[int, None]]
 """Partition numbers by topic, in the order in which they were added."""
 
 
-def take_roles(
-    pending: PendingPartitions, *, but: Set[TopicPartition] = frozenset()
-) -> PendingPartitions:
-    """Remove and return what the next request holds: whole topics, unless one has too many.
+class PendingRoles:
+    """The roles that one broker has to acknowledge: the first ones, and those that may wait.
 
-    Partitions in `but` stay.
+    Clients ask leaders. So a role that begins or ends a leadership is one of the first; a broker
+    that followed and follows again may learn its leader after clients do.
     """
+
+    def __init__(self) -> None:
+        self._first: PendingPartitions = {}
+        self._others: PendingPartitions = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, chain(self._first.values(), self._others.values())))
+
+    def __bool__(self) -> bool:
+        return bool(self._first or self._others)
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._first or topic in self._others
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        for topic, numbers in chain(self._first.items(), self._others.items()):
+            for number in numbers:
+                yield TopicPartition(topic, number)
+
+    def has(self, topic: str, number: int) -> bool:
+        """Tell whether a role is pending."""
+        return number in self._first.get(topic, ()) or number in self._others.get(topic, ())
+
+    def add(self, topic: str, numbers: Iterable[int], *, may_wait: bool = False) -> None:
+        """Add roles; one that is pending as one of the first does not wait."""
+        if may_wait:
+            first = self._first.get(topic, {})
+            added = {number: None for number in numbers if number not in first}
+            if added:
+                self._others.setdefault(topic, {}).update(added)
+            return
+        added = dict.fromkeys(numbers)
+        _remove(self._others, topic, added)
+        self._first.setdefault(topic, {}).update(added)
+
+    def remove(self, topic: str, numbers: Iterable[int]) -> None:
+        """Remove roles, whether they are pending or not."""
+        removed = dict.fromkeys(numbers)
+        _remove(self._first, topic, removed)
+        _remove(self._others, topic, removed)
+
+    def clear(self) -> None:
+        """Remove all roles."""
+        self._first.clear()
+        self._others.clear()
+
+    def are_due(self, *, more_coming: bool) -> bool:
+        """Tell whether any role should be sent now; `more_coming` is explained at `take`."""
+        return bool(self._first) or (bool(self._others) and (not more_coming or self._fill_one()))
+
+    def take_first(
+        self, *, but: Set[TopicPartition] = frozenset(), more_coming: bool = False
+    ) -> PendingPartitions:
+        """Remove and return what the next request holds of the first roles.
+
+        If there are few roles altogether and no `more_coming`, these are all of them.
+        """
+        if not more_coming and len(self) <= FEW_ROLES:
+            return self.take(but=but)
+        return _take(self._first, MOST_ROLES, but)
+
+    def take(
+        self, *, but: Set[TopicPartition] = frozenset(), more_coming: bool = False
+    ) -> PendingPartitions:
+        """Remove and return what the next request holds, the first roles before others.
+
+        These are whole topics, unless one has too many. Partitions in `but` stay. With
+        `more_coming`, because more changes are being written, the request waits until it is full.
+        """
+        if more_coming and not self._fill_one():
+            return {}
+        taken = _take(self._first, MOST_ROLES, but)
+        left = MOST_ROLES - sum(map(len, taken.values()))
+        for topic, numbers in _take(self._others, left, but).items():
+            taken.setdefault(topic, {}).update(numbers)
+        return taken
+
+    def _fill_one(self) -> bool:
+        """Tell whether there are enough roles for a full request."""
+        return len(self) >= MOST_ROLES
+
+
+def _take(pending: PendingPartitions, most: int, but: Set[TopicPartition]) -> PendingPartitions:
     taken: PendingPartitions = {}
-    left = MOST_ROLES
+    left = most
     for topic, numbers in list(pending.items()):
         wanted = [n for n in numbers if TopicPartition(topic, n) not in but] if but else numbers
         if not wanted:
             continue
-        if len(wanted) > left and taken:
+        if not left or (len(wanted) > left and taken):
             break
         part = taken[topic] = dict.fromkeys(islice(wanted, left))
         left -= len(part)
-        rest = {number: None for number in numbers if number not in part}
-        if rest:
-            pending[topic] = rest
-        else:
-            del pending[topic]
+        _remove(pending, topic, part)
     return taken
+
+
+def _remove(pending: PendingPartitions, topic: str, numbers: dict[int, None]) -> None:
+    left = {number: None for number in pending.get(topic, ()) if number not in numbers}
+    if left:
+        pending[topic] = left
+    else:
+        pending.pop(topic, None)

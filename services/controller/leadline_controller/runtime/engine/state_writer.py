@@ -65,7 +65,9 @@ class StateWriter:
     """Writes under the epoch of one leadership term.
 
     `on_written` gets the states of each multi as soon as it succeeds and the image has
-    applied them. `on_found` gets states that were read, before the image applies them.
+    applied them, and the brokers that led some of these partitions until then (None: not known,
+    because the states were read). `on_found` gets states that were read, before the image
+    applies them.
     `guard` is the guard of the request being handled. `sent` counts the multis of the term.
     """
 
@@ -74,7 +76,7 @@ class StateWriter:
     term: LeadershipTerm
     clock: Clock
     max_ops: int
-    on_written: Callable[[list[StateSet]], None]
+    on_written: Callable[[list[StateSet], Set[int] | None], None]
     on_found: Callable[[Sequence[StateSet]], Awaitable[None]] | None = field(
         default=None, init=False
     )
@@ -284,7 +286,7 @@ class StateWriter:
         if self.on_found is not None:
             await self.on_found(found)
         applied = self.image.apply(found)
-        self.on_written([change for change in applied if isinstance(change, StateSet)])
+        self.on_written([change for change in applied if isinstance(change, StateSet)], None)
         readable = {(change.topic, change.partition) for change in found}
         decisions = decide(topic_partitions)
         possible = [
@@ -320,7 +322,7 @@ class StateWriter:
                 StateSet(decision.topic, decision.partition, decision.after, version, zxid)
             )
         self.image.apply(written)
-        self.on_written(written)
+        self.on_written(written, _displaced(batch.decisions))
 
 
 class _Batch(NamedTuple):
@@ -329,6 +331,15 @@ class _Batch(NamedTuple):
     decisions: list[StateDecision]
     checks: int
     answer: asyncio.Future[MultiResults]
+
+
+def _displaced(decisions: Sequence[StateDecision]) -> Set[int]:
+    """Return the brokers that cease to lead a partition."""
+    return {
+        decision.before.leader
+        for decision in decisions
+        if decision.before is not None and decision.before.leader != decision.after.leader
+    }
 
 
 def _is_unreadable(decision: StateDecision, existing: Set[str]) -> bool:
