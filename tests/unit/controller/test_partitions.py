@@ -22,7 +22,7 @@ from leadline_controller.domain.cluster import (
     TopicImage,
     TopicSet,
 )
-from leadline_controller.domain.failover import init_leaders, on_broker_change
+from leadline_controller.domain.failover import FIRST_EPOCH, init_leaders, on_broker_change
 from leadline_controller.domain.partitions import (
     assignment_with,
     assignment_without,
@@ -136,10 +136,11 @@ def test_a_partition_that_is_added_again_begins_above_every_epoch_of_the_removed
     assert (decision.before, decision.after.leader_epoch) == (None, 10)
 
 
-def test_a_partition_that_never_had_a_leader_keeps_the_first_epoch() -> None:
+def test_a_partition_that_is_added_again_begins_above_the_epoch_in_which_it_was_stopped() -> None:
+    """Seed 21185 of the runtime simulation: brokers refused its roles for ever."""
     image = cluster((), {0: AR, 1: AR})
     topic = topic_of(image)
-    assert assignment_without(topic, [1]).first_epochs == {}
+    assert assignment_without(topic, [1]).first_epochs == {1: FIRST_EPOCH + 1}
     topic.assignment = TopicAssignment("id-1", {0: AR, 1: AR}, first_epochs={1: 4})
     assert assignment_without(topic, [1]).first_epochs == {1: 4}
 

@@ -204,15 +204,16 @@ def assignment_without(topic: TopicImage, numbers: Collection[int]) -> TopicAssi
     """Return a topic's assignment without some partitions.
 
     It records a first epoch for each removed partition, above its last leader epoch. If
-    the partition is added again, replicas and readers of the old one can be recognized.
+    the partition is added again, replicas and readers of the old one can be recognized. One
+    that never had a leader was stopped in the first epoch, and brokers start no replica in an
+    epoch in which they have stopped it.
     """
     assignment = topic.assignment
     first_epochs = dict(assignment.first_epochs)
     for number in sorted(numbers):
         state = topic.partitions[number].state
-        if state is not None:
-            known = first_epochs.get(number, FIRST_EPOCH)
-            first_epochs[number] = max(known, state.leader_epoch + 1)
+        last = FIRST_EPOCH if state is None else state.leader_epoch
+        first_epochs[number] = max(first_epochs.get(number, FIRST_EPOCH), last + 1)
     return msgspec.structs.replace(
         assignment,
         partitions=_omitting(assignment.partitions, numbers),

@@ -29,6 +29,7 @@ from leadline_controller.domain.cluster import (
     PartitionsByTopic,
     TopicImage,
 )
+from leadline_controller.domain.failover import FIRST_EPOCH
 
 _NEVER_LED = PartitionState(NO_LEADER, -1, (), 0)
 
@@ -262,4 +263,5 @@ def _is_to_halt(topic: TopicImage, number: int, broker_id: int) -> bool:
 
 
 def _epoch(partition: PartitionImage | None) -> int:
-    return partition.state.leader_epoch if partition is not None and partition.state else 0
+    state = None if partition is None else partition.state
+    return FIRST_EPOCH if state is None else state.leader_epoch
