@@ -26,6 +26,9 @@ class AskedStore(NodeStore):
         return await super().elected_controller()
 
 
+async def _nothing_under_way() -> None: ...
+
+
 @pytest.fixture
 def nodes() -> StateNodes:
     return StateNodes(elected=(2, 7))
@@ -38,7 +41,7 @@ def store(nodes: StateNodes) -> AskedStore:
 
 @pytest.fixture
 def check(store: AskedStore) -> ControllerCheck:
-    return ControllerCheck(store, BrokerState(1, lambda: True))
+    return ControllerCheck(store, BrokerState(1, lambda: True), _nothing_under_way)
 
 
 async def test_the_elected_controller_is_confirmed_once(

@@ -64,7 +64,6 @@ class Broker:
         self.state = BrokerState(settings.broker_id, store.lease_valid)
         self.metadata = ClusterMetadataCache()
         self.coordinator_finder = CoordinatorFinder(store)
-        self.controller_check = ControllerCheck(store, self.state)
         self._store = store
         self._log_dir = Path(settings.log_dir)
         self._peers = peers
@@ -80,6 +79,7 @@ class Broker:
             on_fenced=self._fence,
             on_registered=self._registered,
         )
+        self.controller_check = ControllerCheck(store, self.state, self._registrar.answered)
         self._dependencies = BrokerDependencies(
             settings=settings,
             configuration=self._configuration,

@@ -56,6 +56,10 @@ class BrokerState:
         self.incarnation = NO_INCARNATION
         self.granted = False
 
+    def may_become(self, incarnation: int) -> bool:
+        """Tell whether a registration that is not answered yet may be this incarnation's."""
+        return self.incarnation == NO_INCARNATION and incarnation > self.last_incarnation
+
     def require_grant(self) -> None:
         """Raise BrokerFenced unless the broker may act as a leader now (rules R9, R10)."""
         if self.stopping:

@@ -7,6 +7,7 @@ controller from then on.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -27,11 +28,13 @@ logger = structlog.get_logger(__name__)
 class ControllerCheck:
     """Remembers the last controller that ZooKeeper confirmed: one read for each term.
 
-    Owned by the event loop.
+    `registered()` waits for the answer to a registration that is under way. Owned by the event
+    loop.
     """
 
     store: ClusterStore
     broker_state: BrokerState
+    registered: Callable[[], Awaitable[None]]
     _confirmed: tuple[int, int] | None = field(default=None, init=False)
 
     async def admit(self, command: Command) -> None:
@@ -42,6 +45,8 @@ class ControllerCheck:
             LeadlineError: see `require_active`.
 
         """
+        if self.broker_state.may_become(command.incarnation):
+            await self.registered()
         self.broker_state.require_addressed(command.broker_id, command.incarnation)
         if isinstance(command, UpdateMetadataRequest):
             await self.require_active(command.controller.id, command.controller.epoch)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
+from typing import Final
 
 import structlog
 
@@ -20,8 +22,12 @@ from leadline_client.backoff import Backoff
 from leadline_common.process_errors import CannotRun
 from leadline_common.rpc import ControllerRow
 from leadline_common.zk.errors import ZkError
+from leadline_common.znodes import BrokerRegistration
 
 logger = structlog.get_logger(__name__)
+
+_ANSWER_S: Final = 0.5
+"""How long a command waits for the answer to the registration that it was sent for."""
 
 
 class SupersededError(CannotRun):
@@ -53,10 +59,12 @@ class BrokerRegistrar:
     cluster_id: str = field(default="", init=False)
     _lost: bool = field(default=False, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _answered: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     controller: ControllerRow | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._backoff = Backoff(self.random.random, first_ms=100, longest_ms=2_000)
+        self._answered.set()
 
     async def connect(self) -> str:
         """Start a session, retrying until it succeeds, and return the cluster's id."""
@@ -85,17 +93,14 @@ class BrokerRegistrar:
                     await self.store.close()
                     await self.store.connect(self._session_lost, self._wake.set)
                     self._check_cluster(await self.store.cluster_id())
-                registration = await self.store.register(
-                    self.broker_state.addresses, self.rack, self.settings, self.directories()
-                )
+                registration = await self._register()
             except ZkError as error:
                 self._lost = True
                 await self._pause("not registered", error)
                 continue
-            if self._lost:
+            if registration is None:
                 continue
             self._backoff.reset()
-            self.broker_state.registered(registration)
             logger.info(
                 "registered",
                 incarnation=registration.incarnation,
@@ -105,6 +110,29 @@ class BrokerRegistrar:
             self._wake.set()
             self.on_registered()
             return
+
+    async def _register(self) -> BrokerRegistration | None:
+        """Register in the current session; return None if that has ended meanwhile."""
+        self._answered.clear()
+        try:
+            registration = await self.store.register(
+                self.broker_state.addresses, self.rack, self.settings, self.directories()
+            )
+            if self._lost:
+                return None
+            self.broker_state.registered(registration)
+            return registration
+        finally:
+            self._answered.set()
+
+    async def answered(self) -> None:
+        """Wait, for a short time, until no registration is under way.
+
+        The controller may see a registration before this broker knows that it has succeeded.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ANSWER_S):
+                await self._answered.wait()
 
     async def run(self) -> None:
         """Watch the registration and the controller; register again when necessary.
