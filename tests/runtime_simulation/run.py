@@ -227,7 +227,8 @@ def _check_group(cluster: Cluster, members: Members) -> None:
         )
 
     if not cluster.run_in_steps(HEALING_S, done):
-        raise Violation(LIVENESS, f"the group is not done: committed {committed(cluster, of_group)}")
+        stored = committed(cluster, of_group)
+        raise Violation(LIVENESS, f"the group is not done: committed {stored}")
     require(GROUP, [*moved_back(cluster, of_group), *of_other_topics(cluster, members.events())])
     # Retention may have removed more while the group was on its way.
     require(GROUP, members.judge(cluster.group_acknowledged()))
