@@ -10,6 +10,7 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
+from tests.runtime_simulation.openings import LATER_OPENINGS
 from tests.runtime_simulation.plan import (
     DIES,
     FLIP,
@@ -27,6 +28,7 @@ from tests.runtime_simulation.plan import (
 
 FIRST_WITH_ADDITIONS: Final = 300
 FIRST_WITH_POLLED_MEMBERS: Final = 20_000
+"""They have later openings, too."""
 
 
 def with_additions(plan: Plan, seed: int) -> Plan:
@@ -41,7 +43,8 @@ def with_additions(plan: Plan, seed: int) -> Plan:
     plan = _with_flipped_bits(plan, Random(f"flipped bits {seed}"))
     if seed < FIRST_WITH_POLLED_MEMBERS:
         return plan
-    return _with_polled_members(plan, Random(f"polled members {seed}"))
+    plan = _with_polled_members(plan, Random(f"polled members {seed}"))
+    return _with_later_opening(plan, Random(f"later opening {seed}"))
 
 
 def _with_retention(plan: Plan, random: Random) -> Plan:
@@ -162,6 +165,14 @@ def _with_flipped_bits(plan: Plan, random: Random) -> Plan:
         slow_disk_s=0.004,
         faults=in_order([*kept, *flips]),
     )
+
+
+def _with_later_opening(plan: Plan, random: Random) -> Plan:
+    """Have one plan of ten follow an opening that earlier seeds do not have."""
+    if random.random() >= 0.1:
+        return plan
+    name = random.choice(sorted(LATER_OPENINGS))
+    return replace(LATER_OPENINGS[name](random), opening=name)
 
 
 def _with_polled_members(plan: Plan, random: Random) -> Plan:

@@ -10,7 +10,7 @@ from tests.runtime_simulation.cluster import Cluster
 from tests.runtime_simulation.coordinators import CoordinatorHost
 from tests.runtime_simulation.member_processes import MemberProcess
 from tests.runtime_simulation.members import Members
-from tests.runtime_simulation.plan import LATE_COMMIT, LATE_POLL, Fault
+from tests.runtime_simulation.plan import FORMER, LATE_COMMIT, LATE_POLL, Fault
 from tests.runtime_simulation.polled_members import HELD_BACK, PolledMember
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.service_faults import ServiceFaults
@@ -42,6 +42,7 @@ class GroupFaults:
             "one-way cut of a member": self._cut_member_one_way,
             LATE_COMMIT: self._delay_commit,
             LATE_POLL: self._delay_poll,
+            FORMER: self._supersede,
         }
 
     def inject(self, fault: Fault) -> bool:
@@ -70,6 +71,20 @@ class GroupFaults:
     def _delete_coordinator(self, _: Fault) -> None:
         """Delete the leader node, so that two coordinators believe that they lead."""
         self._cluster.zookeeper.delete(consumer_znodes.COORDINATOR)
+
+    def _supersede(self, fault: Fault) -> None:
+        """Let another coordinator lead while what the active one has written is on its way."""
+        active = next((host for host in self._cluster.coordinators if host.is_active), None)
+        if active is not None and active.process is not None:
+            self._cluster.zookeeper.hold(active.process, fault.for_s)
+            self._services.later(fault.choice / 1000, self._depose, active, fault)
+
+    def _depose(self, active: CoordinatorHost, fault: Fault) -> None:
+        """Let a coordinator lose its node, and the members that speak with it."""
+        self._delete_coordinator(fault)
+        names = [member.name for member in self._members.running()]
+        links = {(name, active.name) for name in names}
+        self._services.cut(links | {(active.name, name) for name in names}, fault)
 
     def _cut_from_brokers(self, fault: Fault) -> None:
         name = self._coordinator(fault).name

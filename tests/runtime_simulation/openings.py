@@ -14,6 +14,7 @@ from tests.runtime_simulation.plan import (
     AWAY_AND_BACK,
     BEHIND,
     DELETE,
+    FORMER,
     GROWTH,
     LATE_COMMIT,
     REPLACED,
@@ -111,6 +112,18 @@ def late_commit(random: Random) -> Plan:
     )
 
 
+def former_coordinator(random: Random) -> Plan:
+    """What a coordinator has written arrives when the group goes on with another one (R16).
+
+    Its writes are late by more than a member waits for it, and by less than its session lasts.
+    """
+    faults = [
+        Fault(at_s, FORMER, 0, random.uniform(1.2, 1.4), random.randrange(20, 100))
+        for at_s in (1.0, 3.0, 5.0)
+    ]
+    return Plan(partitions=1, pause_s=0.03, group=Group(coordinators=2), faults=tuple(faults))
+
+
 OPENINGS: Final[Mapping[str, Callable[[Random], Plan]]] = {
     "R1 away and back": away_and_back,
     "R4 durable ends": durable_ends,
@@ -122,3 +135,7 @@ OPENINGS: Final[Mapping[str, Callable[[Random], Plan]]] = {
     "R17 lost directory": lost_directory,
 }
 """By name, each with the rules whose loss it shows."""
+LATER_OPENINGS: Final[Mapping[str, Callable[[Random], Plan]]] = {
+    "R16 former coordinator": former_coordinator,
+}
+"""Those that only later seeds have, as those above have earlier seeds draw what tests pin."""

@@ -67,7 +67,7 @@ FOUND_SOON = {
     "R14": 2,
     "R15": 5,
     "R16 lease": 34,
-    "R16 epoch": 1272,
+    "R16 epoch": 20_007,
     "R16 commits": 64,
     "R16 order": 20_580,
     "R16 polls": 20_385,

@@ -180,6 +180,12 @@ class ZooKeeper:
             if session.transport.process is process:
                 session.transport.stall(for_s)
 
+    def hold(self, process: Process, for_s: float) -> None:
+        """Let nothing of what a process sends arrive for a while."""
+        for session in self.sessions.values():
+            if session.transport.process is process:
+                session.transport.hold(for_s)
+
     def delete(self, path: str) -> None:
         """Delete a node if it exists, as an operator does."""
         if self.tree.now(path) is not None:

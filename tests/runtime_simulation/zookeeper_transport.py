@@ -59,7 +59,11 @@ class SimulatedTransport:
     async def finish(self) -> None:
         await asyncio.sleep(self._world.between(0.001, 0.01))
         if self._session is not None and self._zookeeper.reachable(self.process):
-            self._zookeeper.end(self._session)
+            left_s = self._sent_s - self._world.loop.now_s
+            if left_s > 0:  # it is closed after what was sent before has arrived
+                self._in_world(left_s, self._zookeeper.end, self._session)
+            else:
+                self._zookeeper.end(self._session)
         self._closed = True
         self.connected = False
 
@@ -102,6 +106,10 @@ class SimulatedTransport:
         """Let nothing arrive for a while: what is answered meanwhile comes late, in its order."""
         self._received_s = max(self._received_s, self._world.loop.now_s + for_s)
 
+    def hold(self, for_s: float) -> None:
+        """Let nothing that is sent arrive for a while: it comes late, in its order."""
+        self._sent_s = max(self._sent_s, self._world.loop.now_s + for_s)
+
     def resumed(self) -> None:
         """After a pause: the server has closed the connection of a session that is over."""
         if self._session is not None and self._session.over and not self._closed:
@@ -129,8 +137,8 @@ class SimulatedTransport:
         self._sent_s = self._after(self._sent_s)
         connection = self._connection
 
-        def arrive() -> None:
-            if self._connection == connection and self.connected:
+        def arrive() -> None:  # what was sent before the session was closed, too
+            if self._connection == connection and (self.connected or self._closed):
                 self._serve(request, decode, path, future)
 
         self._in_world(self._sent_s - self._world.loop.now_s, arrive)
