@@ -15,7 +15,6 @@ from typing import Final
 from tests.runtime_simulation.flaws import FLAWS
 from tests.runtime_simulation.run import Result, report, shrink, simulate
 
-
 _CHUNK: Final = 4
 _CHUNKS_OF_A_PROCESS: Final = 50
 """Then another one takes its place: caches of libraries keep some of what each seed has made."""
