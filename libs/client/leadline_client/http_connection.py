@@ -26,6 +26,7 @@ _TOGETHER: Final = 64 * 1024
 _END: Final = b"\r\n\r\n"
 _WITHOUT_BODY: Final = frozenset({204, 304})
 _FIRST_FINAL: Final = 200
+_FIRST_ERROR: Final = 400
 
 
 class BrokenResponse(ConnectionError):
@@ -92,6 +93,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._answer: asyncio.Future[Response] | None = None
         self._heard_s = 0.0
         self._is_head = False
+        self._is_large = False
         self._is_kept = True
         self.on_lost: Callable[[HttpConnection], None] = _ignore
         self._begin_response()
@@ -111,15 +113,16 @@ class HttpConnection(asyncio.BufferedProtocol):
         answer: asyncio.Future[Response] = self._loop.create_future()
         self._answer = answer
         self._is_head = request.method == "HEAD"
+        self._is_large = len(request.body) > _TOGETHER
         self._reading = _Reading.HEAD
         self._heard_s = self._loop.time()
         self._timer = self._loop.call_later(timeout_s, self._examine, timeout_s)
         try:
-            if len(request.body) <= _TOGETHER:
-                self._transport.write(request.head + request.body)
-            else:
+            if self._is_large:
                 self._transport.write(request.head)
                 self._transport.write(request.body)
+            else:
+                self._transport.write(request.head + request.body)
             return await answer
         except BaseException:
             self.close()
@@ -139,9 +142,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close the connection at once; a request under way fails."""
-        self._is_kept = False
-        if self._transport is not None:
-            self._transport.abort()
+        self._fail(BrokenResponse("the connection was closed before the response"))
 
     # The event loop's side.
 
@@ -265,18 +266,29 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _complete(self, body: bytes) -> None:
         response = Response(self._parser.get_status_code(), self._headers, body)
-        if self._transport.get_write_buffer_size():
+        if self._may_be_sending(response.status):
             self._is_kept = False  # The server answered before it had the whole request.
         self._begin_response()  # An idle connection keeps no body.
         answer = self._end_reading()
         if answer is not None:
             answer.set_result(response)
 
+    def _may_be_sending(self, status: int) -> bool:
+        """Tell whether some of the request may not be sent yet.
+
+        A transport of TLS hands all of it to the one below at once, whose buffer it does not show.
+        """
+        is_hidden = self._transport.get_extra_info("sslcontext") is not None
+        refused = is_hidden and self._is_large and status >= _FIRST_ERROR
+        return refused or bool(self._transport.get_write_buffer_size())
+
     def _fail(self, problem: Exception) -> None:
+        self._is_kept = False
         answer = self._end_reading()
         if answer is not None:
             answer.set_exception(problem)
-        self.close()
+        if self._transport is not None:
+            self._transport.abort()
 
     def _end_reading(self) -> asyncio.Future[Response] | None:
         """Read nothing more; return what waits for the response, if anything still does."""
@@ -294,6 +306,11 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._fail(TimeoutError(f"nothing came for {timeout_s:g} s"))
 
     # The parser's callbacks.
+
+    def on_message_begin(self) -> None:
+        """Refuse what follows a body of chunks: nobody has asked for it."""
+        if self._reading is _Reading.NOTHING:
+            raise BrokenResponse("a response has ended")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header."""

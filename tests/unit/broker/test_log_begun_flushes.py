@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -120,6 +121,42 @@ def test_a_kernel_that_refuses_leaves_the_flush_to_a_thread(flushed: Flushed) ->
     flushed.fsyncs.refuses = True
     assert not flushed.begin()
     assert flushed.log.flush() == 3 == flushed.log.durable_end_offset
+
+
+def test_what_could_not_be_begun_is_flushed_later(
+    flushed: Flushed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed.fsync.wait()
+    flushed.log.append(batch(2))
+    synced: list[int] = []
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "the loop can watch no more descriptors")
+
+    monkeypatch.setattr(flushed.fsyncs, "start", refuse)
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    with pytest.raises(OSError, match="no more"):
+        flushed.begin()
+    assert flushed.log.flush() == 3
+    assert len(synced) == 1
+
+
+def test_a_flush_that_breaks_off_leaves_its_file_to_the_next_one(
+    flushed: Flushed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed.fsync.wait()
+    flushed.log.append(batch(2))
+    synced: list[int] = []
+
+    def break_off(_: int) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(os, "fdatasync", break_off)
+    with pytest.raises(MemoryError):
+        flushed.log.flush()
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    assert flushed.log.flush() == 3
+    assert len(synced) == 1
 
 
 def test_a_thread_that_waits_for_it_keeps_nobody_from_ending_it(flushed: Flushed) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from pathlib import Path
 
 import pytest
 
 from leadline_broker.adapters.log.errors import LogFailed
-from leadline_broker.adapters.log.kernel_fsyncs import Fsyncs, kernel_fsyncs
+from leadline_broker.adapters.log.kernel_fsyncs import Fsyncs, OnDone, kernel_fsyncs
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.partition import Partition
@@ -19,6 +20,7 @@ from tests.unit.broker.test_runtime_fetch_sessions import led
 
 LOGS = 10
 """More than there are threads."""
+DEADLINE_S = 10
 
 
 class Outcomes:
@@ -124,6 +126,58 @@ async def test_the_kernel_fsyncs_what_the_loop_gives_it(tmp_path: Path) -> None:
 
     assert {one.partition for one in outcomes.durable} == set(range(LOGS))
     assert [one.log.durable_end_offset for one in partitions] == [2] * LOGS
+
+
+class ToldByTheLoop:
+    """Implements `Fsyncs`: the ends are told on the event loop when it turns, as the kernel's."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.told = threading.Event()
+        self.was_late = False
+        self._on_done: OnDone
+
+    def start(self, fd: int, on_done: OnDone) -> ToldByTheLoop:
+        """Start the only one."""
+        del fd
+        self._on_done = on_done
+        return self
+
+    def tell(self) -> None:
+        """Tell of its end."""
+        self._on_done(None)
+        self.told.set()
+
+    def wait(self) -> None:
+        """Wait in another thread than the loop's."""
+        self.asked.set()
+        self.was_late = not self.told.wait(DEADLINE_S)
+        if self.was_late:
+            raise TimeoutError
+
+
+async def test_a_stop_does_not_keep_the_loop_from_telling_of_an_fsync(tmp_path: Path) -> None:
+    """A thread of another flusher waits for it, as while a replica goes from one to the other."""
+    fsyncs = ToldByTheLoop()
+    partition = led(tmp_path, 0, fsyncs=fsyncs)
+    partition.log.append(log_support.batch(0))
+    partition.log.flush()
+    partition.log.append(log_support.batch(1))
+    flushers = [
+        GroupFlusher(on_durable=print, on_failed=print, on_group=lambda _: None) for _ in range(2)
+    ]
+    running = [asyncio.create_task(flusher.run()) for flusher in flushers]
+    for flusher in flushers:
+        flusher.mark(partition)
+    assert await asyncio.to_thread(fsyncs.asked.wait, DEADLINE_S)
+
+    for task in running:
+        task.cancel()
+    asyncio.get_running_loop().call_later(0.1, fsyncs.tell)  # The fsync takes that long.
+    await asyncio.gather(*running, return_exceptions=True)
+
+    assert not fsyncs.was_late
+    assert partition.log.flush() == 2
 
 
 async def test_a_failed_fsync_is_reported_and_makes_no_other_log_fail(

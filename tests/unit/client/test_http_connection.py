@@ -130,14 +130,14 @@ def test_names_of_headers_are_in_lower_case(places: list[int]) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("data", [LAST, OLD, SMALL + b"more"])
+@pytest.mark.parametrize("data", [LAST, OLD, SMALL + b"more", CHUNKED + b"H", CHUNKED + SMALL[:30]])
 async def test_a_connection_that_will_not_stay_is_not_used_again(data: bytes) -> None:
     connection = HttpConnection()
     wire = Wire(connection)
 
     found = await exchanged(wire, connection, [data])
 
-    assert found.body in (b"last", b"old", b"no")
+    assert found.body in (b"last", b"old", b"no", b"hello world")
     assert not connection.is_reusable
 
 
@@ -218,6 +218,19 @@ async def test_a_response_without_a_length_that_is_reset_is_an_error() -> None:
     wire.end(ConnectionResetError("reset"))
 
     with pytest.raises(ConnectionResetError):
+        await asking
+
+
+async def test_a_response_without_a_length_is_not_complete_when_the_client_is_closed() -> None:
+    connection = HttpConnection()
+    wire = Wire(connection)
+    asking = asyncio.ensure_future(connection.exchange(REQUEST, 10))
+    await asyncio.sleep(0)
+
+    wire.deliver(b"HTTP/1.1 200 OK\r\n\r\nhalf")
+    connection.close()
+
+    with pytest.raises(BrokenResponse, match="closed"):
         await asking
 
 

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -481,6 +481,21 @@ async def test_a_request_that_is_given_up_while_it_connects_leaves_no_connection
     connections.close()
     server.close()
     await server.wait_closed()
+
+
+def test_an_answer_before_the_end_of_a_large_request_ends_its_connection_with_tls_too(
+    certificate: ssl.SSLContext,
+) -> None:
+    with closing(Server(certificate)) as server, closing(BlockingHttp()) as transport:
+        server.reads_bodies = False
+        server.script = lambda _: TOO_LARGE
+        refused = transport.send(Request("POST", server.address, body=bytes(32 << 20)))
+        assert refused.status == 413
+
+        server.reads_bodies = True
+        server.script = lambda _: OK
+        assert transport.send(Request("POST", server.address, timeout_s=5.0)).status == 200
+        assert server.connections == 2
 
 
 async def test_a_connection_that_the_server_ends_is_forgotten() -> None:

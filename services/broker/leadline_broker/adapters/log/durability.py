@@ -147,9 +147,11 @@ class Durability:
                     return False
                 self._unsynced = Unsynced()
             on_done = partial(self._end_flush, file, end, on_flushed)
-            self._begun = self.files.fsyncs.start(file.fd, on_done)
-            if self._begun is None:
-                self._put_back(Unsynced(file))
+            try:
+                self._begun = self.files.fsyncs.start(file.fd, on_done)
+            finally:
+                if self._begun is None:
+                    self._put_back(Unsynced(file))
             return self._begun is not None
         finally:
             self._flushing.release()
@@ -193,7 +195,7 @@ class Durability:
             except OSError as error:
                 self._put_back(unsynced)
                 raise self.fail(error) from error
-            except StorageFailed:
+            except BaseException:  # The next flush has to sync it, whatever broke this one off.
                 self._put_back(unsynced)
                 raise
             if unsynced.file is not None:

@@ -99,7 +99,9 @@ class GroupFlusher:
                 self._report(flushed)
                 done.set_result(None)
         finally:
-            self._threads.shutdown(wait=True)
+            # A thread may wait for an fsync of the kernel that another flusher has begun, and of
+            # whose end this loop has to tell: the loop must not wait for the thread.
+            await asyncio.to_thread(self._threads.shutdown)
 
     async def _flush(self, group: Sequence[Partition]) -> list[_Flushed]:
         """Fsync the logs of a group side by side."""
