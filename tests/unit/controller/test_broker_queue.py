@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline_client.errors import StorageFailed
+from leadline_client.errors import ConnectionLost, StorageFailed
 from leadline_client.wire import TopicPartition
 from leadline_common import rpc
 from leadline_common.identity import InternalAddress
 from leadline_common.rpc import ControllerRow
 from leadline_common.znodes import PartitionState, TopicAssignment
 from leadline_controller.domain.cluster import BrokerUp, ClusterImage, StateSet, TopicSet
+from leadline_controller.runtime.channel import broker_queue
 from leadline_controller.runtime.channel.broker_queue import BrokerRequestQueue
 from leadline_controller.runtime.channel.listener import DispatchListener
 from leadline_controller.runtime.channel.pending_roles import FEW_ROLES, MOST_ROLES, PendingRoles
@@ -37,6 +38,7 @@ class Broker:
         self.paths: list[str] = []
         self.before_metadata: list[rpc.LeaderAndIsrRequest] | None = None
         self.refused: set[tuple[str, int]] = set()
+        self.is_gone = False
 
     def code(self, topic: str, partition: int) -> int:
         return StorageFailed.code if (topic, partition) in self.refused else rpc.NO_ERROR
@@ -44,6 +46,8 @@ class Broker:
     async def post(self, to: InternalAddress, path: str, body: bytes, timeout_ms: int) -> bytes:
         del to, timeout_ms
         self.paths.append(path)
+        if self.is_gone:
+            raise ConnectionLost("nobody answers")
         if path == rpc.UPDATE_METADATA_PATH:
             if self.before_metadata is None:
                 self.before_metadata = list(self.requests)
@@ -171,6 +175,43 @@ async def test_no_role_waits_for_one_that_is_refused(refused: tuple[str, int]) -
     others = sent_in(receiver.requests)
     del others[refused]
     assert set(others.values()) == {1}
+
+
+async def test_what_is_added_does_not_wait_for_the_next_try_of_what_was_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_queue, "MIN_BACKOFF_S", 3_600.0)
+    receiver, refused = Broker(), ("t0", 0)
+    receiver.refused.add(refused)
+    queue = queue_of([1, 1], receiver)
+    async with sending(queue):
+        await until(lambda: queue.has_metadata(queue.image.version), "the first round")
+        queue.add_roles("t1", [0])
+        queue.add_stop("t2", [0])
+        await until(lambda: sent_in(receiver.requests)["t1", 0] == 2, "the role that was added")
+        assert sent_in(receiver.requests)[refused] == 1
+
+        receiver.refused.clear()
+        queue.add_roles(*refused[:1], [refused[1]])  # another change of the partition
+        await until(lambda: queue.idle, "everything is acknowledged")
+
+
+async def test_a_broker_that_does_not_answer_is_left_alone_until_the_next_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_queue, "MIN_BACKOFF_S", 0.2)
+    receiver = Broker()
+    receiver.is_gone = True
+    queue = queue_of([1, 1], receiver)
+    async with sending(queue):
+        await until(lambda: not queue.answers, "the first try")
+        for _ in range(100):
+            queue.add_roles("t1", [0])
+            await asyncio.sleep(0)
+        assert len(receiver.paths) == 1
+
+        receiver.is_gone = False
+        await until(lambda: queue.idle, "everything is acknowledged")
 
 
 async def test_clients_learn_new_leaders_before_brokers_learn_whom_to_follow() -> None:

@@ -14,13 +14,11 @@ the broker refuses is sent again likewise; it keeps no other waiting.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Set
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
-import msgspec
 import structlog
 
 from leadline_client.errors import (
@@ -37,6 +35,7 @@ from leadline_common.tracing import spans
 from leadline_common.tracing.traceparent import TraceParent
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage
+from leadline_controller.runtime.channel.answers import metadata_version, refusals
 from leadline_controller.runtime.channel.listener import Command, DispatchListener
 from leadline_controller.runtime.channel.pending_roles import PendingPartitions, PendingRoles
 from leadline_controller.runtime.channel.requests import BrokerRequest, RequestBuilder
@@ -47,9 +46,6 @@ logger = structlog.get_logger(__name__)
 
 MIN_BACKOFF_S = 0.05
 MAX_BACKOFF_S = 2.0
-
-_response = msgspec.json.Decoder(rpc.CommandResponse)
-_metadata_response = msgspec.json.Decoder(rpc.UpdateMetadataResponse)
 
 
 @dataclass(eq=False)
@@ -97,11 +93,14 @@ class BrokerRequestQueue:
 
         These precede the metadata, unless they `may_wait`.
         """
+        self._put_roles(topic, partitions, may_wait=may_wait)
+        self._wake.set()
+
+    def _put_roles(self, topic: str, partitions: Collection[int], *, may_wait: bool) -> None:
         if self._refused:
             self._refused.difference_update(TopicPartition(topic, number) for number in partitions)
         if not self._grant:
             self._roles.add(topic, partitions, may_wait=may_wait)
-        self._wake.set()
 
     def retry_role(self, topic: str, partition: int) -> None:
         """Send a role again that the broker reports to lack, unless it is pending."""
@@ -216,21 +215,40 @@ class BrokerRequestQueue:
             if not self._has_work:
                 self._wake.clear()
                 await self._wake.wait()
+            self._wake.clear()
             if await self._send_round():
                 backoff_s = MIN_BACKOFF_S
             else:
-                self._wake.clear()
-                await asyncio.sleep(backoff_s)
+                await self._pause(backoff_s)
                 backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
-    async def _send_round(self) -> bool:
+    async def _pause(self, for_s: float) -> None:
+        """Wait before what failed is repeated.
+
+        If the broker answers, it is sent what is added meanwhile: a role that it keeps refusing, as
+        its disk is broken, keeps no other waiting.
+        """
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + for_s
+        while (left_s := until_s - loop.time()) > 0:
+            if not self._answers:
+                await asyncio.sleep(left_s)
+                return
+            try:
+                await asyncio.wait_for(self._wake.wait(), left_s)
+            except TimeoutError:
+                return
+            self._wake.clear()
+            await self._send_round(but=self._refused)
+
+    async def _send_round(self, *, but: Set[TopicPartition] = frozenset()) -> bool:
         """Send the pending requests of each kind; return False if some have to be repeated.
 
-        A refused request does not delay the others. After a request without an answer the
-        round ends.
+        Roles in `but` wait. A refused request does not delay the others. After a request without an
+        answer the round ends.
         """
         self._is_unreachable = False
-        self._for_next_round = frozenset()
+        self._for_next_round = but
         succeeded = True
         stop: Callable[[], Awaitable[bool]] = partial(self._send_stops, Command.STOP)
         halt: Callable[[], Awaitable[bool]] = partial(self._send_stops, Command.HALT)
@@ -285,9 +303,10 @@ class BrokerRequestQueue:
         answer = await self._call(command, partitions, rpc.LEADER_AND_ISR_PATH, request.body)
         if answer is None:
             if is_grant:
-                self.add_grant()
+                self._grant = True
+                self._roles.clear()
             for topic, numbers in partitions.items():
-                self.add_roles(topic, numbers)
+                self._put_roles(topic, numbers, may_wait=False)
             return False
         refused = self._refusals(request, answer)
         if self._refused:
@@ -297,7 +316,7 @@ class BrokerRequestQueue:
                 for number in numbers
             )
         for topic_partition in refused:
-            self.add_roles(topic_partition.topic, [topic_partition.partition])
+            self._put_roles(topic_partition.topic, [topic_partition.partition], may_wait=False)
         self._refused.update(refused)
         self._for_next_round = self._refused
         if refused:
@@ -315,14 +334,13 @@ class BrokerRequestQueue:
         if not request.partitions:
             return True
         answer = await self._call(command, partitions, rpc.STOP_REPLICA_PATH, request.body)
-        add_again = self.add_stop if delete else self.add_halt
         if answer is None:
             for topic, numbers in partitions.items():
-                add_again(topic, numbers)
+                pending.setdefault(topic, {}).update(numbers)
             return False
         refused = self._refusals(request, answer, accepted=(rpc.NO_ERROR, TopicIdMismatch.code))
-        for topic_partition in refused:
-            add_again(topic_partition.topic, [topic_partition.partition])
+        for topic, number in refused:
+            pending.setdefault(topic, {})[number] = None
         return not refused
 
     async def _send_metadata(self) -> bool:
@@ -332,7 +350,8 @@ class BrokerRequestQueue:
         body, version = self.requests.metadata(self.broker, self._acked_version, self.cause)
         answer = await self._call(Command.METADATA, {}, rpc.UPDATE_METADATA_PATH, body)
         # If the broker did not apply it, nobody knows what the broker has: send all next time.
-        self._acked_version = version if answer and _applied(answer) >= version else None
+        has_it = answer is not None and metadata_version(answer) >= version
+        self._acked_version = version if has_it else None
         return self._acked_version is not None
 
     async def _call(
@@ -373,25 +392,7 @@ class BrokerRequestQueue:
     def _refusals(
         self, request: BrokerRequest, answer: bytes, accepted: tuple[int, ...] = (rpc.NO_ERROR,)
     ) -> list[TopicPartition]:
-        """Return the partitions that the broker refused; all if the answer is malformed."""
-        codes: list[list[int]] = []
-        with contextlib.suppress(msgspec.DecodeError):
-            codes = _response.decode(answer).codes
-        if [len(row) for row in codes] != [len(numbers) for _, numbers in request.partitions]:
-            logger.error("broker answered with codes that do not fit", broker=self.broker.id)
-            codes = [[-1] * len(numbers) for _, numbers in request.partitions]
-        if any(StaleControllerEpoch.code in row for row in codes):
+        refused = refusals(self.broker.id, request, answer, accepted)
+        if any(code == StaleControllerEpoch.code for _, code in refused):
             self.listener.controller_changed()
-        return [
-            TopicPartition(topic, number)
-            for (topic, numbers), row in zip(request.partitions, codes, strict=True)
-            for number, code in zip(numbers, row, strict=True)
-            if code not in accepted
-        ]
-
-
-def _applied(answer: bytes) -> int:
-    """Return the metadata version that a broker reports."""
-    with contextlib.suppress(msgspec.DecodeError):
-        return _metadata_response.decode(answer).version
-    return -1
+        return [partition for partition, _ in refused]
