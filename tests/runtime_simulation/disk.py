@@ -36,14 +36,14 @@ class Disk:
         """Tell whether a path lies on this disk."""
         return path == str(self.root) or path.startswith(f"{self.root}/")
 
-    def synced(self, path: str) -> None:
-        """Note that a file's content, or a directory's entries, are durable."""
+    def synced(self, path: str, size: int | None = None) -> None:
+        """Note that a file's first `size` bytes, or all, or a directory's entries, are durable."""
         if Path(path).is_dir():
             self.entries[path] = {
                 entry.name: None if entry.is_dir() else entry.inode() for entry in os.scandir(path)
             }
         else:
-            self.contents[Path(path).stat().st_ino] = Path(path).read_bytes()
+            self.contents[Path(path).stat().st_ino] = Path(path).read_bytes()[:size]
 
     def moved(self, source: str, target: str) -> None:
         """Note that a directory was renamed: what is durable below it moves along."""

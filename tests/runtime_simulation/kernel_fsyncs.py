@@ -6,14 +6,19 @@ import os
 from dataclasses import dataclass
 
 from leadline_broker.adapters.log.kernel_fsyncs import OnDone
-from tests.runtime_simulation.event_loop import SimulatedLoop
+from tests.runtime_simulation.system_calls import SimulatedSystem
 
 
 @dataclass(eq=False, slots=True)
 class SimulatedFsync:
-    """An fsync that ends at its time, or when somebody waits for it."""
+    """An fsync that ends at its time, or when somebody waits for it.
 
+    It makes durable what was in the file when it began, which had `size` bytes then.
+    """
+
+    system: SimulatedSystem
     fd: int
+    size: int
     on_done: OnDone
     ended: bool = False
 
@@ -23,7 +28,7 @@ class SimulatedFsync:
             return
         self.ended = True
         try:
-            os.fdatasync(self.fd)
+            self.system.fsync(self.fd, self.size)
         except OSError as error:
             self.on_done(error)
         else:
@@ -34,10 +39,11 @@ class SimulatedFsync:
 class SimulatedFsyncs:
     """Those of the process that asks; they take as long as the work of a thread."""
 
-    loop: SimulatedLoop
+    system: SimulatedSystem
 
     def start(self, fd: int, on_done: OnDone) -> SimulatedFsync:
         """Fsync a file some time later."""
-        started = SimulatedFsync(fd, on_done)
-        self.loop.call_later(self.loop.thread_delay_s(), started.wait)
+        started = SimulatedFsync(self.system, fd, os.fstat(fd).st_size, on_done)
+        loop = self.system.loop
+        loop.call_later(loop.thread_delay_s(), started.wait)
         return started

@@ -187,7 +187,7 @@ class BrokerService(Service):
                 open_transport=machine.zookeeper.transport,
             ),
             peers=HttpPeers(SimulatedCalls(machine.network, machine.web)),
-            open_logs=partial(DiskLogs, settings, fsyncs=SimulatedFsyncs(machine.world.loop)),
+            open_logs=partial(DiskLogs, settings, fsyncs=SimulatedFsyncs(machine.system)),
             clock=clock,
             metrics=metrics,
             random=machine.random(),

@@ -69,14 +69,15 @@ class SimulatedSystem:
         self._paths.pop(descriptor, None)
         _real["close"](descriptor)
 
-    def fsync(self, descriptor: int) -> None:
+    def fsync(self, descriptor: int, size: int | None = None) -> None:
+        """Make a file durable, or its first `size` bytes."""
         path = self._paths.get(descriptor) or str(Path(f"/proc/self/fd/{descriptor}").readlink())
         disk = self._disk_of(path)
         if disk is None:
             return
         if disk.failing:
             raise OSError(errno.EIO, "Input/output error")
-        disk.synced(path)
+        disk.synced(path, size)
 
     def pwrite(self, descriptor: int, data: Any, offset: int) -> int:
         disk = self._disk_of(self._paths.get(descriptor, ""))
