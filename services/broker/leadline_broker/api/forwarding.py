@@ -6,6 +6,7 @@ handles the requests.
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Final
 
 from fastapi import Request
@@ -83,7 +84,11 @@ def add_groups(
 
     async def forward(request: Request) -> Response:
         to = find_coordinator(finder)
-        return await forwarder.forward(request, to, timeout_s=COORDINATOR_TIMEOUT_S)
+        response = await forwarder.forward(request, to, timeout_s=COORDINATOR_TIMEOUT_S)
+        if response.status_code == HTTPStatus.MISDIRECTED_REQUEST:
+            # NotCoordinator. Who asks a broker has no better way to the next coordinator than it.
+            raise CoordinatorNotAvailable("another coordinator is being elected")
+        return response
 
     router = groups.group_routes(_forwarded_by(forward))
     app.add_routes_of(router)
