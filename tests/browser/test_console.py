@@ -63,7 +63,7 @@ async def test_every_entry_of_the_navigation_leads_to_its_page_by_keyboard(
             await page.keyboard.press("Enter")
             await arrived(page, title)
             await expect(link).to_have_attribute("aria-current", "page")
-            if path != "/":  # It gets the focus a little after it is shown, wherever that is by then.
+            if path != "/":  # It takes the focus a little after it is shown.
                 await expect(page.get_by_role("heading", level=1)).to_be_focused()
             assert page.url == f"{url}/ui{path if path != '/' else ''}"
         before = list(PAGES)[-2]
