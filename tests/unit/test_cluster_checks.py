@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -383,3 +385,24 @@ def test_this_process_is_sampled_from_proc() -> None:
     assert (after.descriptors - before.descriptors, after.threads - before.threads) == (5, 1)
     assert after.resident_bytes > 1 << 20
     assert sample_process("nobody", 1 << 30, 1.0) is None
+
+
+def test_connections_count_for_the_process_that_opened_them_until_they_are_closed() -> None:
+    me = partial(sample_process, "me", os.getpid(), 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        before = me()
+        opened = [socket.create_connection(server.getsockname()) for _ in range(4)]
+        accepted = [server.accept()[0] for _ in opened]
+        during = me()
+        for one in opened:
+            one.close()
+        for one in accepted:  # the end of each connection has arrived
+            assert one.recv(1) == b""
+        after = me()
+        for one in accepted:
+            one.close()
+    assert before is not None
+    assert during is not None
+    assert after is not None
+    assert during.descriptors - before.descriptors == len(opened)
+    assert after.descriptors - before.descriptors == len(accepted)

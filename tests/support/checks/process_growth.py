@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 MOST_GROWTH_PER_HOUR = 0.10
 WARM_UP_S = 300.0
@@ -15,11 +17,17 @@ LEAST_S = 1500.0
 _SLACK = {"descriptors": 3, "threads": 2, "resident_bytes": 2 << 20}
 """What a process may have more of at any time, however small it is."""
 _KIB = 1024
+_SOCKET = "socket:["
+_ESTABLISHED, _LISTENING = "01", "0A"
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessSample:
-    """What one process used at a moment; `at_s` is on any monotonic clock."""
+    """What one process used at a moment; `at_s` is on any monotonic clock.
+
+    A connection counts for the process that opened it: how many a broker has accepted follows from
+    the partitions that it leads. One that its other end has closed counts here, too.
+    """
 
     process: str
     pid: int
@@ -34,7 +42,7 @@ def sample_process(process: str, pid: int, at_s: float) -> ProcessSample | None:
     root = Path(f"/proc/{pid}")
     try:
         status = (root / "status").read_text()
-        descriptors = sum(1 for _ in (root / "fd").iterdir())
+        descriptors = _descriptors(root)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     fields = dict(line.partition(":")[::2] for line in status.splitlines())
@@ -42,6 +50,38 @@ def sample_process(process: str, pid: int, at_s: float) -> ProcessSample | None:
         return None
     resident_bytes = int(fields["VmRSS"].split()[0]) * _KIB
     return ProcessSample(process, pid, at_s, descriptors, int(fields["Threads"]), resident_bytes)
+
+
+def _descriptors(root: Path) -> int:
+    """Count the descriptors of a process but for the connections that it has accepted."""
+    targets = [_target(link) for link in (root / "fd").iterdir()]
+    own = {target.removeprefix(_SOCKET).rstrip("]") for target in targets if _SOCKET in target}
+    sockets = [one for one in _tcp_sockets(root) if one.inode in own]
+    listening = {one.port for one in sockets if one.state == _LISTENING}
+    accepted = [one for one in sockets if one.state == _ESTABLISHED and one.port in listening]
+    return len(targets) - len(accepted)
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except FileNotFoundError:  # closed meanwhile
+        return ""
+
+
+class _Socket(NamedTuple):
+    port: str
+    state: str
+    inode: str
+
+
+def _tcp_sockets(root: Path) -> Iterator[_Socket]:
+    """Yield the TCP sockets of the process's network."""
+    for table in ("tcp", "tcp6"):
+        with suppress(FileNotFoundError):
+            for line in (root / "net" / table).read_text().splitlines()[1:]:
+                fields = line.split()
+                yield _Socket(fields[1].rpartition(":")[2], fields[3], fields[9])
 
 
 def growth_problems(samples: Iterable[ProcessSample]) -> list[str]:
