@@ -25,11 +25,12 @@ REACHED = {
     "R17 lost directory": "eligible replica elected after a wiped disk",
 }
 SEEDS = 400
+ALL = {**OPENINGS, **LATER_OPENINGS}
 
 
-@pytest.mark.parametrize("name", [*OPENINGS, *LATER_OPENINGS])
+@pytest.mark.parametrize("name", ALL)
 def test_an_opening_leads_to_its_event_and_nothing_is_lost(name: str) -> None:
-    result = simulate(1, plan={**OPENINGS, **LATER_OPENINGS}[name](Random(f"opening {name}")))
+    result = simulate(1, plan=ALL[name](Random(f"opening {name}")))
 
     assert not result.failed, report(result)
     assert REACHED[name] in result.sometimes
@@ -46,4 +47,4 @@ def test_later_openings_are_drawn_by_later_seeds_alone() -> None:
     first = FIRST_WITH_POLLED_MEMBERS
     drawn = Counter(make_plan(seed).opening for seed in range(first, first + SEEDS))
 
-    assert drawn.keys() == {"", *OPENINGS, *LATER_OPENINGS}
+    assert drawn.keys() == {"", *ALL}

@@ -276,7 +276,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _may_be_sending(self, status: int) -> bool:
         """Tell whether some of the request may not be sent yet.
 
-        A transport of TLS hands all of it to the one below at once, whose buffer it does not show.
+        A TLS transport hands all of it to the TCP transport at once, whose buffer it does not show.
         """
         is_hidden = self._transport.get_extra_info("sslcontext") is not None
         refused = is_hidden and self._is_large and status >= _FIRST_ERROR

@@ -25,8 +25,8 @@ _ESTABLISHED, _LISTENING = "01", "0A"
 class ProcessSample:
     """What one process used at a moment; `at_s` is on any monotonic clock.
 
-    A connection counts for the process that opened it: how many a broker has accepted follows from
-    the partitions that it leads. One that its other end has closed counts here, too.
+    A connection counts for the process that opened it: how many a broker has accepted depends on
+    the partitions that it leads. An accepted one counts once the other end has closed it.
     """
 
     process: str

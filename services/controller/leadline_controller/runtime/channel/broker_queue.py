@@ -225,8 +225,8 @@ class BrokerRequestQueue:
     async def _pause(self, for_s: float) -> None:
         """Wait before what failed is repeated.
 
-        If the broker answers, it is sent what is added meanwhile: a role that it keeps refusing, as
-        its disk is broken, keeps no other waiting.
+        If the broker answers, it is sent what is added meanwhile. So a role that it keeps refusing,
+        for example because its disk is broken, keeps no other waiting.
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + for_s
@@ -350,8 +350,8 @@ class BrokerRequestQueue:
         body, version = self.requests.metadata(self.broker, self._acked_version, self.cause)
         answer = await self._call(Command.METADATA, {}, rpc.UPDATE_METADATA_PATH, body)
         # If the broker did not apply it, nobody knows what the broker has: send all next time.
-        has_it = answer is not None and metadata_version(answer) >= version
-        self._acked_version = version if has_it else None
+        is_applied = answer is not None and metadata_version(answer) >= version
+        self._acked_version = version if is_applied else None
         return self._acked_version is not None
 
     async def _call(
