@@ -116,7 +116,9 @@ class ActiveController:
         )
         reassignment_handlers = self._build_reassignments()
         self.etags = ETags(image, self.configs, self.metadata, self.tasks.store)
-        comparison = HistoryComparison(context.store, image, self.queue, self._external, replicator)
+        comparison = HistoryComparison(
+            context.store, image, self.queue, self._external, replicator, self.dispatcher
+        )
         self._handlers = (
             *self._build_topics(),
             *reassignment_handlers,

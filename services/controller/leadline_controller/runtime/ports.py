@@ -149,6 +149,9 @@ class AuditHistory(Protocol):
     async def ids(self) -> tuple[int, int]:
         """Return the oldest and the newest stored id; both -1 when none is."""
 
+    async def last_before_election(self) -> int:
+        """Return the last entry's id before the latest election that no broker wrote, or -1."""
+
     async def find(
         self, query: AuditQuery, *, cursor: int | None, newest_first: bool, limit: int
     ) -> list[AuditRecord]:

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, func, select
 from leadline_controller.adapters.history.tables import audit, snapshot
 from leadline_controller.domain.history import (
     CLUSTER_RESTORED,
+    CONTROLLER_ELECTED,
     HISTORY_GAP,
     UNAUDITED_CHANGES,
     PastCluster,
@@ -59,6 +60,19 @@ def kind_after(connection: Connection, audit_id: int) -> str | None:
     """Return the kind of the entry after another one, or None."""
     following = select(audit.c.kind).where(audit.c.id > audit_id).order_by(audit.c.id).limit(1)
     return connection.scalar(following)
+
+
+def last_before_election(connection: Connection) -> int:
+    """Return the id of the last entry before the latest election, or `NOTHING`.
+
+    Entries of brokers do not count: brokers go on changing ISRs while no controller is active.
+    """
+    elected = select(func.max(audit.c.id)).where(audit.c.kind == CONTROLLER_ELECTED)
+    wanted = select(audit.c.id).where(
+        audit.c.id < elected.scalar_subquery(), ~audit.c.actor.startswith("broker")
+    )
+    found = connection.scalar(wanted.order_by(audit.c.id.desc()).limit(1))
+    return NOTHING if found is None else found
 
 
 def kept_snapshot(connection: Connection) -> PastCluster:

@@ -33,7 +33,7 @@ from leadline_controller.adapters.history.database import (
     reading,
     set_aside,
 )
-from leadline_controller.adapters.history.lookups import NOTHING, last_id
+from leadline_controller.adapters.history.lookups import NOTHING, last_before_election, last_id
 from leadline_controller.adapters.history.past import past_state, state_after
 from leadline_controller.adapters.history.projections import project
 from leadline_controller.adapters.history.tables import (
@@ -137,6 +137,11 @@ class HistoryStore:
         with reading(self._engine) as connection:
             oldest = connection.scalar(select(func.min(audit.c.id)))
             return (NOTHING if oldest is None else oldest), last_id(connection)
+
+    def last_before_election(self) -> int:
+        """Return the last entry's id before the latest election that no broker wrote, or -1."""
+        with self._engine.connect() as connection:
+            return last_before_election(connection)
 
     def find(
         self, query: AuditQuery, *, cursor: int | None, newest_first: bool, limit: int
@@ -317,6 +322,7 @@ class SqlHistory:
     append = _in_thread(HistoryStore.append, writes=True)
     forget_before = _in_thread(HistoryStore.forget_before, writes=True)
     ids = _in_thread(HistoryStore.ids)
+    last_before_election = _in_thread(HistoryStore.last_before_election)
     find = _in_thread(HistoryStore.find)
     partition_history = _in_thread(HistoryStore.partition_history)
     failures = _in_thread(HistoryStore.failures)

@@ -8,6 +8,8 @@ from the last entry of the previous controller on are therefore not certain.
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -18,23 +20,22 @@ from leadline_common.cause import current_cause
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.external_changes import Differences, differences
 from leadline_controller.domain.history import (
-    CONTROLLER_ELECTED,
     TOPIC_DELETED,
-    AuditQuery,
     PastCluster,
 )
 from leadline_controller.runtime.audit.replication import BATCH, AuditReplicator
+from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
 from leadline_controller.runtime.engine.events import ControllerEvent
 from leadline_controller.runtime.engine.external_changes import ExternalChanges
-from leadline_controller.runtime.ports import AuditHistory, ControllerStore
+from leadline_controller.runtime.ports import ControllerStore
 
 logger = structlog.get_logger(__name__)
 
 CATCH_UP_S = 30.0
 """How long one attempt waits for the history to have all entries."""
-LOOK_BACK = 1_000
-"""The most entries before the election that are searched for one of a controller."""
+SERVED_S = 30.0
+"""How long it waits for the brokers to have what the election gave them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class HistoryComparison(EventHandler):
     queue: EventQueue
     external: ExternalChanges
     replicator: AuditReplicator | None
+    dispatcher: BrokerDispatcher
 
     async def on_elected(self) -> None:
         """Read the history beside the queue: it may be long."""
@@ -62,15 +64,22 @@ class HistoryComparison(EventHandler):
 
     async def _read(self, replicator: AuditReplicator) -> None:
         cause = current_cause()
+        await self._brokers_served()
         while not await replicator.catch_up(CATCH_UP_S):
             logger.info("comparison waits for the history")
         try:
             past = await replicator.history.past(time_ms=None, zxid=None)
-            since = await _last_of_a_controller(replicator.history)
+            since = await replicator.history.last_before_election()
         except Exception:  # Any database may be behind it; the history must never end a term.
             logger.exception("history not compared")
             return
         self.queue.post(HistoryRead(past, since), cause)
+
+    async def _brokers_served(self) -> None:
+        """Let the brokers be told their roles first: reading the past takes as much of a core."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SERVED_S):
+                await self.dispatcher.until(self.dispatcher.idle)
 
     @HistoryRead.handler
     async def on_history_read(self, event: HistoryRead) -> None:
@@ -103,19 +112,3 @@ class HistoryComparison(EventHandler):
         ]
         changes = [one for one in found.changes if one not in unconfirmed]
         return msgspec.structs.replace(found, changes=changes)
-
-
-async def _last_of_a_controller(history: AuditHistory) -> int:
-    """Return the id of the last entry before the latest election that no broker wrote.
-
-    Brokers go on changing ISRs while no controller is active.
-    """
-    query = AuditQuery(kind=CONTROLLER_ELECTED)
-    latest = await history.find(query, cursor=None, newest_first=True, limit=1)
-    if not latest:
-        return -1
-    before = await history.find(
-        AuditQuery(), cursor=latest[0].id, newest_first=True, limit=LOOK_BACK
-    )
-    others = (record.id for record in before if not record.entry.actor.startswith("broker"))
-    return next(others, before[-1].id if before else -1)
