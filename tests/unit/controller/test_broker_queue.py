@@ -321,3 +321,33 @@ async def test_others_are_served_while_the_metadata_of_many_topics_is_encoded() 
     assert turns >= 2
     assert version == image.version
     assert len(msgspec.json.decode(body)["topics"]) == 8
+
+
+async def test_a_role_that_changes_while_the_grant_is_built_is_sent_after_it() -> None:
+    """The grant is built in turns, and may have the role as it was."""
+    receiver = Broker()
+    queue = queue_of([2_000] * 4, receiver)
+    queue.add_grant()
+    async with sending(queue):
+        await asyncio.sleep(0)
+        assert not receiver.requests
+        assert queue.roles_unanswered
+        assert not queue.idle
+        state = PartitionState(1, 5, (1,), controller_epoch=6)
+        queue.image.apply([StateSet("t0", 7, state, 4, 11)])
+        queue.add_roles("t0", [7])
+        await until(lambda: queue.idle, "everything is acknowledged")
+
+    grant, *later = receiver.requests
+    assert [request.is_init for request in receiver.requests] == [True, False]
+    assert sum(len(topic.partitions) for topic in grant.topics) == 8_000
+    assert [epoch_in(request, "t0", 7) for request in (grant, *later)] == [4, 5]
+
+
+def epoch_in(request: rpc.LeaderAndIsrRequest, topic: str, partition: int) -> int:
+    return next(
+        row.leader_epoch
+        for one in request.topics
+        for row in one.partitions
+        if (one.topic, row.partition) == (topic, partition)
+    )

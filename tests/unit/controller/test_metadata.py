@@ -70,24 +70,24 @@ def test_brokers_get_deltas_and_whole_documents() -> None:
     assert gone["deleted"] == [TOPIC]
 
 
-def test_a_broker_that_registered_after_a_state_hears_of_no_leader() -> None:
+async def test_a_broker_that_registered_after_a_state_hears_of_no_leader() -> None:
     """R9: the old role of an earlier incarnation is never granted."""
     image = cluster(AR, {0: AR}, {0: state(1, AR)})
     image.registered_at[1] = 50
     commands = RequestBuilder(image, "c1", ROW, 1000)
-    grant = json.loads(commands.leader_and_isr(image.brokers[1], None, "cause").body)
+    grant = json.loads((await commands.grant(image.brokers[1], "cause")).body)
     assert grant["topics"][0][3][0][:3] == [0, -1, 4]
-    other = json.loads(commands.leader_and_isr(image.brokers[2], None, "cause").body)
+    other = json.loads((await commands.grant(image.brokers[2], "cause")).body)
     assert other["topics"][0][3][0][:3] == [0, 1, 4]
 
 
-def test_grants_and_stops_are_numbered_together() -> None:
+async def test_grants_and_stops_are_numbered_together() -> None:
     """By the numbers a broker tells a delayed StopReplica from one after its last grant."""
     image = cluster(AR, {0: AR}, {0: state(1, AR)})
     commands, broker = RequestBuilder(image, "c1", ROW, 1000), image.brokers[1]
     bodies = [
-        commands.leader_and_isr(broker, None, "cause").body,
+        (await commands.grant(broker, "cause")).body,
         commands.stop(broker, {TOPIC: [0]}, "cause", delete=True).body,
-        commands.leader_and_isr(broker, None, "cause").body,
+        (await commands.grant(broker, "cause")).body,
     ]
     assert [json.loads(body)["sequence"] for body in bodies] == [1, 2, 3]

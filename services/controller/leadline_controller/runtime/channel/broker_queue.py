@@ -3,12 +3,12 @@
 Invariant: a change for the broker is pending or in flight until the broker has
 acknowledged it, or until this incarnation of the broker is gone.
 
-Only partition names are pending. A request is built when it is sent, so it carries the
-latest state, and any number of changes of a partition cost one row. One request is in
-flight at a time; requests to different brokers run in parallel. The order is the first
-roles, metadata, the other roles, stops, and again from the start. A failed request is
-repeated after an exponential back-off for as long as the incarnation lives. A role that
-the broker refuses is sent again likewise; it keeps no other waiting.
+Only partition names are pending. A request is built when it is sent, so it carries the latest
+state, and any number of changes of a partition cost one row. One request is in flight at a time;
+requests to different brokers run in parallel. The order is the first roles, metadata, the other
+roles, stops, and again from the start. A failed request is repeated after an exponential back-off
+for as long as the incarnation lives. A role that the broker refuses is sent again likewise; it
+keeps no other waiting.
 """
 
 from __future__ import annotations
@@ -295,11 +295,14 @@ class BrokerRequestQueue:
 
     async def _send_roles(self, partitions: PendingPartitions, *, is_grant: bool) -> bool:
         """Send a grant or some roles; return whether they were answered."""
-        wanted = None if is_grant else partitions
-        request = self.requests.leader_and_isr(self.broker, wanted, self.cause)
-        if not is_grant and not request.partitions:
-            return True
         command = Command.GRANT if is_grant else Command.ROLES
+        if is_grant:
+            self._in_flight = (command, partitions)  # What changes from now on is sent after it.
+            request = await self.requests.grant(self.broker, self.cause)
+        else:
+            request = self.requests.leader_and_isr(self.broker, partitions, self.cause)
+            if not request.partitions:
+                return True
         answer = await self._call(command, partitions, rpc.LEADER_AND_ISR_PATH, request.body)
         if answer is None:
             if is_grant:
@@ -360,10 +363,8 @@ class BrokerRequestQueue:
         """Send a request; return None if it failed."""
         self._in_flight = (command, partitions)
         try:
-            with (
-                cause_scope(self.cause),
-                dispatch_span(self._span, command, self.broker.id) as span,
-            ):
+            of_broker = dispatch_span(self._span, command, self.broker.id)
+            with cause_scope(self.cause), of_broker as span:
                 answer = await self._post(command, path, body, span)
         finally:
             self._in_flight = None

@@ -6,6 +6,7 @@ are encoded once per change and copied into each request.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count
 
 import msgspec
@@ -72,27 +73,41 @@ class RequestBuilder:
         self._fragments: dict[str, tuple[int, str, msgspec.Raw]] = {}
 
     def leader_and_isr(
-        self, broker: BrokerRegistration, partitions: PartitionsByTopic | None, cause: str
+        self, broker: BrokerRegistration, partitions: PartitionsByTopic, cause: str
     ) -> BrokerRequest:
-        """Build LeaderAndISR for some partitions.
+        """Build LeaderAndISR for some partitions."""
+        topics = [*self._roles(broker.id, partitions)]
+        return self._leader_and_isr(broker, topics, cause, is_init=False)
 
-        With None, build the full grant: every role of a broker (rule R9; with isInit).
+    async def grant(self, broker: BrokerRegistration, cause: str) -> BrokerRequest:
+        """Build in turns the full grant: every role of a broker (rule R9; with isInit).
+
+        A role that changes meanwhile may be in it as it was before.
         """
-        hosted = self._image.hosted_by(broker.id) if partitions is None else partitions
-        topics = []
-        for name, numbers in hosted.items():
+        topics: list[TopicRows] = []
+        hosted = self._image.hosted_by(broker.id)
+        async for names in in_turns(self._image.topic_parts()):
+            topics += self._roles(broker.id, {n: hosted[n] for n in names if n in hosted})
+        return self._leader_and_isr(broker, topics, cause, is_init=True)
+
+    def _roles(self, broker_id: int, partitions: PartitionsByTopic) -> Iterator[TopicRows]:
+        for name, numbers in partitions.items():
             topic = self._image.topics.get(name)
             if topic is None or not topic.is_visible:
                 continue
-            rows = [row for n in numbers if (row := self._role(topic, n, broker.id)) is not None]
+            rows = [row for n in numbers if (row := self._role(topic, n, broker_id)) is not None]
             if rows:
-                topics.append(TopicRows(topic.name, topic.topic_id, topic.configs, rows))
+                yield TopicRows(topic.name, topic.topic_id, topic.configs, rows)
+
+    def _leader_and_isr(
+        self, broker: BrokerRegistration, topics: list[TopicRows], cause: str, *, is_init: bool
+    ) -> BrokerRequest:
         request = LeaderAndIsrRequest(
             controller_id=self._controller.id,
             controller_epoch=self._controller.epoch,
             broker_id=broker.id,
             incarnation=broker.incarnation,
-            is_init=partitions is None,
+            is_init=is_init,
             ack_timeout_ms=self._ack_timeout_ms,
             cause=cause,
             brokers=broker_rows(self._image),
@@ -188,9 +203,16 @@ class RequestBuilder:
         if partition is None or partition.state is None or broker_id not in partition.replicas:
             return None
         row = _row(topic, number, partition, partition.state)
-        if row.leader == broker_id and self._image.registered_at[broker_id] > partition.zxid:
+        if row.leader == broker_id and not self._has_been_registered_since(
+            partition.zxid, broker_id
+        ):
             return msgspec.structs.replace(row, leader=NO_LEADER)
         return row
+
+    def _has_been_registered_since(self, zxid: int, broker_id: int) -> bool:
+        """Tell whether a broker was registered at a transaction; one may have gone meanwhile."""
+        registered_at = self._image.registered_at.get(broker_id)
+        return registered_at is not None and registered_at <= zxid
 
     def _fragment(self, topic: TopicImage) -> msgspec.Raw:
         """Return a topic's rows, encoded once for each change of the topic."""
