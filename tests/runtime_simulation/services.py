@@ -291,7 +291,8 @@ def _broker_routes(broker: Broker, as_leader: Callable[[str], None]) -> Routes:
     async def update_metadata(request: rpc.UpdateMetadataRequest) -> rpc.UpdateMetadataResponse:
         commands = broker.engine.commands
         await check.admit(request)
-        return commands.update_metadata(request)
+        prepared = await commands.metadata.prepare(request)
+        return commands.update_metadata(request, prepared)
 
     async def replica_fetch(request: rpc.ReplicaFetchRequest) -> rpc.ReplicaFetchResponse:
         return await broker.engine.sessions.fetch(request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -23,9 +23,12 @@ async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
         yield item
 
 
-def slices(items: Sequence[T], size: int = SLICE) -> AsyncIterator[Sequence[T]]:
-    """Yield the items in parts of at most `size`, one part in each turn."""
-    return in_turns(items[start : start + size] for start in range(0, len(items), size))
+def slices(items: Iterable[T], size: int = SLICE) -> AsyncIterator[list[T]]:
+    """Yield the items in parts of at most `size`, one part in each turn.
+
+    They are taken from `items` when it is their turn.
+    """
+    return in_turns(parts(items, lambda _: 1, size))
 
 
 def parts(items: Iterable[T], weight: Callable[[T], int], most: int) -> Iterator[list[T]]:

@@ -205,6 +205,7 @@ def _add_bulk(app: ServiceApp, seen: Seen, encoding: Any, name: str) -> None:
         request_example=BulkRequest([BulkRow(1, 2)]),
         response_example=BulkResponse(1, "c"),
         speaker=lambda _: CALLER,
+        long_list="rows" if encoding == "json" else None,
     )
 
 

@@ -26,6 +26,7 @@ from leadline_common.http.app import ServiceApp
 from leadline_common.http.errors import read_only
 from leadline_common.http.internal import caller_of
 from leadline_common.http.json_bodies import UnacceptableBody, decode_body
+from leadline_common.http.long_lists import LongListDecoder
 from leadline_common.http.middleware import limit_body
 from leadline_common.http.operation import INTERNAL, Body, Operation, Parameter
 from leadline_common.identity import ServiceIdentity
@@ -61,6 +62,7 @@ def bulk_route(
     response_example: ResponseT | None = None,
     changes_nothing: bool = False,
     speaker: Callable[[RequestT], ServiceIdentity] | None = None,
+    long_list: str | None = None,
 ) -> None:
     """Serve POST `path`: decode a `request_type`, await `handler`, encode its result.
 
@@ -69,7 +71,8 @@ def bulk_route(
     outcome `refused` instead of `unknown`.
 
     `speaker` returns the service that a request says it comes from. Every internal route has one,
-    and refuses requests of any other service.
+    and refuses requests of any other service. `long_list` names the member that is nearly all of a
+    long JSON request; it is decoded in turns.
     """
     if (tag == INTERNAL) is not (speaker is not None):
         raise ValueError(f"{path}: an internal route, and no other, names who may call it")
@@ -86,7 +89,7 @@ def bulk_route(
         responses=[Body(media_type, "The outcome", response_type, response_example)],
         errors=[BodyTooLarge, UnsupportedFormat, *([Forbidden] if speaker else []), *errors],
     )
-    endpoint = bulk_endpoint(handler, request_type, encoding, max_body_bytes, speaker)
+    endpoint = bulk_endpoint(handler, request_type, encoding, max_body_bytes, speaker, long_list)
     if changes_nothing:
         read_only(endpoint)
     app.add_asgi_route(operation, endpoint)
@@ -98,12 +101,16 @@ def bulk_endpoint(
     encoding: Encoding = "json",
     max_body_bytes: int = DEFAULT_MAX_BULK_BYTES,
     speaker: Callable[[RequestT], ServiceIdentity] | None = None,
+    long_list: str | None = None,
 ) -> ASGIApp:
     """Return the endpoint of a bulk route, for `ServiceApp.add_asgi_route`."""
     codec: Any = msgspec.json if encoding == "json" else msgspec.msgpack
     media_type = JSON if encoding == "json" else MSGPACK
     decode, encode = codec.Decoder(request_type).decode, codec.Encoder().encode
-    return _BulkEndpoint(handler, decode, encode, media_type.encode(), max_body_bytes, speaker)
+    long = None if long_list is None else LongListDecoder(request_type, long_list)
+    return _BulkEndpoint(
+        handler, decode, encode, media_type.encode(), max_body_bytes, speaker, long
+    )
 
 
 @dataclass(eq=False)
@@ -116,11 +123,12 @@ class _BulkEndpoint(Generic[RequestT, ResponseT]):
     media_type: bytes
     max_body_bytes: int
     speaker: Callable[[RequestT], ServiceIdentity] | None
+    long_list: LongListDecoder[RequestT] | None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         limit_body(scope, self.max_body_bytes)
         self._check_media_type(scope)
-        request = self._decoded(await read_body(receive))
+        request = await self._request(await read_body(receive))
         if self.speaker is not None:
             self._require_speaker(scope, self.speaker(request))
         response = await self.handler(request, **scope["path_params"])
@@ -144,6 +152,12 @@ class _BulkEndpoint(Generic[RequestT, ResponseT]):
         stated = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
         if stated.partition(b";")[0].strip().lower() != self.media_type:
             raise UnsupportedFormat(f"the body must be {self.media_type.decode()}")
+
+    async def _request(self, body: bytes) -> RequestT:
+        request = None
+        if self.long_list is not None and self.long_list.is_due(body):
+            request = await self.long_list.decode(body)
+        return self._decoded(body) if request is None else request
 
     def _decoded(self, body: bytes) -> RequestT:
         try:

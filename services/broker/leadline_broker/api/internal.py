@@ -105,6 +105,7 @@ def add_commands(
         ),
         errors=_COMMAND_ERRORS,
         speaker=lambda request: ServiceIdentity("controller", request.controller_id),
+        long_list="topics",
     )
     bulk_route(
         app,
@@ -130,7 +131,8 @@ def _add_metadata(
     async def update_metadata(request: rpc.UpdateMetadataRequest) -> rpc.UpdateMetadataResponse:
         orders = commands()
         await check.admit(request)
-        return orders.update_metadata(request)
+        prepared = await orders.metadata.prepare(request)
+        return orders.update_metadata(request, prepared)
 
     bulk_route(
         app,
@@ -147,6 +149,7 @@ def _add_metadata(
         ),
         errors=_COMMAND_ERRORS,
         speaker=lambda request: ServiceIdentity("controller", request.controller.id),
+        long_list="topics",
     )
 
 

@@ -13,7 +13,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -29,6 +29,10 @@ from leadline_common.waiting import counted_wait
 _json = msgspec.json.encode
 _ROWS_AT_ONCE: Final = 5_000
 """Encoding so many takes 10 ms; each further turn waits for all other work of this broker."""
+
+PreparedTopics: TypeAlias = tuple[int, Mapping[str, ServedTopic]]
+"""The step that makes them the present ones, and topics by name."""
+NOTHING_PREPARED: Final[PreparedTopics] = (0, {})
 
 Show = Callable[[Collection[str]], Iterable[str]]
 
@@ -60,8 +64,25 @@ class ClusterMetadataCache:
             return None
         return MetadataTag(self.controller.epoch, self.version)
 
-    def apply(self, request: UpdateMetadataRequest) -> int:
+    async def prepare(self, request: UpdateMetadataRequest) -> PreparedTopics:
+        """Make in turns what `apply` puts in the place of the present topics.
+
+        100,000 rows take 0.1 s. If anything is applied before it, all of it is made again then.
+        """
+        step, full = self._history.step + 1, request.full
+        prepared: dict[str, ServedTopic] = {}
+        async for some in in_turns(parts(request.topics, _rows_of, _ROWS_AT_ONCE)):
+            for topic in some:
+                known = self._topics.get(topic.topic)
+                prepared[topic.topic] = _served(topic, step, known, full=full)
+        return step, prepared
+
+    def apply(
+        self, request: UpdateMetadataRequest, prepared: PreparedTopics = NOTHING_PREPARED
+    ) -> int:
         """Apply a request of the controller and return the version now served.
+
+        `prepared` is made of this request.
 
         Raises:
             StaleVersion: the request is older than what is served, or is a delta to another
@@ -75,10 +96,10 @@ class ClusterMetadataCache:
                 f"a delta to version {request.base_version}, but {self.version} is served",
                 version=self.version,
             )
-        self._apply(request)
+        self._apply(request, prepared)
         return self.version
 
-    def _apply(self, request: UpdateMetadataRequest) -> None:
+    def _apply(self, request: UpdateMetadataRequest, prepared: PreparedTopics) -> None:
         tag = MetadataTag(request.controller.epoch, request.version)
         step = self._history.advance(tag, full=request.full)
         deleted: Iterable[str] = request.deleted
@@ -87,8 +108,11 @@ class ClusterMetadataCache:
         for name in deleted:
             self._topics.pop(name, None)
             self._history.note_deleted(name)
+        ready = prepared[1] if prepared[0] == step else {}
         for topic in request.topics:
-            self._apply_topic(topic, step, full=request.full)
+            known = self._topics.get(topic.topic)
+            served = ready.get(topic.topic) or _served(topic, step, known, full=request.full)
+            self._replace(topic.topic, known, served)
         self.cluster_id = request.cluster_id
         self.active_controller = request.controller
         self.controller = ControllerInfo(
@@ -105,15 +129,13 @@ class ClusterMetadataCache:
                 waiting.set_result(None)
         self._waiting.clear()
 
-    def _apply_topic(self, topic: TopicRows, step: int, *, full: bool) -> None:
-        name = topic.topic
-        known = self._topics.get(name)
+    def _replace(self, name: str, known: ServedTopic | None, served: ServedTopic) -> None:
+        if served is known:
+            return
+        self._topics[name] = served
         if known is None:
             self._history.note_present(name)
-        elif full and known.equals(topic):
-            return
-        self._topics[name] = ServedTopic(topic, step, known)
-        if known is not None:
+        else:
             self._topics.move_to_end(name)
 
     async def encode_topics(self) -> None:
@@ -214,6 +236,17 @@ class ClusterMetadataCache:
         """Return the row of a partition, or None if it is unknown."""
         known = self._topics.get(topic)
         return known.rows.get(partition) if known else None
+
+
+def _served(topic: TopicRows, step: int, known: ServedTopic | None, *, full: bool) -> ServedTopic:
+    """Return a topic as it is served after a step; the known one if the full state is the same."""
+    if full and known is not None and known.equals(topic):
+        return known
+    return ServedTopic(topic, step, known)
+
+
+def _rows_of(topic: TopicRows) -> int:
+    return 1 + len(topic.partitions)
 
 
 def _rows(topic: tuple[str, ServedTopic]) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -18,7 +18,11 @@ from leadline_broker.domain.replica import Role
 from leadline_broker.domain.state import NOTHING_ORDERED, Order, ReplicaKey
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.heartbeat import Heartbeats
-from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
+from leadline_broker.runtime.cluster.metadata import (
+    NOTHING_PREPARED,
+    ClusterMetadataCache,
+    PreparedTopics,
+)
 from leadline_broker.runtime.ports import LogStore
 from leadline_broker.runtime.replication.late_roles import LateRole, LateRoles
 from leadline_broker.runtime.replication.partition import Execute, Partition, PartitionSettings
@@ -54,6 +58,7 @@ logger = structlog.get_logger(__name__)
 _REMEMBERED_STOPS: Final = 50_000
 _SETTLING_CHECKS: Final = 50
 _SETTLING_PAUSE_S: Final = 0.02
+_KEYS_AT_ONCE: Final = 10_000
 _REASONS: Final = {
     FencedLeaderEpoch.code: "the replica has stepped down in this leader epoch",
     UnknownLeaderEpoch.code: "its log has records of a later leader epoch, so it is damaged",
@@ -127,9 +132,10 @@ class ControllerCommands:
         self.broker_state.update_addresses(request.brokers)
         order = (request.controller_epoch, request.sequence)
         self._latest = max(order, self._latest)
+        full_grant = await _keys_of(request.topics) if request.is_init else frozenset()
         codes = await self._grant_all(request, order)
         if request.is_init and order == self._latest:
-            self._drop_others(request.topics)
+            self._drop_others(full_grant)
             if not granted:
                 logger.info("granted", replicas=len(self.replicas), cause=request.cause)
             self.broker_state.granted = True
@@ -143,12 +149,12 @@ class ControllerCommands:
 
     async def _grant_all(self, request: LeaderAndIsrRequest, order: Order) -> list[list[int]]:
         """Apply all rows, and return their error codes by topic."""
-        rows = [
+        rows = (
             (topic, row, settings)
             for topic in request.topics
             for settings in (self.settings.of(topic.configs),)
             for row in topic.partitions
-        ]
+        )
         codes: list[int] = []
         async for some in slices(rows):
             self._accept(request)
@@ -229,9 +235,8 @@ class ControllerCommands:
         if stopped is not None and row.leader_epoch <= stopped and not again:
             raise FencedLeaderEpoch("the replica was stopped after this grant")
 
-    def _drop_others(self, topics: list[TopicRows]) -> None:
+    def _drop_others(self, granted: Set[ReplicaKey]) -> None:
         """Set aside the replicas that a full grant does not list, and forget their lost logs."""
-        granted = {(topic.topic_id, row.partition) for topic in topics for row in topic.partitions}
         self.late_roles.keep_only(granted)
         for partition in self.replicas.all():
             if partition.key not in granted:
@@ -311,7 +316,9 @@ class ControllerCommands:
         else:
             self.replicas.fence(partition)
 
-    def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    def update_metadata(
+        self, request: UpdateMetadataRequest, prepared: PreparedTopics = NOTHING_PREPARED
+    ) -> UpdateMetadataResponse:
         """Apply the cluster's metadata and the topics' settings.
 
         Raises:
@@ -321,7 +328,7 @@ class ControllerCommands:
         """
         self.broker_state.require_addressed(request.broker_id, request.incarnation)
         self._accept_epoch(request.controller.epoch)
-        version = self.metadata.apply(request)
+        version = self.metadata.apply(request, prepared)
         for topic in request.topics:
             self._configure_topic(topic)
         self.broker_state.update_addresses(request.brokers)
@@ -343,6 +350,17 @@ class ControllerCommands:
         self._stopped.move_to_end(key)
         if len(self._stopped) > _REMEMBERED_STOPS:
             self._stopped.popitem(last=False)
+
+
+async def _keys_of(topics: list[TopicRows]) -> Set[ReplicaKey]:
+    """Return the keys of all rows."""
+    found: set[ReplicaKey] = set()
+    async for some in slices(
+        ((topic.topic_id, row.partition) for topic in topics for row in topic.partitions),
+        _KEYS_AT_ONCE,
+    ):
+        found.update(some)
+    return found
 
 
 def _is_of_removed_partition(partition: Partition, row: PartitionRow) -> bool:
