@@ -8,6 +8,7 @@ import secrets
 import uuid
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from leadline_common.clock import SystemClock
 from leadline_common.freed_memory import return_freed_memory
@@ -53,8 +54,12 @@ from leadline_controller.runtime.leadership import ControllerDependencies, Contr
 from leadline_controller.runtime.ports import AuditHistory, CommandGateway, ControllerStore
 from leadline_controller.runtime.service import ControllerService
 
-_GC_THRESHOLD = 50_000
-"""A full collection walks the whole image, which has no cycles, and frees nothing."""
+_COLLECT_AFTER: Final = (5_000, 10, 500)
+"""The thresholds of the garbage collector.
+
+A pass over 5,000 new objects takes 1.5 ms, one over 50,000 that have survived it 15 ms. One over
+all walks what has changed in the image since the election, and frees next to nothing.
+"""
 
 
 def run(settings: ControllerSettings) -> None:
@@ -70,7 +75,7 @@ def run(settings: ControllerSettings) -> None:
     configure_logging(
         "controller", settings.controller_id, level=settings.log_level, form=settings.log_format
     )
-    gc.set_threshold(_GC_THRESHOLD, 50, 100)
+    gc.set_threshold(*_COLLECT_AFTER)
     with traced(settings, "controller", settings.controller_id):
         run_loop(_main(settings))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from leadline_broker.domain.replica import Replica, Role
 from leadline_broker.domain.state import ReplicaKey
@@ -17,6 +19,9 @@ from leadline_broker.runtime.replication.partition import (
     ReplicaInfo,
 )
 from leadline_common.rpc import replica_fingerprint
+
+MANY_NEW: Final = 2_000
+"""After so many new replicas the garbage collector is told to leave them alone."""
 
 
 @dataclass(eq=False)
@@ -39,6 +44,7 @@ class ReplicaManager:
     growing: dict[Partition, None] = field(default_factory=dict, init=False)
     digest: int = field(default=0, init=False)
     applied_count: int = field(default=0, init=False)
+    _left_alone: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         # Not a field's default, which as an attribute of the class would become a method.
@@ -114,6 +120,17 @@ class ReplicaManager:
         added = Partition(topic, topic_id, partition, log, replica, settings)
         self._partitions[topic_id, partition] = self._by_name[topic, partition] = added
         return added
+
+    def keep_from_collector(self) -> None:
+        """Take what there is out of the garbage collector's passes, if many replicas are new.
+
+        A pass over 60,000 replicas takes 0.3 s, and finds nothing: they are no garbage, and are
+        freed without it.
+        """
+        self._left_alone = min(self._left_alone, len(self))
+        if len(self) >= self._left_alone + MANY_NEW:
+            gc.freeze()
+            self._left_alone = len(self)
 
     def _new_replica(
         self,
