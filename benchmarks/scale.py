@@ -10,7 +10,8 @@ partitions with three replicas. Then, on that cluster:
   a leader, and until no survivor's metadata names it. What measures this works as little as it
   can meanwhile: it follows each survivor's metadata by its changes, with one long poll, and watches
   one partition of each topic in ZooKeeper;
-- it is started again: until every replica is in sync;
+- it is started again: until every replica is in sync by every broker's metadata, whose changes
+  are read twice a second;
 - the active controller is killed: from the end of its node until a topic is created;
 - the longest delay of an event loop so far, of each kind of service, after each of these.
 
@@ -31,8 +32,9 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,7 +63,11 @@ DEADLINE_S: Final = 900.0
 SESSION_MS: Final = 6_000
 LAG: Final = re.compile(r"^leadline_event_loop_lag_max_seconds (\S+)$", re.MULTILINE)
 
+CHANGES_S: Final = 0.5
+
 Figures = Mapping[str, float]
+IsDue = Callable[[int, Sequence[int]], bool]
+"""Whether something is still to happen to a partition that has this leader and this ISR."""
 
 
 def main() -> None:
@@ -110,10 +116,11 @@ class Subject(Cluster):
         """Return the whole metadata as a broker has it."""
         return await self._views.read(self._http, self.url(f"broker-{broker}"))
 
-    async def follow(self, broker: int, victim: int) -> FollowedMetadata:
-        """Return a broker's metadata, to be followed until it does not name `victim` any more."""
-        followed = FollowedMetadata(self._http, f"{self.url(f'broker-{broker}')}/v1/metadata")
-        await followed.read(victim)
+    async def follow(self, broker: int, is_due: IsDue) -> FollowedMetadata:
+        """Return a broker's metadata, to be followed until no partition `is_due`."""
+        url = f"{self.url(f'broker-{broker}')}/v1/metadata"
+        followed = FollowedMetadata(self._http, url, is_due)
+        await followed.read()
         return followed
 
     async def delays(self, what: str) -> Figures:
@@ -136,27 +143,32 @@ class Subject(Cluster):
 class FollowedMetadata:
     """A broker's metadata, of which only the changes are transferred, when there are some."""
 
-    def __init__(self, http: httpx.AsyncClient, url: str) -> None:
+    def __init__(self, http: httpx.AsyncClient, url: str, is_due: IsDue) -> None:
         self._http = http
         self._url = url
-        self._victim = 0
+        self._is_due = is_due
         self._etag = ""
         self._version = 0
-        self._naming: set[tuple[str, int]] = set()
+        self._due: set[tuple[str, int]] = set()
 
-    async def read(self, victim: int) -> None:
-        """Read everything, and note the partitions that have this broker as leader or in sync."""
-        self._victim = victim
+    async def read(self) -> None:
+        """Read everything, and note the partitions that are due."""
         self._note(await self._http.get(self._url, timeout=DEADLINE_S))
 
-    async def until_healed(self) -> float:
-        """Return when the answer arrived after which none is left (`time.monotonic`)."""
+    async def until_none_is_due(self, *, every_s: float = 0.0) -> float:
+        """Return when the answer arrived after which none is left (`time.monotonic`).
+
+        The next changes are waited for, or asked for every few seconds.
+        """
         arrived_at = time.monotonic()
-        while self._naming:
-            since = {"changed_after": self._etag, "after": str(self._version), "wait": "60s"}
+        while self._due:
+            since = {"changed_after": self._etag, "after": str(self._version)}
+            if not every_s:
+                since["wait"] = "60s"
             answer = await self._http.get(self._url, params=since, timeout=DEADLINE_S)
             arrived_at = time.monotonic()
             self._note(answer)
+            await asyncio.sleep(every_s)
         return arrived_at
 
     def _note(self, answer: httpx.Response) -> None:
@@ -165,10 +177,18 @@ class FollowedMetadata:
         for topics in (document["topics"], document.get("changed_rows") or {}):
             for topic, described in topics.items():
                 for number, leader, _, isr, *_ in described["partitions"]:
-                    if leader is None or leader < 0 or self._victim in (leader, *isr):
-                        self._naming.add((topic, number))
+                    if leader is None or leader < 0 or self._is_due(leader, isr):
+                        self._due.add((topic, number))
                     else:
-                        self._naming.discard((topic, number))
+                        self._due.discard((topic, number))
+
+
+def _names(broker: int, leader: int, isr: Sequence[int]) -> bool:
+    return broker in (leader, *isr)
+
+
+def _is_behind(_: int, isr: Sequence[int]) -> bool:
+    return len(isr) < REPLICAS
 
 
 async def created(cluster: Subject, size: int) -> AsyncIterator[Figures]:
@@ -209,7 +229,7 @@ async def failed(cluster: Subject) -> AsyncIterator[Figures]:
     """Kill a broker, and start it again."""
     victim, *survivors = BROKERS
     led = (await cluster.view(victim)).led_by(victim)
-    followed = [await cluster.follow(one, victim) for one in survivors]
+    followed = [await cluster.follow(one, partial(_names, victim)) for one in survivors]
     async with cluster.zookeeper() as session:
         watch = FailureWatch(session, victim, _last_of_each_topic(led))
         await watch.arm()
@@ -217,7 +237,7 @@ async def failed(cluster: Subject) -> AsyncIterator[Figures]:
         gc.freeze()
         await cluster.kill(f"broker-{victim}")
         async with asyncio.TaskGroup() as tasks:
-            healing = [tasks.create_task(one.until_healed()) for one in followed]
+            healing = [tasks.create_task(one.until_none_is_due()) for one in followed]
         await until(watch.is_complete, "every partition has a leader", deadline_s=DEADLINE_S)
         healed = [one.result() - watch.gone_at for one in healing]
     yield {
@@ -227,8 +247,12 @@ async def failed(cluster: Subject) -> AsyncIterator[Figures]:
         "until all survivors' metadata is healed, s": max(healed),
     }
     yield await cluster.delays("healed")
+    followed = [await cluster.follow(one, _is_behind) for one in survivors]
     begun = time.monotonic()
     cluster.restart(f"broker-{victim}")
+    async with asyncio.TaskGroup() as tasks:
+        for one in followed:
+            tasks.create_task(one.until_none_is_due(every_s=CHANGES_S))
     yield {"broker started again until all is in sync, s": await _until_whole(cluster) - begun}
     yield await cluster.delays("in sync again")
 
