@@ -58,7 +58,7 @@ def diff_failures(
     back = live.union(returned).intersection(recorded)
     missing = set(seen) - live
     for broker in image.hosts() - live:
-        if any(t not in covered.get(broker, ()) for t in replicas_on(image, broker)):
+        if any(t not in covered.get(broker, ()) for t in _replicas_on(image, broker)):
             missing.add(broker)
     return FailureDiff(tuple(sorted(missing - (set(failed) - back))), tuple(sorted(back)))
 
@@ -85,14 +85,18 @@ def due_at(failed: FailedBroker, interval_ms: int) -> int | None:
 
 def replicas_on(image: ClusterImage, broker: int) -> list[TopicPartition]:
     """Return the partitions that have a replica on a broker, without those still being added."""
-    return [
-        TopicPartition(name, number)
-        for name, numbers in image.hosted_by(broker).items()
-        if not (topic := image.topics[name]).deleting
-        for number in numbers
-        if topic.active_partition(number) is not None
-        and broker not in topic.assignment.adding.get(number, ())
-    ]
+    return list(_replicas_on(image, broker))
+
+
+def _replicas_on(image: ClusterImage, broker: int) -> Iterator[TopicPartition]:
+    for name, numbers in image.hosted_by(broker).items():
+        topic = image.topics[name]
+        if topic.deleting:
+            continue
+        for number in numbers:
+            is_added = broker in topic.assignment.adding.get(number, ())
+            if topic.active_partition(number) is not None and not is_added:
+                yield TopicPartition(name, number)
 
 
 def is_healable(image: ClusterImage, topic_partition: TopicPartition) -> bool:

@@ -234,7 +234,7 @@ class StateWriter:
     ) -> list[StateDecision]:
         written: list[StateDecision] = []
         stale: StaleImage | None = None
-        for batch in batches:
+        async for batch in in_turns(batches):
             try:
                 written += await self._finish(batch, entry, decide)
             except StaleImage as error:  # The others are in flight already: examine them all.

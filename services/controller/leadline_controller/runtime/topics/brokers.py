@@ -58,7 +58,9 @@ class BrokerManager(EventHandler):
     async def on_elected(self) -> None:
         """Watch the registration of every live broker, and record what an earlier term left out."""
         await self._watch(list(self.image.brokers))
-        await self._record_misplaced(misplaced_on(self.image, self.image.brokers, self.image.live))
+        async for broker in in_turns(sorted(self.image.live)):
+            found = misplaced_on(self.image, self.image.brokers, [broker])
+            await self._record_misplaced(found)
 
     async def reconcile(self) -> None:
         """Set missing watches again."""
