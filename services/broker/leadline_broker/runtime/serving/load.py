@@ -20,6 +20,7 @@ from leadline_common.clock import Clock
 
 _SAMPLES: Final = 6
 """Samples per window; the reported window may be longer than the setting by one interval."""
+_NO_TRAFFIC: Final = Traffic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class LoadMeter:
     def sample(self) -> None:
         """Sample the totals, and drop samples that are older than the window."""
         now = self.clock.monotonic_ms()
-        totals = {p: p.traffic for p in self.replicas.all() if p.traffic != Traffic()}
+        totals = {p: p.traffic for p in self.replicas.all() if p.traffic != _NO_TRAFFIC}
         self._samples.append(_Sample(now, totals))
         begin = now - self.configuration.current.load_window_ms
         while len(self._samples) > 1 and self._samples[1].at_ms <= begin:
@@ -110,7 +111,7 @@ class LoadMeter:
         total, free = await asyncio.to_thread(self.logs.space)
         now, first = self.clock.monotonic_ms(), self._samples[0]
         end = self.clock.wall_ms()
-        rows = [_row(p, first.totals.get(p, Traffic())) for p in self.replicas.all()]
+        rows = [_row(p, first.totals.get(p, _NO_TRAFFIC)) for p in self.replicas.all()]
         return BrokerLoadReport(
             broker_id=self.broker_id,
             window_start_ms=end - (now - first.at_ms),
