@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
 from random import Random
@@ -38,10 +40,42 @@ def test_the_owner_of_a_connection_is_found() -> None:
         socket.create_server((LOOPBACK, 0)) as server,
         socket.create_connection(server.getsockname()) as client,
     ):
-        port = client.getsockname()[1]
-        assert owner_of(port, [1, os.getpid()]) == os.getpid()
-        assert owner_of(port, []) is None
-    assert owner_of(port, [os.getpid()]) is None
+        port, remote = client.getsockname()[1], server.getsockname()[1]
+        assert owner_of(port, remote, [1, os.getpid()]) == os.getpid()
+        assert owner_of(port, remote, []) is None
+    assert owner_of(port, remote, [os.getpid()]) is None
+
+
+SAME_PORT = """
+import socket, sys
+port, remote = map(int, sys.argv[1:])
+with socket.socket() as one:
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    one.bind(("127.0.0.1", port))
+    one.connect(("127.0.0.1", remote))
+    print("connected", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_connection_is_told_from_one_of_another_process_with_the_same_port() -> None:
+    """In S12 a link was not cut: its connection shared the local port with another one."""
+    with (
+        socket.create_server((LOOPBACK, 0)) as first,
+        socket.create_server((LOOPBACK, 0)) as second,
+        socket.socket() as ours,
+    ):
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        ours.connect(first.getsockname())
+        port, me = ours.getsockname()[1], os.getpid()
+        to_first, to_second = (end.getsockname()[1] for end in (first, second))
+        command = [sys.executable, "-c", SAME_PORT, str(port), str(to_second)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"connected\n"
+            assert owner_of(port, to_first, [me, other.pid]) == me
+            assert owner_of(port, to_second, [me, other.pid]) == other.pid
+            other.communicate()
 
 
 def test_a_slow_line_is_shared_and_late() -> None:

@@ -190,8 +190,8 @@ class Proxy:
 
     def _who(self, writer: asyncio.StreamWriter) -> str:
         names = self._links.pids()
-        port = writer.get_extra_info("peername")[1]
-        pid = owner_of(port, names)
+        port, own = (writer.get_extra_info(end)[1] for end in ("peername", "sockname"))
+        pid = owner_of(port, own, names)
         return CLIENT if pid is None else names[pid]
 
 
