@@ -6,6 +6,7 @@ import json
 
 from leadline_client.wire import Metadata
 from leadline_common.rpc import ControllerRow
+from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.changes import RemovalPending
 from leadline_controller.domain.cluster import DeletionPending, StateSet, TopicGone
 from leadline_controller.runtime.channel.metadata_snapshot import MetadataView
@@ -14,6 +15,10 @@ from tests.unit.controller.images import TOPIC, cluster, state
 
 AR = (1, 2)
 ROW = ControllerRow(7, "http://127.0.0.1:1", 3)
+
+
+async def full_grant(commands: RequestBuilder, broker: BrokerRegistration) -> bytes:
+    return commands.grant(broker, await commands.all_roles(broker), {}, "cause").body
 
 
 def test_the_document_has_the_agreed_shape() -> None:
@@ -75,9 +80,9 @@ async def test_a_broker_that_registered_after_a_state_hears_of_no_leader() -> No
     image = cluster(AR, {0: AR}, {0: state(1, AR)})
     image.registered_at[1] = 50
     commands = RequestBuilder(image, "c1", ROW, 1000)
-    grant = json.loads((await commands.grant(image.brokers[1], "cause")).body)
+    grant = json.loads(await full_grant(commands, image.brokers[1]))
     assert grant["topics"][0][3][0][:3] == [0, -1, 4]
-    other = json.loads((await commands.grant(image.brokers[2], "cause")).body)
+    other = json.loads(await full_grant(commands, image.brokers[2]))
     assert other["topics"][0][3][0][:3] == [0, 1, 4]
 
 
@@ -86,8 +91,8 @@ async def test_grants_and_stops_are_numbered_together() -> None:
     image = cluster(AR, {0: AR}, {0: state(1, AR)})
     commands, broker = RequestBuilder(image, "c1", ROW, 1000), image.brokers[1]
     bodies = [
-        (await commands.grant(broker, "cause")).body,
+        await full_grant(commands, broker),
         commands.stop(broker, {TOPIC: [0]}, "cause", delete=True).body,
-        (await commands.grant(broker, "cause")).body,
+        await full_grant(commands, broker),
     ]
     assert [json.loads(body)["sequence"] for body in bodies] == [1, 2, 3]

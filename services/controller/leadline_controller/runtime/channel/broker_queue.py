@@ -6,9 +6,8 @@ acknowledged it, or until this incarnation of the broker is gone.
 Only partition names are pending. A request is built when it is sent, so it carries the latest
 state, and any number of changes of a partition cost one row. One request is in flight at a time;
 requests to different brokers run in parallel. The order is the first roles, metadata, the other
-roles, stops, and again from the start. A failed request is repeated after an exponential back-off
-for as long as the incarnation lives. A role that the broker refuses is sent again likewise; it
-keeps no other waiting.
+roles, stops, and so on. A failed request is repeated after an exponential back-off while the
+incarnation lives. A role that the broker refuses is sent again likewise; it keeps no other waiting.
 """
 
 from __future__ import annotations
@@ -62,6 +61,7 @@ class BrokerRequestQueue:
     _span: TraceParent | None = field(default=None, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _grant: bool = field(default=False, init=False)
+    _is_granting: bool = field(default=False, init=False)
     _roles: PendingRoles = field(default_factory=PendingRoles, init=False)
     _stops: PendingPartitions = field(default_factory=dict, init=False)
     _halts: PendingPartitions = field(default_factory=dict, init=False)
@@ -131,19 +131,19 @@ class BrokerRequestQueue:
 
     def metadata_is(self, version: int) -> None:
         """Note which metadata version the broker reports; it may have lost a later one."""
-        if self._in_flight is None and version != self._acked_version:
+        if not (self._in_flight or self._is_granting) and version != self._acked_version:
             self._acked_version = None
             self._wake.set()
 
     @property
     def roles_pending(self) -> bool:
         """Whether any role is not acknowledged."""
-        return self._grant or bool(self._roles) or self._flying(Command.GRANT, Command.ROLES)
+        return self._grant or self._is_granting or bool(self._roles) or self._flying(Command.ROLES)
 
     @property
     def roles_unanswered(self) -> bool:
         """Whether any role awaits an answer; a role that the broker keeps refusing has one."""
-        if self._grant or self._flying(Command.GRANT):
+        if self._grant or self._is_granting:
             return True
         in_flight = self._in_flight[1] if self._in_flight and self._flying(Command.ROLES) else {}
         sent = (TopicPartition(topic, n) for topic, numbers in in_flight.items() for n in numbers)
@@ -183,12 +183,9 @@ class BrokerRequestQueue:
 
     def topic_pending(self, topic: str) -> bool:
         """Return whether a role in a topic, or a stop of it, is not acknowledged."""
-        if self._grant or topic in self._roles or topic in self._stops:
+        if self._grant or self._is_granting or topic in self._roles or topic in self._stops:
             return True
-        if self._in_flight is None:
-            return False
-        command, partitions = self._in_flight
-        return command is Command.GRANT or topic in partitions
+        return self._in_flight is not None and topic in self._in_flight[1]
 
     def stop_pending(self, topic: str, partitions: Iterable[int]) -> bool:
         """Return whether a deletion of any of these partitions is not acknowledged."""
@@ -250,18 +247,10 @@ class BrokerRequestQueue:
         self._is_unreachable = False
         self._for_next_round = but
         succeeded = True
-        stop: Callable[[], Awaitable[bool]] = partial(self._send_stops, Command.STOP)
-        halt: Callable[[], Awaitable[bool]] = partial(self._send_stops, Command.HALT)
-        rounds: list[Callable[[], Awaitable[bool]]] = [
-            self._send_first_roles,
-            self._send_metadata,
-            self._send_other_roles,
-            stop,
-            halt,
-        ]
-        if self._grant:
-            # It makes strays of the replicas that it does not name: delete before it.
-            rounds.insert(0, stop)
+        stop, halt = (partial(self._send_stops, kind) for kind in (Command.STOP, Command.HALT))
+        # A grant makes strays of the replicas that it does not name: delete before it.
+        rounds: list[Callable[[], Awaitable[bool]]] = [stop] if self._grant else []
+        rounds += [self._send_first_roles, self._send_metadata, self._send_other_roles, stop, halt]
         for send in rounds:
             succeeded = await send() and succeeded
             self.listener.progressed()
@@ -276,6 +265,7 @@ class BrokerRequestQueue:
         """
         while self._grant or (partitions := self._take(self._roles.take_first)):
             is_grant, self._grant = self._grant, False
+            self._is_granting = is_grant  # What changes from now on is sent after the grant.
             if not await self._send_roles({} if is_grant else partitions, is_grant=is_grant):
                 return False
         return True
@@ -295,15 +285,15 @@ class BrokerRequestQueue:
 
     async def _send_roles(self, partitions: PendingPartitions, *, is_grant: bool) -> bool:
         """Send a grant or some roles; return whether they were answered."""
-        command = Command.GRANT if is_grant else Command.ROLES
         if is_grant:
-            self._in_flight = (command, partitions)  # What changes from now on is sent after it.
-            request = await self.requests.grant(self.broker, self.cause)
+            request = await self._build_grant()
         else:
             request = self.requests.leader_and_isr(self.broker, partitions, self.cause)
             if not request.partitions:
                 return True
+        command = Command.GRANT if is_grant else Command.ROLES
         answer = await self._call(command, partitions, rpc.LEADER_AND_ISR_PATH, request.body)
+        self._is_granting = False
         if answer is None:
             if is_grant:
                 self._grant = True
@@ -325,6 +315,17 @@ class BrokerRequestQueue:
         if refused:
             self.listener.invalidate(refused)
         return True
+
+    async def _build_grant(self) -> BrokerRequest:
+        """Build the full grant, and first delete what is to be deleted by the end of that."""
+        topics = await self.requests.all_roles(self.broker)
+        deleted: PendingPartitions = {}
+        while self._stops:
+            for topic, numbers in self._stops.items():
+                deleted.setdefault(topic, {}).update(numbers)
+            if not await self._send_stops(Command.STOP):
+                break
+        return self.requests.grant(self.broker, topics, deleted, self.cause)
 
     async def _send_stops(self, command: Command) -> bool:
         pending = self._stops if command is Command.STOP else self._halts

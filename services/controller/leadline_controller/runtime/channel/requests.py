@@ -79,16 +79,31 @@ class RequestBuilder:
         topics = [*self._roles(broker.id, partitions)]
         return self._leader_and_isr(broker, topics, cause, is_init=False)
 
-    async def grant(self, broker: BrokerRegistration, cause: str) -> BrokerRequest:
-        """Build in turns the full grant: every role of a broker (rule R9; with isInit).
+    async def all_roles(self, broker: BrokerRegistration) -> list[TopicRows]:
+        """Return every role of a broker, built in turns.
 
-        A role that changes meanwhile may be in it as it was before.
+        A role that changes meanwhile may be as it was before.
         """
         topics: list[TopicRows] = []
         hosted = self._image.hosted_by(broker.id)
         async for names in in_turns(self._image.topic_parts()):
             topics += self._roles(broker.id, {n: hosted[n] for n in names if n in hosted})
-        return self._leader_and_isr(broker, topics, cause, is_init=True)
+        return topics
+
+    def grant(
+        self,
+        broker: BrokerRegistration,
+        topics: list[TopicRows],
+        changed: PartitionsByTopic,
+        cause: str,
+    ) -> BrokerRequest:
+        """Build the full grant of these roles (rule R9; with isInit), those `changed` as they are.
+
+        A replica that it does not name becomes a stray; one that is gone and named is created.
+        """
+        rows = [kept for topic in topics if (kept := _without(topic, changed)) is not None]
+        rows += self._roles(broker.id, changed)
+        return self._leader_and_isr(broker, rows, cause, is_init=True)
 
     def _roles(self, broker_id: int, partitions: PartitionsByTopic) -> Iterator[TopicRows]:
         for name, numbers in partitions.items():
@@ -240,6 +255,15 @@ def broker_rows(image: ClusterImage) -> list[BrokerRow]:
         BrokerRow(broker.id, broker.url, broker.rack, broker.incarnation, broker.internal_url)
         for _, broker in sorted(image.brokers.items())
     ]
+
+
+def _without(topic: TopicRows, partitions: PartitionsByTopic) -> TopicRows | None:
+    """Return a topic without some partitions, None if none is left."""
+    left_out = set(partitions.get(topic.topic, ()))
+    if not left_out:
+        return topic
+    rows = [row for row in topic.partitions if row.partition not in left_out]
+    return msgspec.structs.replace(topic, partitions=rows) if rows else None
 
 
 def _numbers(topics: list[TopicRows] | list[StopTopic]) -> list[tuple[str, list[int]]]:
