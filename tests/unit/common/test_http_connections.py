@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -68,6 +70,7 @@ async def serving(app: Any = None, **settings: Any) -> AsyncIterator[tuple[int, 
         ws=BoundedWebSocket,
         lifespan="on",
         log_config=None,
+        timeout_keep_alive=bounds.settings.connections_max_idle_ms // 1000,
         timeout_graceful_shutdown=1,
     )
     server = uvicorn.Server(config)
@@ -272,6 +275,20 @@ async def test_an_upgraded_connection_is_freed_without_the_garbage_collector() -
                 assert await reader.readline() == b"HTTP/1.1 101 Switching Protocols\r\n"
                 writer.close()
                 await until(lambda: not bounds._open, "the channel is closed")
+
+
+async def test_a_connection_that_is_reset_is_freed_at_once() -> None:
+    """It is not counted any more, so it must not wait for the end of its idle time."""
+    async with serving() as (port, bounds), all_freed(BoundedProtocol):
+        for _ in range(3):
+            reader, writer = await connect(port)
+            connection = writer.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.write(GOOD)
+            async with asyncio.timeout(DEADLINE_S):
+                await reader.readline()
+                writer.transport.abort()
+                await until(lambda: not bounds._open, "the connection is closed")
 
 
 async def test_the_largest_waiting_responses_are_aborted_beyond_their_budget() -> None:

@@ -97,6 +97,7 @@ class BoundedProtocol(TlsFlowControl, HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Give back what the connection held."""
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()  # uvicorn leaves it to keep what was reset.
         self.bounds.unwatch(self)
         self._free_body()
         self._release()
