@@ -14,6 +14,7 @@ from leadline_broker.adapters.disk import DiskLogs
 from leadline_client.errors import BodyTooLarge, NotEnoughReplicas, StagingFull, TooManyProducers
 from leadline_common import rpc
 from leadline_common.settings import BrokerSettings, settings_table
+from leadline_common.slices import SLICE
 from leadline_common.zk.errors import ConnectionLoss
 from tests.support.bad_input.batches import bomb
 from tests.unit.broker.small_cluster import (
@@ -120,6 +121,65 @@ async def test_more_in_sync_replicas_are_asked_for_from_now_on(tmp_path: Path) -
 
         with pytest.raises(NotEnoughReplicas):
             await cluster.produce(1, "refused")
+
+
+async def test_a_setting_that_changes_during_a_large_grant_holds_for_all_of_it(
+    tmp_path: Path,
+) -> None:
+    """Roles are taken in turns, and other things happen between two of them."""
+    async with SmallCluster(tmp_path, min_insync_replicas=1) as cluster:
+        await cluster.start(1)
+        numbers = range(SLICE + 10)
+        for number in numbers:
+            cluster.publish(1, 0, (1,), partition=number)
+        granting = asyncio.create_task(
+            cluster.grant(1, init=True, replicas=(1,), partitions=numbers)
+        )
+        engine = cluster.brokers[1].engine
+        await asyncio.sleep(0)
+        assert len(engine.replicas) == SLICE
+        changed = current(cluster).model_copy(update={"min_insync_replicas": 2})
+        cluster.brokers[1]._configuration.current = changed
+        engine.reconfigure()
+
+        await granting
+
+        settings = {partition.settings.replica for partition in engine.replicas.all()}
+        assert {one.min_insync_replicas for one in settings} == {2}
+
+
+async def test_configs_that_a_role_changed_are_those_of_later_metadata(
+    cluster: SmallCluster,
+) -> None:
+    """They were changed and changed back while the role was on its way to the broker."""
+    commands = cluster.brokers[1].engine.commands
+
+    def tell(**configs: str) -> None:
+        asked = cluster.request(1, **configs)  # type: ignore[arg-type]  # options of request
+        version = commands.metadata.version + 1
+        controller = rpc.ControllerRow(9, "http://c/9", 1)
+        told = rpc.UpdateMetadataRequest(
+            "cluster",
+            controller,
+            1,
+            asked.incarnation,
+            version,
+            0,
+            True,
+            "test",
+            asked.brokers,
+            asked.topics,
+        )
+        commands.update_metadata(told)
+
+    tell()
+    await granted(cluster, **{"max.message.bytes": "1024"})
+    with pytest.raises(BodyTooLarge):
+        await cluster.produce(1, "x" * 2_000)
+
+    tell()
+
+    await cluster.produce(1, "x" * 2_000)
 
 
 async def test_followers_may_lag_for_another_time(cluster: SmallCluster) -> None:

@@ -149,12 +149,7 @@ class ControllerCommands:
 
     async def _grant_all(self, request: LeaderAndIsrRequest, order: Order) -> list[list[int]]:
         """Apply all rows, and return their error codes by topic."""
-        rows = (
-            (topic, row, settings)
-            for topic in request.topics
-            for settings in (self.settings.of(topic.configs),)
-            for row in topic.partitions
-        )
+        rows = ((topic, row) for topic in request.topics for row in topic.partitions)
         codes: list[int] = []
         async for some in slices(rows):
             self._accept(request)
@@ -164,19 +159,15 @@ class ControllerCommands:
         remaining = iter(codes)
         return [list(islice(remaining, len(topic.partitions))) for topic in request.topics]
 
-    def _grant(
-        self,
-        topic: TopicRows,
-        row: PartitionRow,
-        settings: PartitionSettings,
-        now: int,
-        order: Order,
-    ) -> int:
+    def _grant(self, topic: TopicRows, row: PartitionRow, now: int, order: Order) -> int:
         """Apply one row and return its error code."""
+        settings = self.settings.of(topic.configs)  # Those of the broker may have changed.
         try:
             partition = self._find_or_create(topic, row, settings, order)
             if order >= self._latest:
                 self.replicas.configure(partition, settings)
+                if self._applied_settings.get(topic.topic_id) is not settings:
+                    self._applied_settings.pop(topic.topic_id, None)
             directory_epoch = self.broker_state.directory_epoch_of(partition.key)
             partition.replica.state.directory_epoch = directory_epoch
             code, effects = partition.replica.on_leader_and_isr(row, now, order)
