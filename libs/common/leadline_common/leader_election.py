@@ -173,8 +173,8 @@ class LeaderElection(Generic[SessionT]):
         """
         while True:
             with _logged("could not open a ZooKeeper session"):
-                session = await self._candidate.open_session()
-                await self._handle_new_session(session)
+                # Without a variable that would keep the session, and its term, until the next one.
+                await self._handle_new_session(await self._candidate.open_session())
             await asyncio.sleep(RETRY_S)
 
     async def _handle_new_session(self, session: SessionT) -> None:

@@ -71,6 +71,7 @@ class ControllerLeadership:
     internal_url: str = ""
     active_controller: ActiveController | None = field(default=None, init=False)
     cluster_id: str = field(default="", init=False)
+    _has_led: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._election: LeaderElection[ControllerStore] = LeaderElection(self)
@@ -123,7 +124,18 @@ class ControllerLeadership:
             ZkError: ZooKeeper is not available.
 
         """
+        self._forget_last_term()
         return await self.dependencies.open_store()
+
+    def _forget_last_term(self) -> None:
+        """Free what the last term of this process has left, which is in cycles.
+
+        It includes an image of the whole cluster. The next term's `freeze` would keep it for ever.
+        """
+        if self._has_led:
+            self._has_led = False
+            gc.unfreeze()
+            gc.collect()
 
     @contextlib.asynccontextmanager
     async def prepared(self, store: ControllerStore) -> AsyncIterator[None]:
@@ -167,6 +179,7 @@ class ControllerLeadership:
 
         """
         self.metrics.terms.inc()
+        self._has_led = True
         policy = ClusterPolicy(
             self.settings.min_insync_replicas, self.settings.unclean_leader_election_enable
         )
