@@ -407,6 +407,25 @@ async def test_what_is_to_be_deleted_while_the_grant_is_built_becomes_no_stray(n
     assert len(disk.replicas) == 3 * 2_000
 
 
+async def test_a_grant_waits_for_a_deletion_whose_answer_is_lost() -> None:
+    queue = queue_of([2_000] * 4, Broker())
+    disk = Disk(queue.image)
+    queue.gateway = disk
+    queue.add_grant()
+
+    def fail_once() -> None:
+        disk.on_stop = lambda: None
+        raise ConnectionLost("nobody answers")
+
+    disk.on_stop = fail_once
+    async with sending(queue):
+        await asyncio.sleep(0)
+        delete(queue, "t3")
+        await until(lambda: queue.idle, "everything is acknowledged")
+
+    assert not disk.strays
+
+
 def move(queue: BrokerRequestQueue, name: str, number: int, *, to: int) -> None:
     """Reassign a partition to this broker or to another one, as the controller does."""
     topic = queue.image.topics[name]

@@ -178,8 +178,7 @@ class BrokerRequestQueue:
 
     @property
     def _metadata_pending(self) -> bool:
-        has_changes = self._acked_version != self.image.version
-        return has_changes and not self.listener.holds_metadata()
+        return self._acked_version != self.image.version and not self.listener.holds_metadata()
 
     def topic_pending(self, topic: str) -> bool:
         """Return whether a role in a topic, or a stop of it, is not acknowledged."""
@@ -296,8 +295,7 @@ class BrokerRequestQueue:
         self._is_granting = False
         if answer is None:
             if is_grant:
-                self._grant = True
-                self._roles.clear()
+                self.add_grant()
             for topic, numbers in partitions.items():
                 self._put_roles(topic, numbers, may_wait=False)
             return False
@@ -361,7 +359,9 @@ class BrokerRequestQueue:
     async def _call(
         self, command: Command, partitions: PendingPartitions, path: str, body: bytes
     ) -> bytes | None:
-        """Send a request; return None if it failed."""
+        """Send a request; return None if it failed, or the broker was unreachable in this round."""
+        if self._is_unreachable:
+            return None
         self._in_flight = (command, partitions)
         try:
             of_broker = dispatch_span(self._span, command, self.broker.id)
