@@ -10,8 +10,8 @@ from typing import Any
 from leadline_client.wire import TopicPartition
 from leadline_common.cause import current_cause
 from leadline_common.clock import Clock
-from leadline_common.znodes import AuditEntry
-from leadline_controller.domain.cluster import ClusterImage, StateSet
+from leadline_common.znodes import AuditEntry, TopicAssignment
+from leadline_controller.domain.cluster import Change, ClusterImage, StateSet, TopicSet
 from leadline_controller.domain.failover import StateDecision, decide_all, stale_finder
 from leadline_controller.domain.history import NOTICED_AT
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
@@ -110,6 +110,28 @@ class StatePublisher:
             self.metrics.elections.labels(cause.value).inc(number)
         return written
 
+    def apply_topics(self, changes: Sequence[Change]) -> None:
+        """Apply topics that were read, and send the roles whose replicas are others than before.
+
+        The answer to the write may have been lost, and a role may have been sent since with the
+        earlier replicas. A leader that counts a removed one would acknowledge nothing any more.
+        """
+        topics = self.image.topics
+        names = {change.topic for change in changes if isinstance(change, TopicSet)}
+        before = {name: topics[name].assignment for name in names & topics.keys()}
+        applied = self.image.apply(changes)
+        moved = [
+            StateSet(name, number, partition.state, partition.version, partition.zxid)
+            for name, earlier in before.items()
+            for number, partition in topics[name].partitions.items()
+            if partition.state is not None
+            and _replicas(earlier, number) != _replicas(topics[name].assignment, number)
+        ]
+        if moved:
+            self.dispatcher.send_roles(moved)
+        elif applied:
+            self.dispatcher.send_metadata()
+
     def apply_read(self, states: Sequence[StateSet]) -> None:
         """Apply states that were read, and send those with a new leader epoch to the replicas."""
         epochs = {}
@@ -129,3 +151,8 @@ class StatePublisher:
             self.dispatcher.send_roles(elected)
         elif applied:
             self.dispatcher.send_metadata()
+
+
+def _replicas(assignment: TopicAssignment, number: int) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the replicas of a partition, and those of them that are being added."""
+    return assignment.partitions.get(number, ()), assignment.adding.get(number, ())

@@ -162,8 +162,7 @@ class StepWriter:
         known = {change.topic: self.image.topics[change.topic].zxid}
         found = await self.store.read_topics([change.topic], known)
         await self.external.record_topics(found)
-        if self.image.apply(found):
-            self.dispatcher.send_metadata()
+        self.publisher.apply_topics(found)
         topic_partitions = [TopicPartition(change.topic, d.partition) for d in change.decisions]
         states = await self.store.read_states(topic_partitions)
         await self.external.record_states(states)

@@ -185,8 +185,7 @@ class TopicManager(EventHandler):
         changes = await self.store.read_topics(wanted, known)
         await self.external.record_topics(changes)
         found = dict.fromkeys(c.topic for c in changes if isinstance(c, TopicSet))
-        if self.image.apply(changes):
-            self.dispatcher.send_metadata()
+        self.publisher.apply_topics(changes)
         # Those without an id include topics that were found at the election.
         found |= dict.fromkeys(t.name for t in self.image.topics.values() if not t.topic_id)
         if found:
