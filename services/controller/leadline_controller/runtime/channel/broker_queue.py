@@ -364,8 +364,8 @@ class BrokerRequestQueue:
             return None
         self._in_flight = (command, partitions)
         try:
-            of_broker = dispatch_span(self._span, command, self.broker.id)
-            with cause_scope(self.cause), of_broker as span:
+            about = self._span, command, self.broker.id
+            with cause_scope(self.cause), dispatch_span(*about) as span:
                 answer = await self._post(command, path, body, span)
         finally:
             self._in_flight = None
