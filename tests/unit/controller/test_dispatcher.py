@@ -3,38 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from typing import cast
 
 import pytest
 
-from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import StateSet
-from leadline_controller.runtime.channel.broker_queue import BrokerRequestQueue
-from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from tests.unit.controller.images import TOPIC, cluster, state
-
-
-class Queue:
-    """Notes which roles it is given, and sends nothing."""
-
-    def __init__(self, registration: BrokerRegistration) -> None:
-        self.broker = registration
-        self.waiting: list[bool] = []
-
-    async def run(self) -> None:
-        """Send nothing."""
-
-    def add_roles(self, _topic: str, _partitions: object, *, may_wait: bool) -> None:
-        self.waiting.append(may_wait)
-
-    def set_cause(self) -> None:
-        """Have no cause."""
-
-    def add_grant(self) -> None:
-        """Grant nothing."""
-
-    def metadata_changed(self) -> None:
-        """Have no metadata."""
+from tests.unit.controller.noted_roles import noting_dispatcher
 
 
 @pytest.mark.parametrize(
@@ -45,15 +19,8 @@ class Queue:
 async def test_only_who_followed_and_follows_again_waits(
     displaced: Set[int] | None, waiting: set[int]
 ) -> None:
-    queues: dict[int, Queue] = {}
-
-    def make_queue(registration: BrokerRegistration) -> BrokerRequestQueue:
-        made = queues[registration.id] = Queue(registration)
-        return cast("BrokerRequestQueue", made)
-
     after = state(2, (2, 3, 4))
-    dispatcher = BrokerDispatcher(cluster({2, 3, 4}, {0: (2, 3, 4)}, {0: after}), make_queue)
-    dispatcher.follow_image((2, 3, 4))
+    dispatcher, queues = noting_dispatcher(cluster({2, 3, 4}, {0: (2, 3, 4)}, {0: after}))
 
     dispatcher.send_roles([StateSet(TOPIC, 0, after, 5, 50)], displaced)
 

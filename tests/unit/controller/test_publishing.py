@@ -6,38 +6,13 @@ from typing import Any, cast
 
 import pytest
 
-from leadline_common.znodes import BrokerRegistration, TopicAssignment
+from leadline_common.znodes import TopicAssignment
 from leadline_controller.domain.cluster import TopicSet
-from leadline_controller.runtime.channel.broker_queue import BrokerRequestQueue
-from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.publishing import StatePublisher
 from tests.unit.controller.images import TOPIC, cluster, state
+from tests.unit.controller.noted_roles import noting_dispatcher
 
 BEFORE = {0: (2, 3, 4), 1: (3, 4), 2: (4, 2)}
-
-
-class Queue:
-    """Notes which roles it is given, and sends nothing."""
-
-    def __init__(self, registration: BrokerRegistration) -> None:
-        self.broker = registration
-        self.roles: list[int] = []
-
-    async def run(self) -> None:
-        """Send nothing."""
-
-    def add_roles(self, _topic: str, partitions: list[int], *, may_wait: bool) -> None:
-        assert not may_wait
-        self.roles += partitions
-
-    def set_cause(self) -> None:
-        """Have no cause."""
-
-    def add_grant(self) -> None:
-        """Grant nothing."""
-
-    def metadata_changed(self) -> None:
-        """Have no metadata."""
 
 
 @pytest.mark.parametrize(
@@ -59,16 +34,9 @@ async def test_replicas_that_were_read_are_sent_to_those_that_are_left(
 
     The answer to the write was lost, and roles were sent before the topic was read again.
     """
-    queues: dict[int, Queue] = {}
-
-    def make_queue(registration: BrokerRegistration) -> BrokerRequestQueue:
-        made = queues[registration.id] = Queue(registration)
-        return cast("BrokerRequestQueue", made)
-
     states = {number: state(replicas[0], replicas) for number, replicas in BEFORE.items()}
     image = cluster({2, 3, 4}, BEFORE, states)
-    dispatcher = BrokerDispatcher(image, make_queue)
-    dispatcher.follow_image((2, 3, 4))
+    dispatcher, queues = noting_dispatcher(image)
     unused = cast("Any", None)
     publisher = StatePublisher(image, unused, unused, dispatcher, unused, unused)
     known = image.topics[TOPIC]
