@@ -107,6 +107,8 @@ async def ended_or_gone(cluster: Cluster, points: dict[str, CrashPoints], topic:
             return is_killed or await session.exists(znodes.topic_path(topic)) is None
 
         await wait_until(over, "the controller is killed, or the topic is gone", DEADLINE_S)
+    for point in points.values():  # The topic is gone before the controller that deleted it.
+        await point.finished()
 
 
 async def gone_for_good(cluster: Cluster, topic: str) -> None:

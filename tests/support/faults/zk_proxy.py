@@ -36,12 +36,18 @@ class CrashPoints:
         self._end = end
         self._left = 0
         self._after = False
+        self._is_armed = False
         self.ended = asyncio.Event()
 
     def arm(self, n: int, *, after: bool) -> None:
         """End the process at its n-th transaction from now on."""
         self.ended.clear()
-        self._left, self._after = n, after
+        self._left, self._after, self._is_armed = n, after, n > 0
+
+    async def finished(self) -> None:
+        """Wait until the process has ended, if it has come to its n-th transaction."""
+        if self._is_armed and self._left <= 0:
+            await self.ended.wait()
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
