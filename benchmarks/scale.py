@@ -158,7 +158,7 @@ class FollowedMetadata:
     async def until_none_is_due(self, *, every_s: float = 0.0) -> float:
         """Return when the answer arrived after which none is left (`time.monotonic`).
 
-        The next changes are waited for, or asked for every few seconds.
+        It waits for the next changes, or asks for them every `every_s` seconds.
         """
         arrived_at = time.monotonic()
         while self._due:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -28,7 +29,8 @@ def slices(items: Iterable[T], size: int = SLICE) -> AsyncIterator[list[T]]:
 
     They are taken from `items` when it is their turn.
     """
-    return in_turns(parts(items, lambda _: 1, size))
+    left = iter(items)
+    return in_turns(iter(lambda: list(islice(left, size)), []))
 
 
 def parts(items: Iterable[T], weight: Callable[[T], int], most: int) -> Iterator[list[T]]:

@@ -1,4 +1,4 @@
-"""Who is sent the roles of partitions whose replicas were found to be others."""
+"""Which roles are sent when a topic that is read has a changed assignment."""
 
 from __future__ import annotations
 

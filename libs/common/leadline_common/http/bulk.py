@@ -155,7 +155,7 @@ class _BulkEndpoint(Generic[RequestT, ResponseT]):
 
     async def _request(self, body: bytes) -> RequestT:
         request = None
-        if self.long_list is not None and self.long_list.is_due(body):
+        if self.long_list is not None and self.long_list.is_long(body):
             request = await self.long_list.decode(body)
         return self._decoded(body) if request is None else request
 

@@ -1,6 +1,6 @@
 """Decoding a request of which one list is nearly all, a part of that list in each turn of the loop.
 
-The metadata of 100,000 partitions are 4 MB. Decoding them at once takes 40 ms, for which a broker
+The metadata of 100,000 partitions is 4 MB. Decoding it at once takes 40 ms, for which a broker
 would neither serve nor be seen to live.
 """
 
@@ -35,7 +35,7 @@ class LongListDecoder(Generic[RequestT]):
         (item,) = get_args(get_type_hints(request_type)[list_name])
         self._decode_item: Any = msgspec.json.Decoder(item).decode
 
-    def is_due(self, body: bytes) -> bool:
+    def is_long(self, body: bytes) -> bool:
         """Tell whether a body is too long to be decoded at once."""
         return len(body) > AT_ONCE
 

@@ -166,6 +166,7 @@ class ControllerCommands:
             partition = self._find_or_create(topic, row, settings, order)
             if order >= self._latest:
                 self.replicas.configure(partition, settings)
+                # Later metadata may bring back the settings that it applied before.
                 if self._applied_settings.get(topic.topic_id) is not settings:
                     self._applied_settings.pop(topic.topic_id, None)
             directory_epoch = self.broker_state.directory_epoch_of(partition.key)

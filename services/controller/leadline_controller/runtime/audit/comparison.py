@@ -19,10 +19,7 @@ from leadline_common import znodes
 from leadline_common.cause import current_cause
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.external_changes import Differences, differences
-from leadline_controller.domain.history import (
-    TOPIC_DELETED,
-    PastCluster,
-)
+from leadline_controller.domain.history import TOPIC_DELETED, PastCluster
 from leadline_controller.runtime.audit.replication import BATCH, AuditReplicator
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue

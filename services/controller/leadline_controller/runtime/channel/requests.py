@@ -76,7 +76,7 @@ class RequestBuilder:
         self, broker: BrokerRegistration, partitions: PartitionsByTopic, cause: str
     ) -> BrokerRequest:
         """Build LeaderAndISR for some partitions."""
-        topics = [*self._roles(broker.id, partitions)]
+        topics = list(self._roles(broker.id, partitions))
         return self._leader_and_isr(broker, topics, cause, is_init=False)
 
     async def all_roles(self, broker: BrokerRegistration) -> list[TopicRows]:
@@ -218,14 +218,12 @@ class RequestBuilder:
         if partition is None or partition.state is None or broker_id not in partition.replicas:
             return None
         row = _row(topic, number, partition, partition.state)
-        if row.leader == broker_id and not self._has_been_registered_since(
-            partition.zxid, broker_id
-        ):
+        if row.leader == broker_id and not self._was_registered(broker_id, partition.zxid):
             return msgspec.structs.replace(row, leader=NO_LEADER)
         return row
 
-    def _has_been_registered_since(self, zxid: int, broker_id: int) -> bool:
-        """Tell whether a broker was registered at a transaction; one may have gone meanwhile."""
+    def _was_registered(self, broker_id: int, zxid: int) -> bool:
+        """Tell whether a live broker was registered at a transaction; it may be gone by now."""
         registered_at = self._image.registered_at.get(broker_id)
         return registered_at is not None and registered_at <= zxid
 

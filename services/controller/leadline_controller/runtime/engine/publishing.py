@@ -111,7 +111,7 @@ class StatePublisher:
         return written
 
     def apply_topics(self, changes: Sequence[Change]) -> None:
-        """Apply topics that were read, and send the roles whose replicas are others than before.
+        """Apply topics that were read, and send the roles of partitions whose replicas changed.
 
         The answer to the write may have been lost, and a role may have been sent since with the
         earlier replicas. A leader that counts a removed one would acknowledge nothing any more.
