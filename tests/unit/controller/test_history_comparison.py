@@ -6,17 +6,12 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from leadline_common.rpc import ControllerRow
 from leadline_controller.adapters.history.store import SqlHistory
 from leadline_controller.runtime.audit.comparison import HistoryComparison, HistoryRead
-from leadline_controller.runtime.channel.broker_queue import BrokerRequestQueue
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
-from leadline_controller.runtime.channel.listener import DispatchListener
-from leadline_controller.runtime.channel.requests import RequestBuilder
 from leadline_controller.runtime.engine.event_queue import EventQueue
 from tests.support.manual_clock import ManualClock
-from tests.unit.controller.images import broker
-from tests.unit.controller.test_broker_queue import Broker, image_of
+from tests.unit.controller.broker_queues import Broker, Held, empty_queue, image_of
 from tests.unit.controller.test_history_store import made
 
 
@@ -40,15 +35,7 @@ async def test_the_past_is_read_when_brokers_have_their_roles() -> None:
         [made(0), made(1, actor="broker-1"), made(2, kind="controller_elected"), made(3)]
     )
     dispatcher = BrokerDispatcher(image, lambda _: queue)
-    listener = DispatchListener(
-        progressed=dispatcher.progressed,
-        invalidate=lambda _: None,
-        controller_changed=lambda: None,
-        sent=lambda *_: None,
-        holds_metadata=lambda: False,
-    )
-    builder = RequestBuilder(image, "c1", ControllerRow(7, "http://127.0.0.1:1", 3), 1000)
-    queue = BrokerRequestQueue(broker(1), image, builder, receiver, listener, 1000)
+    queue = empty_queue(image, receiver, Held(), dispatcher.progressed)
     dispatcher.follow_image([1])
     events = EventQueue(ManualClock())
     replicator = cast("Any", SimpleNamespace(history=history, catch_up=_is_complete))
