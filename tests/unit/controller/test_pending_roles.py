@@ -6,7 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_client.wire import TopicPartition
-from leadline_controller.runtime.channel.pending_roles import PendingRoles
+from leadline_controller.runtime.channel.pending_roles import ENOUGH_ROLES, MOST_ROLES, PendingRoles
+
+WRITTEN = 995
+"""States in one write, less its checks and its audit entry."""
 
 
 @given(
@@ -33,3 +36,59 @@ def test_each_pending_role_is_taken_once(
     found = [TopicPartition(topic, n) for topic, numbers in taken.items() for n in numbers]
     assert sorted(found) == sorted(all_added - but)
     assert sorted(roles) == sorted(all_added & but)
+
+
+@given(st.lists(st.tuples(st.integers(0, WRITTEN), st.booleans()), min_size=10, max_size=40))
+def test_the_number_of_requests_is_bounded_however_fast_a_broker_answers(
+    writes: list[tuple[int, bool]],
+) -> None:
+    """N roles, of which any may be first ones, are at most 2 + N / 1000 requests."""
+    roles = PendingRoles()
+    sent: list[int] = []
+    for number, (first, is_answered) in enumerate(writes):
+        roles.add(f"t{number}", range(first))
+        roles.add(f"t{number}", range(first, WRITTEN), may_wait=True)
+        if is_answered:
+            sent += _send(roles, more_coming=True)
+    sent += _send(roles, more_coming=False)
+
+    assert not roles
+    assert sum(sent) == len(writes) * WRITTEN
+    assert len(sent) <= 2 + len(writes) * WRITTEN / 1000
+    assert max(sent) <= MOST_ROLES
+
+
+def test_two_requests_of_each_series_of_writes_are_sent_at_once() -> None:
+    """The others wait for the last write, or until enough roles were added."""
+    roles = PendingRoles()
+    for series in ("a", "b"):
+        for number in range(2):
+            roles.add(series, [number])
+            assert roles.are_due(more_coming=True)
+            assert roles.take_first(more_coming=True) == {series: {number: None}}
+        roles.add(series, [2, 3])
+        assert not roles.are_due(more_coming=True)
+        assert not roles.take_first(more_coming=True)
+        roles.add("enough", range(ENOUGH_ROLES), may_wait=True)
+        assert roles.take_first(more_coming=True) == {series: {2: None, 3: None}}
+        assert not roles.are_due(more_coming=True)
+        assert roles.take_first(more_coming=False) == {}
+        assert len(roles.take(more_coming=False)["enough"]) == ENOUGH_ROLES
+
+
+def test_to_add_no_role_leaves_nothing_to_send() -> None:
+    roles = PendingRoles()
+    roles.add("t0", ())
+    roles.add("t1", (), may_wait=True)
+    assert not roles
+    assert not roles.are_due(more_coming=False)
+
+
+def _send(roles: PendingRoles, *, more_coming: bool) -> list[int]:
+    """Take requests as a queue does, and return how many roles each holds."""
+    sent: list[int] = []
+    while roles.are_due(more_coming=more_coming):
+        for take in (roles.take_first, roles.take):
+            while taken := take(more_coming=more_coming):
+                sent.append(sum(map(len, taken.values())))
+    return sent

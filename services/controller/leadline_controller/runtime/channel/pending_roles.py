@@ -12,6 +12,9 @@ MOST_ROLES: Final = 2_000
 """In one request. A broker takes about 20 µs for each, and serves nobody else meanwhile."""
 FEW_ROLES: Final = 500
 """So many are sent in one request, as waiting for them delays nobody noticeably."""
+ENOUGH_ROLES: Final = 1_500
+"""While more changes are being written, so many added roles are worth one request. A broker that
+answers fast would take one for each write otherwise."""
 
 PendingPartitions: TypeAlias = dict[str, dict[int, None]]
 """Partition numbers by topic, in the order in which they were added."""
@@ -27,6 +30,8 @@ class PendingRoles:
     def __init__(self) -> None:
         self._first: PendingPartitions = {}
         self._others: PendingPartitions = {}
+        self._added = 0  # Since it was last known that no more changes were coming.
+        self._requests = 0
 
     def __len__(self) -> int:
         return sum(map(len, chain(self._first.values(), self._others.values())))
@@ -53,10 +58,13 @@ class PendingRoles:
             added = {number: None for number in numbers if number not in first}
             if added:
                 self._others.setdefault(topic, {}).update(added)
+                self._added += len(added)
             return
         added = dict.fromkeys(numbers)
-        _remove(self._others, topic, added)
-        self._first.setdefault(topic, {}).update(added)
+        if added:
+            self._added += len(added)
+            _remove(self._others, topic, added)
+            self._first.setdefault(topic, {}).update(added)
 
     def remove(self, topic: str, numbers: Iterable[int]) -> None:
         """Remove roles, whether they are pending or not."""
@@ -71,18 +79,23 @@ class PendingRoles:
 
     def are_due(self, *, more_coming: bool) -> bool:
         """Tell whether any role should be sent now; `more_coming` is explained at `take`."""
-        return bool(self._first) or (bool(self._others) and (not more_coming or self._fill_one()))
+        if not more_coming:
+            return bool(self)
+        return self._first_are_due() or self._fill_one()
 
     def take_first(
         self, *, but: Set[TopicPartition] = frozenset(), more_coming: bool = False
     ) -> PendingPartitions:
         """Remove and return what the next request holds of the first roles.
 
-        If there are few roles altogether and no `more_coming`, these are all of them.
+        If there are few roles altogether and no `more_coming`, these are all of them. With
+        `more_coming`, these are none if one request more was taken than the added roles are worth.
         """
+        if more_coming and not self._first_are_due():
+            return {}
         if not more_coming and len(self) <= FEW_ROLES:
             return self.take(but=but)
-        return _take(self._first, MOST_ROLES, but)
+        return self._counted(_take(self._first, MOST_ROLES, but), more_coming=more_coming)
 
     def take(
         self, *, but: Set[TopicPartition] = frozenset(), more_coming: bool = False
@@ -98,6 +111,18 @@ class PendingRoles:
         left = MOST_ROLES - sum(map(len, taken.values()))
         for topic, numbers in _take(self._others, left, but).items():
             taken.setdefault(topic, {}).update(numbers)
+        return self._counted(taken, more_coming=more_coming)
+
+    def _first_are_due(self) -> bool:
+        """Tell whether to send first roles, though more changes are being written."""
+        return bool(self._first) and (self._requests - 1) * ENOUGH_ROLES < self._added
+
+    def _counted(self, taken: PendingPartitions, *, more_coming: bool) -> PendingPartitions:
+        """Count a request while more changes are being written, and return what it holds."""
+        if not more_coming:
+            self._added = self._requests = 0
+        elif taken:
+            self._requests += 1
         return taken
 
     def _fill_one(self) -> bool:
