@@ -193,6 +193,22 @@ async def test_a_stop_that_was_repeated_does_not_delete_the_replica_that_came_ba
     assert cluster.brokers[3].engine.replicas.describe() == []
 
 
+async def test_a_grant_that_was_delayed_does_not_bring_back_a_replica_that_was_stopped_since(
+    cluster: SmallCluster,
+) -> None:
+    """The controller gave up the answer, and cancelled the reassignment."""
+    await cluster.produce(1, "a")
+    delayed = cluster.request(4, replicas=EXPANDED, adding=(4,))
+    assert cluster.stop_replica(4, 0) == NO_ERROR
+
+    codes = (await cluster.brokers[4].engine.commands.leader_and_isr(delayed)).codes
+
+    assert codes == [[FencedLeaderEpoch.code]]
+    assert cluster.brokers[4].engine.replicas.describe() == []
+    await expand(cluster)
+    await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
+
+
 async def test_a_grant_that_was_overtaken_brings_no_replica_back(cluster: SmallCluster) -> None:
     """The replica led in that epoch and became a stray; restored, it would lead in it again."""
     late = cluster.request(1)

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -67,6 +67,13 @@ _REASONS: Final = {
 """Why a replica refuses a grant of its present leader epoch or a later one, by code."""
 
 
+class _Stop(NamedTuple):
+    """The latest deletion of a replica: its leader epoch, and which request ordered it."""
+
+    leader_epoch: int
+    order: Order
+
+
 @dataclass(eq=False, kw_only=True)
 class ControllerCommands:
     """Executes the commands of the controller. Owned by the event loop.
@@ -85,7 +92,7 @@ class ControllerCommands:
     clock: Clock
     in_background: Callable[[Callable[[], None]], None]
     late_roles: LateRoles = field(default_factory=LateRoles, init=False)
-    _stopped: OrderedDict[ReplicaKey, int] = field(default_factory=OrderedDict, init=False)
+    _stopped: OrderedDict[ReplicaKey, _Stop] = field(default_factory=OrderedDict, init=False)
     _latest: Order = field(default=NOTHING_ORDERED, init=False)
     _applied_settings: dict[str, PartitionSettings] = field(default_factory=dict, init=False)
 
@@ -223,9 +230,12 @@ class ControllerCommands:
             raise InvalidRequest("the grant does not assign the partition to this broker")
         if order < self._latest:
             raise FencedLeaderEpoch("the grant was overtaken by a newer one")
-        stopped = self._stopped.get((topic.topic_id, row.partition))
-        again = row.leader_epoch == stopped and self.broker_state.broker_id in row.adding
-        if stopped is not None and row.leader_epoch <= stopped and not again:
+        stop = self._stopped.get((topic.topic_id, row.partition))
+        if stop is None:
+            return
+        is_added = self.broker_state.broker_id in row.adding
+        again = row.leader_epoch == stop.leader_epoch and is_added and order > stop.order
+        if row.leader_epoch <= stop.leader_epoch and not again:
             raise FencedLeaderEpoch("the replica was stopped after this grant")
 
     def _drop_others(self, granted: Set[ReplicaKey]) -> None:
@@ -278,7 +288,7 @@ class ControllerCommands:
                 return FencedLeaderEpoch.code
         self.late_roles.forget(key)
         if delete:
-            self._remember_stop(key, row.leader_epoch)
+            self._remember_stop(key, _Stop(row.leader_epoch, order or NOTHING_ORDERED))
         if partition is None:
             return NO_ERROR
         try:
@@ -338,8 +348,11 @@ class ControllerCommands:
             if partition is not None:
                 self.replicas.configure(partition, settings)
 
-    def _remember_stop(self, key: ReplicaKey, leader_epoch: int) -> None:
-        self._stopped[key] = max(leader_epoch, self._stopped.get(key, -1))
+    def _remember_stop(self, key: ReplicaKey, stop: _Stop) -> None:
+        known = self._stopped.get(key, stop)
+        self._stopped[key] = _Stop(
+            max(stop.leader_epoch, known.leader_epoch), max(stop.order, known.order)
+        )
         self._stopped.move_to_end(key)
         if len(self._stopped) > _REMEMBERED_STOPS:
             self._stopped.popitem(last=False)
