@@ -303,7 +303,7 @@ class ReplicaFetchRequest(msgspec.Struct, frozen=True):
     leaving: bool = False
 
 
-class FetchedRow(msgspec.Struct, array_like=True, frozen=True):
+class FetchedRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The leader's response for one partition; the first four fields echo the request (rule R3).
 
     If `diverging_end` >= 0, the follower must truncate its log by `diverging_epoch` (>= -1) and

@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
+
 from leadline_broker.domain.effects import Effect, IsrProposal, ReadState, WriteIsr
 from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
 from leadline_broker.domain.replica import Replica
 from leadline_broker.domain.state import PublishedState, TopicIdPartition
 from leadline_broker.runtime.ports import Log
+from leadline_broker.runtime.replication import isr_writer
 from leadline_broker.runtime.replication.isr_writer import IsrWriter
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.topic_settings import TopicSettings
@@ -100,6 +103,41 @@ async def test_many_proposals_are_written_in_parts_each_as_it_is_by_then(tmp_pat
         running.cancel()
 
     assert store.written == [first, first, newer]
+
+
+async def test_a_result_is_not_applied_to_a_replica_that_was_replaced_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many results are applied in turns, between which roles are taken."""
+    monkeypatch.setattr(isr_writer, "_APPLIED_AT_ONCE", 1)
+    states = {(TOPIC, number): PublishedState(1, 0, (1, 2), (), 0) for number in range(3)}
+    partitions = [made(tmp_path, number) for number in range(3)]
+    applied: list[int] = []
+
+    def replace() -> None:
+        partitions[1].replica = fresh(partitions[1].log, 1)
+
+    def on_applied(partition: Partition) -> None:
+        applied.append(partition.partition)
+        asyncio.get_running_loop().call_soon(replace)
+
+    writer = IsrWriter(
+        NodeStore(1, StateNodes(states)),
+        execute=lambda *_: None,
+        on_committed=lambda *_: None,
+        on_applied=on_applied,
+    )
+    shrink = IsrProposal(1, leader_epoch=0, isr=(1,), eligible=(), state_version=0)
+    for partition in partitions:
+        writer.write(partition, shrink)
+
+    running = asyncio.create_task(writer.run())
+    try:
+        await until(lambda: 2 in applied, "the last result is applied", 5.0)
+    finally:
+        running.cancel()
+
+    assert applied == [0, 2]
 
 
 class ConflictingStore(NodeStore):

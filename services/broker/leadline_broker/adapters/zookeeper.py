@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -13,15 +12,10 @@ import msgspec
 import structlog
 
 from leadline_broker.adapters import leader_nodes
-from leadline_broker.adapters.isr_transaction import (
-    IsrChange,
-    IsrTransaction,
-    PartitionNodes,
-    TopicNode,
-    in_parts,
-)
+from leadline_broker.adapters.isr_transaction import IsrChange, IsrTransaction, in_parts
 from leadline_broker.adapters.leader_nodes import watched
 from leadline_broker.adapters.producer_id_nodes import claim_numbers, read_key
+from leadline_broker.adapters.state_nodes import published_state, read_partition_nodes
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
 from leadline_broker.domain.state import Addresses, Directories, PublishedState, TopicIdPartition
@@ -31,6 +25,7 @@ from leadline_common.cluster_id import UnreadableNode, decode_cluster_id
 from leadline_common.directories import next_directories
 from leadline_common.registered_versions import require_compatible_with_registered
 from leadline_common.rpc import ControllerRow
+from leadline_common.slices import in_turns, slices
 from leadline_common.unreadable import UNREADABLE
 from leadline_common.versions import (
     NEWEST_PROTOCOL,
@@ -280,19 +275,22 @@ class ZkBrokerStore:
         """Write the changes in as few transactions as possible, which are pipelined."""
         incarnation = self._incarnation  # It may change while the nodes are read.
         try:
-            nodes = await self._read_nodes([partition for partition, _ in changes])
+            partitions = [partition for partition, _ in changes]
+            nodes = await read_partition_nodes(self._open(), partitions)
         except ZkError as error:
             logger.warning("ISR changes not written", changes=len(changes), error=str(error))
             return [(IsrWriteResult.UNKNOWN, -1)] * len(changes)
         outcomes: list[IsrOutcome] = [(IsrWriteResult.CONFLICT, -1)] * len(changes)
-        fitting = [
-            (number, change)
-            for number, (partition, proposal) in enumerate(changes)
-            if (found := nodes.get(partition)) is not None
-            and (change := IsrChange(partition, proposal, found)).fits(self.broker_id)
-        ]
-        parts = in_parts(fitting)
-        await asyncio.gather(*(self._write_part(incarnation, part, outcomes) for part in parts))
+        fitting: list[tuple[int, IsrChange]] = []
+        async for some in slices(enumerate(changes)):
+            for number, (partition, proposal) in some:
+                found = nodes.get(partition)
+                change = found and IsrChange(partition, proposal, found)
+                if change and change.fits(self.broker_id):
+                    fitting.append((number, change))
+        async with asyncio.TaskGroup() as writes:
+            async for part in in_turns(in_parts(fitting)):
+                writes.create_task(self._write_part(incarnation, part, outcomes))
         return outcomes
 
     async def _write_part(
@@ -325,37 +323,8 @@ class ZkBrokerStore:
     ) -> dict[TopicIdPartition, PublishedState | None]:
         """Return the current states, None for one that is gone; unreadable states are omitted."""
         await self._open().sync()
-        nodes = await self._read_nodes(partitions)
-        return {partition: _published(partition, found) for partition, found in nodes.items()}
-
-    async def _read_nodes(
-        self, partitions: Sequence[TopicIdPartition]
-    ) -> dict[TopicIdPartition, PartitionNodes | None]:
-        """Return the nodes of each partition, None if they are gone; read each topic node once.
-
-        Partitions with an undecodable node, which a person may have written, are omitted.
-        Topics are read after states, so that the state of a deleted topic is never combined
-        with a recreated topic of the same name.
-        """
-        topics = list(dict.fromkeys(topic for topic, _, _ in partitions))
-        paths = [znodes.state_path(topic, partition) for topic, _, partition in partitions]
-        read = await self._open().get_many(paths + [znodes.topic_path(topic) for topic in topics])
-        known: dict[str, TopicNode | None] = {}
-        for topic, node in zip(topics, read[len(paths) :], strict=True):
-            with _skip_undecodable(znodes.topic_path(topic)):
-                known[topic] = node and TopicNode(znodes.decode_topic(node[0]), node[1].version)
-        found: dict[TopicIdPartition, PartitionNodes | None] = {}
-        for partition, path, node in zip(partitions, paths, read[: len(paths)], strict=True):
-            if partition[0] not in known:
-                continue
-            topic_node = known[partition[0]]
-            with _skip_undecodable(path):
-                found[partition] = (
-                    None
-                    if topic_node is None or node is None
-                    else PartitionNodes(topic_node, znodes.decode_state(node[0]), node[1].version)
-                )
-        return found
+        nodes = await read_partition_nodes(self._open(), partitions)
+        return {partition: published_state(partition, found) for partition, found in nodes.items()}
 
     # -- producer ids ----------------------------------------------------------
 
@@ -366,27 +335,3 @@ class ZkBrokerStore:
     async def producer_id_key(self) -> bytes | None:
         """Return the key of producer ids; see `producer_id_nodes.read_key`."""
         return await read_key(self._open())
-
-
-def _published(partition: TopicIdPartition, nodes: PartitionNodes | None) -> PublishedState | None:
-    if nodes is None or nodes.topic.assignment.topic_id != partition[1]:
-        return None
-    value = nodes.state
-    return PublishedState(
-        value.leader,
-        value.leader_epoch,
-        value.isr,
-        value.eligible,
-        nodes.version,
-        value.directory_epochs,
-    )
-
-
-@contextmanager
-def _skip_undecodable(path: str) -> Iterator[None]:
-    try:
-        yield
-    except msgspec.MsgspecError as problem:
-        UNREADABLE.add(path, problem)
-    else:
-        UNREADABLE.discard(path)
