@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from leadline_broker.api.v3.errors import INVALID_BATCH, INVALID_PAYLOAD, MALFORMED, Code, V3Error
 from leadline_broker.api.v3.records.batch import entries_of
 from leadline_broker.api.v3.records.requests import ParsedRecord, Part, parse_entry, parse_record
+from leadline_broker.api.v3.removal import rfc3339
 
 NOW = 1_790_000_000_000
 
@@ -64,11 +68,30 @@ def test_times_are_rfc_3339(time: str, milliseconds: int) -> None:
     assert parsed(timestamp=time).timestamp == milliseconds
 
 
-@pytest.mark.parametrize("time", ["2021-02-05T19:14:42", "1969-12-31T23:59:59Z", "soon", ""])
-def test_a_time_without_an_offset_or_before_1970_is_refused(time: str) -> None:
+@pytest.mark.parametrize(
+    "time",
+    [
+        "2021-02-05T19:14:42",
+        "1969-12-31T23:59:59Z",
+        "9999-12-31T23:59:59-00:01",
+        "soon",
+        "",
+    ],
+)
+def test_a_time_without_an_offset_or_that_no_report_can_show_is_refused(time: str) -> None:
     with pytest.raises(V3Error) as raised:
         parsed(timestamp=time)
     assert raised.value.code == MALFORMED
+
+
+@given(st.datetimes(timezones=st.timezones() | st.just(UTC)))
+def test_a_time_that_is_accepted_can_be_reported(moment: datetime) -> None:
+    """A record is appended before its report is made: a report that fails hides the append."""
+    try:
+        accepted = parsed(timestamp=moment.isoformat()).timestamp
+    except V3Error:
+        return
+    assert parsed(timestamp=rfc3339(accepted)).timestamp == accepted
 
 
 def test_headers_keep_their_order_and_repeat() -> None:

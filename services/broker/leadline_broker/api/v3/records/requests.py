@@ -6,7 +6,7 @@ import base64
 import binascii
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -24,6 +24,11 @@ _SCHEMA_FIELDS: Final = (
     "schema",
 )
 _SCHEMA_VERSIONS: Final = ("schema_id", "schema_version", "schema")
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_LATEST_MS: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+"""The last time that RFC 3339 can write in UTC."""
 
 Int32 = Annotated[int, msgspec.Meta(ge=-_INT32, le=_INT32 - 1)]
 
@@ -156,9 +161,10 @@ def _time_of(text: str) -> int:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise V3Error(MALFORMED, "timestamp: must be RFC 3339 with an offset")
-    time_ms = int(moment.timestamp() * 1000)
-    if time_ms < 0:
-        raise V3Error(MALFORMED, "timestamp: must not be before 1970")
+    time_ms = (moment - _EPOCH) // _MILLISECOND
+    if not 0 <= time_ms <= _LATEST_MS:
+        # A later one, which an offset can name, could be appended, but not be reported.
+        raise V3Error(MALFORMED, "timestamp: must be from 1970 to 9999")
     return time_ms
 
 
