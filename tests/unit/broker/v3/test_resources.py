@@ -9,18 +9,20 @@ from starlette.requests import Request
 
 from leadline_broker.api.cluster import FollowerBody, ReplicaBody
 from leadline_broker.api.v3 import config_changes, lags, reassignments, removal, replica_status
-from leadline_broker.api.v3.errors import REFUSED, V3Error
+from leadline_broker.api.v3.errors import OUTCOME_HEADER, REFUSED, V3Error, response_of
 from leadline_broker.api.v3.groups import _STATES, group_of
 from leadline_broker.api.v3.layer import PREFIX_KEY
 from leadline_broker.api.v3.links import Links, base_of
+from leadline_broker.api.v3.models.cluster import BrokersToRemove
 from leadline_broker.api.v3.models.configs import ConfigChange
 from leadline_broker.api.v3.models.topics import KafkaNewTopic
 from leadline_broker.api.v3.routes import ClusterView, V3Context
 from leadline_broker.api.v3.shown_configs import cluster_configs, default_of, topic_configs
 from leadline_broker.api.v3.topics import wanted_topic
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
-from leadline_client.errors import LeaderNotAvailable
+from leadline_client.errors import ConnectionLost, LeaderNotAvailable
 from leadline_client.wire import GroupState
+from leadline_common.api.brokers import DrainBody
 from leadline_common.api.configs import ConfigBody, ConfigsBody
 from leadline_common.api.group_models import GroupBody, GroupSummary, LagRow, MemberBody
 from leadline_common.api.models import changed_example, example_of
@@ -104,6 +106,29 @@ def test_segments_of_links_are_encoded() -> None:
         "http://b/v3/clusters/c/consumer-groups/a%20b%2F%C3%BC"
     )
     assert LINKS.crn("topic=t", "partition=0") == "crn:///kafka=c/topic=t/partition=0"
+
+
+class _Draining:
+    """A controller that starts the first drain, and whose second answer is lost."""
+
+    def __init__(self) -> None:
+        self.started = 0
+
+    async def change(self, *_: Any, body: DrainBody, **__: Any) -> None:
+        if not body.dry_run:
+            self.started += 1
+            if self.started > 1:
+                raise ConnectionLost("the connection broke")
+
+
+async def test_a_removal_of_brokers_whose_outcome_is_unknown_says_so(cluster: ClusterView) -> None:
+    cast("Any", cluster.context).controller = _Draining()
+    with pytest.raises(V3Error) as raised:
+        await removal.remove_brokers(cluster, BrokersToRemove(broker_ids=[1, 2]))
+    response = response_of(raised.value)
+    assert response.headers[OUTCOME_HEADER] == "unknown"
+    message = raised.value.message
+    assert message.startswith("brokers [1] are being removed; broker 2: the outcome is unknown")
 
 
 def lag_row(partition: int, committed: int | None, end: int | None, **more: Any) -> LagRow:

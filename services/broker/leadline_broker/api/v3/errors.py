@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
 from leadline_client import errors
-from leadline_client.errors import ERRORS_BY_CODE, LeadlineError
+from leadline_client.errors import ERRORS_BY_CODE, LeadlineError, Outcome
 from leadline_common.http.errors import retry_after
 
 
@@ -172,17 +172,18 @@ class ErrorResponse(BaseModel):
 
 
 class V3Error(Exception):
-    """A refusal that has no class of its own in Leadline's error tree."""
+    """An error that has no class of its own in Leadline's error tree; mostly a refusal."""
 
-    def __init__(self, code: Code, message: str) -> None:
+    def __init__(self, code: Code, message: str, outcome: Outcome = "refused") -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.outcome = outcome
 
     @classmethod
-    def of(cls, error: LeadlineError) -> V3Error:
-        """Return the same refusal in this API."""
-        return cls(code_of(error), message_of(error))
+    def of(cls, error: LeadlineError, before: str = "") -> V3Error:
+        """Return the same error in this API, with the same outcome; `before` begins its message."""
+        return cls(code_of(error), before + message_of(error), error.outcome)
 
 
 def code_of(error: LeadlineError) -> Code:
@@ -205,9 +206,10 @@ def message_of(error: LeadlineError) -> str:
 def response_of(error: LeadlineError | V3Error) -> Response:
     """Return the response for an error."""
     if isinstance(error, V3Error):
-        return _response(error.code, error.message)
-    response = _response(code_of(error), message_of(error))
-    response.headers.update(retry_after(error))
+        response = _response(error.code, error.message)
+    else:
+        response = _response(code_of(error), message_of(error))
+        response.headers.update(retry_after(error))
     if error.outcome == "unknown":
         response.headers[OUTCOME_HEADER] = "unknown"
     return response

@@ -15,7 +15,6 @@ from leadline_broker.api.v3.errors import (
     REFUSED,
     ErrorResponse,
     V3Error,
-    code_of,
 )
 from leadline_broker.api.v3.models.cluster import (
     BrokersToRemove,
@@ -111,8 +110,8 @@ async def remove_brokers(
         except LeadlineError as error:
             if not started:
                 raise
-            message = f"brokers {started} are being removed; broker {broker_id}: {error.message}"
-            raise V3Error(code_of(error), message) from error
+            before = f"brokers {started} are being removed; broker {broker_id}: "
+            raise V3Error.of(error, before) from error
         started.append(broker_id)
     items = (removal_of(cluster, broker_id) for broker_id in started)
     return _accepted(
