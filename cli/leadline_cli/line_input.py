@@ -20,7 +20,7 @@ async def lines_of(file: BinaryIO) -> AsyncIterator[bytes]:
             yield _without_end(parts)
             parts = [other]
     if any(parts):
-        yield _without_end(parts)
+        yield b"".join(parts)
 
 
 async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
@@ -55,4 +55,5 @@ async def _readable(descriptor: int) -> None:
 
 
 def _without_end(parts: list[bytes]) -> bytes:
-    return b"".join(parts).rstrip(b"\r")
+    """Return a line that a line feed has ended; one carriage return before it is of the end."""
+    return b"".join(parts).removesuffix(b"\r")

@@ -26,6 +26,18 @@ def test_every_line_comes_once_and_in_order(lines: list[bytes], ended: bool) -> 
     assert asyncio.run(every_line(io.BytesIO(text))) == expected
 
 
+@given(
+    st.lists(st.sampled_from([b"a", b"\r", b"a\r", b"\r\r", b"\ra", b""])),
+    st.sampled_from([b"\n", b"\r\n"]),
+)
+def test_carriage_returns_that_end_no_line_stay(lines: list[bytes], end: bytes) -> None:
+    """Binary values may end in them, and so may a last line that nothing ends."""
+    text = b"".join(line + end for line in lines)
+    expected = [(line + end).removesuffix(b"\n").removesuffix(b"\r") for line in lines]
+    assert asyncio.run(every_line(io.BytesIO(text))) == expected
+    assert asyncio.run(every_line(io.BytesIO(text + b"a\r"))) == [*expected, b"a\r"]
+
+
 async def test_lines_of_a_file_may_be_long_and_end_as_elsewhere(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_bytes(b"a" * 200_000 + b"\r\n\nlast")
