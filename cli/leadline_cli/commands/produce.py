@@ -93,6 +93,11 @@ class RecordCounter:
         if isinstance(failure, LeadlineError):
             self.failure = self.failure or failure
 
+    def count_unsent(self, failure: LeadlineError) -> None:
+        """Count a record that was not sent at all, whatever the outcome of its error."""
+        self.counts["refused"] += 1
+        self.failure = self.failure or failure
+
 
 @dataclass(frozen=True, slots=True)
 class _Target:
@@ -132,6 +137,10 @@ async def _send_all(
             # Ctrl-C ends the input: the producer still delivers what was read. A second Ctrl-C
             # ends the command at once.
             pass
+        except LeadlineError as error:
+            # The topic or the partition is gone. That says nothing of the records sent before:
+            # some are acknowledged, and the outcome of others may be unknown.
+            counter.count_unsent(error)
     return counter
 
 
