@@ -61,6 +61,25 @@ class DataLossChecker:
             found[topic_partition] = self._start(start, topic_partition, snapshot)
         return found
 
+    def end_left(
+        self, target: SourceOffset, topic_partition: TopicPartition, snapshot: OffsetSnapshot
+    ) -> int:
+        """Return where a run ends that was to read up to `target`: sooner if that is lost.
+
+        Raises as `start_offsets` does.
+        """
+        at, position = snapshot.offsets[topic_partition], target.positions[topic_partition]
+        if position.offset <= at.end:
+            return position.offset
+        if self._is_recreated(target, topic_partition, snapshot):
+            return at.end
+        cut = self._truncated_to(topic_partition, position, snapshot)
+        if cut is None:
+            return position.offset
+        why = f"an election in epoch {at.leader.epoch} cut off what is beyond {cut}"
+        self.report(f"{topic_partition} was to be read up to {position.offset}, but {why}")
+        return cut
+
     def report(self, message: str, code: str = "LEADLINE_DATA_LOSS") -> None:
         """Raise or log a loss."""
         report_loss(message, fail=self.fail, code=code)

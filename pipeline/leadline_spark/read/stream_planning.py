@@ -83,7 +83,7 @@ class StreamPlanner:
     loss_checker: DataLossChecker = field(init=False)
     _initial: SourceOffset | None = None
     _is_first: bool = True
-    _target: Mapping[TopicPartition, OffsetAndEpoch] | None = None
+    _target: SourceOffset | None = None
     _batch_at: float | None = None
 
     def __post_init__(self) -> None:
@@ -104,7 +104,8 @@ class StreamPlanner:
 
     def prepare(self) -> None:
         """Let the run end at the present ends (Trigger.AvailableNow)."""
-        self._target = self.poller.snapshot().latest()
+        snapshot = self.poller.snapshot()
+        self._target = snapshot.at(snapshot.latest())
 
     def latest(self, start: SourceOffset, *, limited: bool = True) -> SourceOffset:
         """Return the end of the next micro-batch, or `start` if there is none.
@@ -174,7 +175,7 @@ class StreamPlanner:
     def _end(self, topic_partition: TopicPartition, at: OffsetAndEpoch) -> OffsetAndEpoch | None:
         if self._target is None:
             return at
-        target = self._target.get(topic_partition)
+        target = self._target.positions.get(topic_partition)
         return target if target is None or target.offset < at.offset else at
 
     def _holds_back(self, counts: Mapping[TopicPartition, int]) -> bool:
@@ -210,13 +211,16 @@ class StreamPlanner:
             count = counts.get(topic_partition, 0)
             if before is not None and count == 0 and begin == before.offset:
                 positions[topic_partition] = before
-            elif self._target is None or topic_partition in self._target:
+            elif self._target is None or topic_partition in self._target.positions:
                 epoch = snapshot.offsets[topic_partition].leader.epoch
                 positions[topic_partition] = OffsetAndEpoch(begin + count, epoch)
         return positions
 
     def _wait_for_target(self, start: SourceOffset, *, limited: bool) -> SourceOffset:
-        """Wait for the ends of the run, which a new leader does not report at once."""
+        """Wait for the ends of the run, which a new leader does not report at once.
+
+        What is lost of them does not come back: unless that fails the query, the run ends sooner.
+        """
         give_up = self.clock() + self.fetcher.deadline_s
         while self._behind(start) and self.clock() < give_up:
             self.poller.pause()
@@ -230,9 +234,14 @@ class StreamPlanner:
         return start
 
     def _behind(self, start: SourceOffset) -> list[TopicPartition]:
-        snapshot = self.poller.last
-        if snapshot is None or self._target is None:
+        """Return the partitions that are not read up to what is left of the ends of the run."""
+        snapshot, target = self.poller.last, self._target
+        if snapshot is None or target is None:
             return []
-        read_on = start.positions.keys() & snapshot.offsets.keys()
-        targets = {tp: at.offset for tp, at in self._target.items() if tp in read_on}
-        return [tp for tp, end in targets.items() if start.positions[tp].offset < end]
+        read_on = start.positions.keys() & snapshot.offsets.keys() & target.positions.keys()
+        return [
+            topic_partition
+            for topic_partition in sorted(read_on)
+            if start.positions[topic_partition].offset
+            < self.loss_checker.end_left(target, topic_partition, snapshot)
+        ]

@@ -282,6 +282,40 @@ def test_a_run_that_ends_waits_for_what_a_new_leader_does_not_show_yet() -> None
     assert offsets(stream.latest(end)) == {0: 25}
 
 
+def test_a_run_that_ends_does_not_wait_for_a_topic_that_was_recreated() -> None:
+    cluster = world(p0=25)
+    stream = planner(cluster, max_offsets=10, fail_on_data_loss=False)
+    stream.prepare()
+    end = stream.latest(stream.initial())
+    cluster.topic_id, cluster.ends[0] = "another", 7
+    cluster.time.sleep(6)
+
+    end = stream.latest(end)
+    assert (offsets(end), end.ids) == ({0: 7}, {"t": "another"})
+    assert stream.latest(end) == end
+
+
+@pytest.mark.parametrize("read", [15, 25])
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_run_that_ends_does_not_wait_for_what_an_election_cut_off(read: int, fail: bool) -> None:
+    cluster = world(p0=25)
+    stream = planner(cluster, max_offsets=read, fail_on_data_loss=fail)
+    stream.prepare()
+    end = stream.latest(stream.initial())
+    assert offsets(end) == {0: read}
+    fetcher = stream.fetcher
+    assert isinstance(fetcher, FixedOffsets)
+    cluster.epoch, cluster.ends[0], fetcher.epoch_ends[0] = 1, 20, 20
+
+    if fail:
+        with pytest.raises(LeadlineSparkError, match="LEADLINE_DATA_LOSS"):
+            stream.latest(stream.latest(end))
+        return
+    end = stream.latest(end)
+    assert offsets(end) == {0: 20}
+    assert stream.latest(end) == end
+
+
 def test_partitions_that_are_added_start_at_their_beginning() -> None:
     cluster = world(p0=5)
     stream = planner(cluster, LATEST)
