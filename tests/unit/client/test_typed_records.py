@@ -144,6 +144,31 @@ def test_a_time_before_1970_is_refused_and_nothing_is_sent(cluster: StandInClust
     assert cluster.values(0) == [b"taken"]
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"headers": [("\udcff", b"")]},
+        {"headers": [(b"name", b"")]},
+        {"headers": [("name", "text")]},
+        {"headers": [("good", b""), ("name",)]},
+        {"timestamp": 2**63},
+    ],
+)
+async def test_a_record_that_no_batch_can_hold_is_refused_and_fails_no_other(
+    cluster: StandInCluster, bad: dict[str, Any]
+) -> None:
+    async with AsyncProducer(cluster.bootstrap) as producer:
+        before = await producer.send("t", b"before", partition=0, headers=[("n", None)])
+        with pytest.raises(InvalidRequest, match="nothing was sent"):
+            await producer.send("t", b"bad", partition=0, **bad)
+        after = await producer.send("t", b"after", partition=0, timestamp=2**63 - 1)
+        await producer.flush()
+        assert [(await one).offset for one in (before, after)] == [0, 1]
+    with Producer(cluster.bootstrap) as blocking, pytest.raises(InvalidRequest):
+        blocking.send("t", b"bad", partition=0, **bad)
+    assert cluster.values(0) == [b"before", b"after"]
+
+
 def test_a_key_that_cannot_be_serialized_is_named(cluster: StandInCluster) -> None:
     with (
         Producer(cluster.bootstrap, key_serializer=Refusing()) as producer,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, cast
+from typing import Any, Final, Generic, cast
 
 from leadline_client.batches import stored_records
 from leadline_client.codec import SupportsStored
@@ -14,6 +14,7 @@ from leadline_client.type_parameters import K, V
 from leadline_client.wire import Record, TopicPartition
 
 _BYTES = bytes | bytearray | memoryview
+_MOST_INT64: Final = 2**63 - 1
 
 
 class RecordSerializer(Generic[K, V]):
@@ -40,14 +41,19 @@ class RecordSerializer(Generic[K, V]):
 
         Raises:
             SerializationFailed: a serializer cannot take the key or the value.
-            InvalidRequest: the time is before 1970, which brokers refuse for a whole batch.
+            InvalidRequest: a header is no text with bytes, or the time is one that no record can
+                have. Such a record would fail its whole batch.
 
         """
-        if timestamp is not None and timestamp < 0:
-            raise InvalidRequest(f"the timestamp {timestamp} is negative; nothing was sent")
+        if timestamp is not None and not 0 <= timestamp <= _MOST_INT64:
+            why = "negative" if timestamp < 0 else "too large"
+            raise InvalidRequest(f"the timestamp {timestamp} is {why}; nothing was sent")
+        pairs = tuple(headers)
+        if pairs:
+            _check_headers(topic, pairs)
         serialized = _serialized("value", topic, value, self._value)
         return outgoing_of(
-            (serialized, _serialized("key", topic, key, self._key), tuple(headers), timestamp)
+            (serialized, _serialized("key", topic, key, self._key), pairs, timestamp)
         )
 
     def records(
@@ -69,6 +75,25 @@ class RecordSerializer(Generic[K, V]):
         return [
             outgoing_of((value, key, (), None)) for value, key in zip(made, made_keys, strict=True)
         ]
+
+
+def _check_headers(topic: str, headers: Iterable[Any]) -> None:
+    for header in headers:
+        match header:
+            case (str() as name, None | bytes()) if _is_encodable(name):
+                continue
+        raise InvalidRequest(
+            f"a header of a record for {topic!r} is no pair of a name (text) and a value (bytes or "
+            "None); nothing was sent"
+        )
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
 
 
 def _serialized(part: str, topic: str, given: Any, serializer: Serializer[Any] | None) -> Any:
