@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -114,6 +115,8 @@ _NEAR: Final = 0.75
 
 _EXIT_USAGE: Final = 2
 
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
 _NO_HELP: Final = {"help": False}
 """The default of a group's `--help`. Typer imports pydantic to convert any but a boolean one."""
 
@@ -148,6 +151,13 @@ def _plain_errors() -> Iterator[None]:
         raise typer.Exit(error.exit_code) from None
     except PackageMissing as missing:
         typer.echo(f"error: {missing}", err=True)
+        raise typer.Exit(_EXIT_USAGE) from None
+    except UnicodeEncodeError as error:
+        # Python keeps what is not UTF-8 in arguments as halves of surrogate pairs. Only names of
+        # files may have them.
+        if not _SURROGATE.search(error.object):
+            raise
+        typer.echo("error: an argument is not valid UTF-8", err=True)
         raise typer.Exit(_EXIT_USAGE) from None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -63,11 +64,13 @@ def produce(
     """
     settings = ProducerSettings(acks=acks, delivery_timeout_s=30.0, compression=compression)
     pairs = (name_value(text, "--header") for text in header or ())
-    headers = tuple((name, value.encode()) for name, value in pairs)
+    # The bytes of the command line, which need not be text.
+    headers = tuple((name, os.fsencode(value)) for name, value in pairs)
+    separator = os.fsencode(key_separator) if key_separator else None
     target = _Target(topic, partition, headers)
     urls, security = admin.urls, admin.security
     with reported(as_json=admin.as_json):
-        records = (_split(line, key_separator) async for line in lines_of(file))
+        records = (_split(line, separator) async for line in lines_of(file))
         counter = asyncio.run(_send_all(urls, security, settings, target, records))
     _report(counter, as_json=admin.as_json)
 
@@ -158,8 +161,8 @@ def _report(counter: RecordCounter, *, as_json: bool) -> None:
         raise typer.Exit(EXIT_REFUSED)
 
 
-def _split(line: bytes, separator: str | None) -> tuple[bytes | None, bytes]:
+def _split(line: bytes, separator: bytes | None) -> tuple[bytes | None, bytes]:
     if not separator:
         return None, line
-    key, found, value = line.partition(separator.encode())
+    key, found, value = line.partition(separator)
     return (key, value) if found else (None, line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from leadline_cli.admin import RETRY_POLICY
 from leadline_cli.main import app
+from leadline_client import batches
 from leadline_client.errors import ERRORS_BY_CODE, NotEnoughReplicas
 from tests.unit.client.standin import StandInCluster
 
@@ -198,3 +200,20 @@ def test_the_doctor_without_a_cluster_says_so(tmp_path: object) -> None:
 
 def test_every_error_has_an_outcome_that_maps_to_an_exit_code() -> None:
     assert {error.outcome for error in ERRORS_BY_CODE.values()} == {"refused", "unknown"}
+
+
+def test_what_is_no_text_is_an_error_in_names_and_goes_into_records_as_it_is(
+    cluster: StandInCluster,
+) -> None:
+    not_utf8 = os.fsdecode(b"\xff")
+    named = leadline(cluster, "topics", "describe", not_utf8)
+    assert (named.exit_code, named.stderr) == (2, "error: an argument is not valid UTF-8\n")
+    words = ("--partition", "0", "--key-separator", not_utf8)
+    given = ["produce", "t", *words, "--bootstrap", cluster.bootstrap[0]]
+    sent = CliRunner().invoke(app, [*given, "--header", f"n={not_utf8}"], input=b"k\xffv\n")
+    assert sent.exit_code == 0, sent.output
+    [record] = batches.decode(bytes(cluster.partitions[0].log))
+    assert (record.key, record.value, record.headers) == (b"k", b"v", (("n", b"\xff"),))
+    refused = CliRunner().invoke(app, [*given, "--header", f"{not_utf8}=v"], input=b"k\xffv\n")
+    assert refused.exit_code == 1
+    assert "0 acknowledged, 1 refused, 0 unknown" in refused.stderr
