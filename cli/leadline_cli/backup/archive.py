@@ -15,6 +15,7 @@ import io
 import os
 import shutil
 import tarfile
+import tempfile
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
@@ -110,16 +111,16 @@ def write_archive(
 ) -> None:
     """Write a backup; the file appears whole or not at all, and is durable when this returns.
 
-    `histories` are the names of members and the files to copy.
+    Of several that are written to one path at a time, the last one to end stays. `histories` are the names of members and the files to copy.
 
     Raises:
         OSError: a file cannot be read or written. Nothing is left behind.
 
     """
-    draft = path.with_name(f".{path.name}.new")
-    draft.unlink(missing_ok=True)
+    # Only its owner can read it. A fixed name would be shared by backups that overlap.
+    descriptor, name = tempfile.mkstemp(".new", f".{path.name}.", path.absolute().parent)
+    draft = Path(name)
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
         with os.fdopen(descriptor, "wb") as file:
             with tarfile.open(fileobj=file, mode="w:gz") as tar:
                 _add(tar, MANIFEST, msgspec.json.encode(manifest))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import tarfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import msgspec
 import pytest
@@ -55,6 +58,44 @@ def rewritten(path: Path, edit: dict[str, bytes | None]) -> Path:
                 entry.size = len(content)
                 tar.addfile(entry, io.BytesIO(content))
     return path
+
+
+class PausedHistories(list[tuple[str, Path]]):
+    """Histories, the first of which comes after `pause()`."""
+
+    def __init__(self, rows: list[tuple[str, Path]], pause: Callable[[], object]) -> None:
+        super().__init__(rows)
+        self._pause = pause
+
+    def __iter__(self) -> Iterator[tuple[str, Path]]:
+        self._pause()
+        return super().__iter__()
+
+
+def test_backups_that_overlap_do_not_spoil_each_other(tmp_path: Path) -> None:
+    """As if a timer had started a backup before the previous one ended."""
+    path, rows = made(tmp_path), [("history-0.db", tmp_path / "history.db")]
+    manifest, body = check_archive(path), encode_nodes(TREE)
+    begun, go_on = Event(), Event()
+
+    def pause() -> None:
+        begun.set()
+        assert go_on.wait(10)
+
+    with ThreadPoolExecutor(1) as pool:
+        later: list[Future[None]] = []
+
+        def start_another() -> None:
+            histories = PausedHistories(rows, pause)
+            later.append(pool.submit(write_archive, path, manifest, body, histories))
+            assert begun.wait(10)
+
+        write_archive(path, manifest, body, PausedHistories(rows, start_another))
+        assert check_archive(path) == manifest
+        go_on.set()
+        later[0].result()
+    assert check_archive(path) == manifest
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["cluster.backup", "history.db"]
 
 
 names = st.text(st.characters(exclude_characters="/", exclude_categories=["Cs"]), min_size=1)
