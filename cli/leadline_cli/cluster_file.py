@@ -7,6 +7,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 FILE_NAME: Final = "cluster.json"
 DATA_DIR_VARIABLE: Final = "LEADLINE_DATA_DIR"
@@ -58,7 +59,7 @@ class ClusterFile:
     def from_json(cls, document: dict[str, Any]) -> ClusterFile:
         """Parse the document; fields that this release does not know are ignored."""
         services = {kind: _services(document.get(kind, [])) for kind in _KINDS}
-        return cls(document["cluster_id"], document["zookeeper"], **services)
+        return cls(_text(document["cluster_id"]), _text(document["zookeeper"]), **services)
 
     def write(self, data_dir: Path) -> None:
         """Replace the file atomically."""
@@ -94,12 +95,34 @@ def read_cluster_file(data_dir: Path) -> ClusterFile | None:
 def _services(rows: list[dict[str, Any]]) -> tuple[Service, ...]:
     return tuple(
         Service(
-            row["id"],
-            row["url"],
-            row["pid"],
-            tuple(row["argv"]),
-            row.get("log_dir"),
-            row.get("rack"),
+            _number(row["id"]),
+            _url(row["url"]),
+            _number(row["pid"]),
+            tuple(map(_text, row["argv"])),
+            _optional_text(row.get("log_dir")),
+            _optional_text(row.get("rack")),
         )
         for row in rows
     )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _optional_text(value: Any) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{value!r} is no number of a service or a process")
+    return value
+
+
+def _url(value: Any) -> str:
+    """Return an address; it raises ValueError where that has no host and port that can be read."""
+    urlsplit(_text(value)).port  # noqa: B018 - reading it checks it
+    return str(value)

@@ -6,10 +6,16 @@ import json
 import socket
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from leadline_cli.cluster_file import ClusterFile, Service, read_cluster_file
+from leadline_cli.cluster_file import (
+    ClusterFile,
+    DamagedClusterFile,
+    Service,
+    read_cluster_file,
+)
 from leadline_cli.cluster_layout import (
     ClusterLayout,
     ClusterOptions,
@@ -134,6 +140,25 @@ def test_cluster_json_has_the_agreed_shape_and_is_read_back(tmp_path: Path) -> N
     assert stored["coordinators"] == []
     assert read_cluster_file(tmp_path) == document
     assert [path.name for path in tmp_path.iterdir()] == ["cluster.json"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *({"id": "x"}, {"id": True}, {"id": -1}, {"url": 5}, {"url": "http://["}, {"pid": "a"}),
+        *({"url": "http://h:99999"}, {"argv": [1]}, {"argv": None}, {"log_dir": 1}),
+    ],
+)
+def test_a_cluster_json_with_values_of_another_type_is_damaged(
+    tmp_path: Path, damage: dict[str, Any]
+) -> None:
+    ClusterFile("id", "127.0.0.1:2181", (), (Service(1, "http://h:1", 42, ()),)).write(tmp_path)
+    path = tmp_path / "cluster.json"
+    document = json.loads(path.read_text())
+    document["brokers"][0] |= damage
+    path.write_text(json.dumps(document))
+    with pytest.raises(DamagedClusterFile, match="name brokers with --bootstrap"):
+        read_cluster_file(tmp_path)
 
 
 def test_each_controller_keeps_its_history_in_the_directory_unless_told(tmp_path: Path) -> None:
