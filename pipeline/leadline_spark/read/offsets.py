@@ -92,14 +92,21 @@ def parse_assign(document: Any) -> tuple[TopicPartition, ...]:
     """Read `{"topicA":[0,1]}`. Raises LeadlineSparkError LEADLINE_OPTION_INVALID."""
     try:
         topic_partitions = {
-            TopicPartition(topic, int(number))
+            TopicPartition(topic, number)
             for topic, numbers in document.items()
             for number in numbers
         }
-    except (AttributeError, TypeError, ValueError) as failure:
-        message = f'assign is {document!r}, which is not like {{"topicA":[0,1]}}.'
-        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message) from failure
+    except (AttributeError, TypeError) as failure:
+        raise _bad_assignment(document) from failure
+    # A partition that is no number could be read as another one: 1.9 as 1, "12" as 1 and 2.
+    if any(type(number) is not int or number < 0 for _, number in topic_partitions):
+        raise _bad_assignment(document)
     return tuple(sorted(topic_partitions))
+
+
+def _bad_assignment(document: Any) -> LeadlineSparkError:
+    message = f'assign is {document!r}, which is not like {{"topicA":[0,1]}}.'
+    return LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
 
 
 def check_partitions(

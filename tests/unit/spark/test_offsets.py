@@ -68,7 +68,13 @@ def test_offsets_of_another_shape_are_refused(document: object) -> None:
         parse_partition_offsets("startingOffsets", document)
 
 
-@pytest.mark.parametrize("document", [5, {"t": 5}, {"t": ["x"]}, ["t"]])
+@pytest.mark.parametrize(
+    "document",
+    [
+        *(5, {"t": 5}, {"t": ["x"]}, ["t"], {"t": [1.9]}, {"t": "12"}, {"t": [True]}, {"t": [-1]}),
+        *({"t": ["1"]}, {"t": [[1]]}, {"t": {"0": 1}}, {"t": [None]}),
+    ],
+)
 def test_an_assignment_of_another_shape_is_refused(document: object) -> None:
     with pytest.raises(LeadlineSparkError, match="LEADLINE_OPTION_INVALID"):
         parse_assign(document)
