@@ -104,6 +104,7 @@ class RowPartitioner:
         headers = None
         if "headers" in names and rows["headers"].null_count < rows.num_rows:
             headers = rows["headers"].cast(HEADERS)
+            _check_headers(headers)
         return Records(key, rows["value"].cast(pa.binary()), headers, self._times(rows))
 
     def _times(self, rows: pa.RecordBatch) -> pa.Int64Array | None:
@@ -133,3 +134,11 @@ class RowPartitioner:
             wrong = found["min"] if found["min"] < 0 else found["max"]
             message = f"A row goes to partition {wrong}, but {topic} has {count} partitions."
             raise LeadlineSparkError("LEADLINE_ROW_INVALID", message)
+
+
+def _check_headers(headers: pa.ListArray) -> None:
+    """Refuse headers that are null or have no name: they would be written with an empty name."""
+    pairs = headers.flatten()
+    if pairs.null_count or pairs.field("key").null_count:
+        message = "A row has a header that is null, or whose key is null; a header has a name."
+        raise LeadlineSparkError("LEADLINE_ROW_INVALID", message)

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 
 from leadline_client.columnar.encode import RECORD_OVERHEAD
 from leadline_client.murmur2 import partition_for_key
+from leadline_spark.codec.columns import HEADERS
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.write.records import RowPartitioner, check_schema
 
@@ -115,6 +116,19 @@ def test_timestamps_are_written_on_demand_in_ms() -> None:
     assert plain.timestamps is None
     assert kept.timestamps is not None
     assert kept.timestamps.to_pylist() == [1_234, None]
+
+
+@pytest.mark.parametrize("bad", [None, {"key": None, "value": b"v"}])
+def test_a_header_without_a_name_is_refused(bad: object) -> None:
+    good = [{"key": "k", "value": None}]
+
+    def with_headers(*headers: object) -> pa.RecordBatch:
+        values = pa.array([b"v"] * len(headers))
+        return pa.RecordBatch.from_pydict({"value": values, "headers": pa.array(headers, HEADERS)})
+
+    assert placed(sorter(1), with_headers(good, None, [])) == {("t", 0): [b"v"] * 3}
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_ROW_INVALID"):
+        placed(sorter(1), with_headers(good, [bad]))
 
 
 def test_times_before_1970_are_refused() -> None:
