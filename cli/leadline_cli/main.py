@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from leadline_cli.local_extra import PackageMissing
+from leadline_cli.lost_output import OutputLost
 
 
 class _Subcommand(NamedTuple):
@@ -114,6 +115,7 @@ _NEAR: Final = 0.75
 """How similar a name must be to be suggested."""
 
 _EXIT_USAGE: Final = 2
+_EXIT_UNKNOWN: Final = 3
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -152,6 +154,11 @@ def _plain_errors() -> Iterator[None]:
     except PackageMissing as missing:
         typer.echo(f"error: {missing}", err=True)
         raise typer.Exit(_EXIT_USAGE) from None
+    except OutputLost as problem:
+        # Not 1: a script that repeats after that would do again what was done.
+        what = f"cannot write the result ({problem}): look what was done before you repeat it"
+        typer.echo(f"error: {what}", err=True)
+        raise typer.Exit(_EXIT_UNKNOWN) from None
     except UnicodeEncodeError as error:
         # Python keeps what is not UTF-8 in arguments as halves of surrogate pairs. Only names of
         # files may have them.

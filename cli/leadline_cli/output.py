@@ -1,7 +1,8 @@
 """What commands print, and how they end.
 
-Tables for people, JSON for scripts. Exit codes: 0 done, 1 refused, 2 usage, 3
-unknown outcome: a script may repeat after 1, and must look first after 3.
+Tables for people, JSON for scripts. Exit codes: 0 done, 1 refused, 2 usage, 3 unknown outcome, also
+of a command whose result could not be printed: a script may repeat after 1, and must look first
+after 3.
 
 Rich is imported only when something is printed that needs it.
 """
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from leadline_cli.lost_output import lose_pipe, written
 from leadline_client.errors import (
     AllKnownBrokersNotAvailable,
     BrokerFenced,
@@ -101,6 +103,8 @@ def console(*, stderr: bool = False) -> Console:
     made: Console = import_module("rich.console").Console(
         stderr=stderr, soft_wrap=True, highlight=False, markup=False, emoji=False
     )
+    if not stderr:
+        made.__dict__["on_broken_pipe"] = lose_pipe  # Rich would exit with 1
     return made
 
 
@@ -129,7 +133,8 @@ def print_error(error: LeadlineError, *, as_json: bool) -> None:
 
 def print_line(text: str) -> None:
     """Print a line to standard output."""
-    typer.echo(text)
+    with written():
+        typer.echo(text)
 
 
 def print_note(text: str) -> None:
@@ -155,8 +160,9 @@ def confirmed(question: str, *, yes: bool) -> None:
 
 def print_json(document: Any) -> None:
     """Print one line of JSON, at once: it may go to a program that waits for it."""
-    typer.echo(json.dumps(document))
-    sys.stdout.flush()
+    with written():
+        typer.echo(json.dumps(document))
+        sys.stdout.flush()
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -180,7 +186,8 @@ def show_table(table: Table) -> None:
     size = measure(output, wide, table)
     fitting = max(output.width, size.minimum) if output.is_terminal else size.maximum
     table.width = min(fitting, size.maximum)
-    output.print(table)
+    with written():
+        output.print(table)
 
 
 def table_of(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:

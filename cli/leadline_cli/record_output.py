@@ -7,17 +7,25 @@ import sys
 from base64 import b64encode
 from typing import Any
 
+from leadline_cli.lost_output import written
 from leadline_client.fetching import ConsumedRecord
 
 
 def print_record(consumed: ConsumedRecord, *, as_json: bool, headers: bool) -> None:
-    """Print a record at once; `headers`: before the value, as `name=value,name=value` and a tab."""
+    """Print a record at once; `headers`: before the value, as `name=value,name=value` and a tab.
+
+    Raises:
+        BrokenPipeError: the reader of the pipe has gone.
+        OutputLost: standard output cannot be written for another reason.
+
+    """
     if as_json:
         line = json.dumps(_document(consumed)).encode()
     else:
         line = (_header_prefix(consumed) if headers else b"") + (consumed.value or b"")
-    sys.stdout.buffer.write(line + b"\n")
-    sys.stdout.buffer.flush()
+    with written(but=BrokenPipeError):
+        sys.stdout.buffer.write(line + b"\n")
+        sys.stdout.buffer.flush()
 
 
 def _document(consumed: ConsumedRecord) -> dict[str, Any]:

@@ -111,7 +111,8 @@ def write_archive(
 ) -> None:
     """Write a backup; the file appears whole or not at all, and is durable when this returns.
 
-    Of several that are written to one path at a time, the last one to end stays. `histories` are the names of members and the files to copy.
+    Of several that are written to one path at a time, the last one to end stays. `histories` are
+    the names of members and the files to copy.
 
     Raises:
         OSError: a file cannot be read or written. Nothing is left behind.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import pytest
 from typer.testing import CliRunner
@@ -138,3 +142,35 @@ def test_defect_22_a_lost_answer_ends_with_3_and_a_refusal_with_1() -> None:
         assert "error 40403" in unknown.stderr
         elsewhere = CliRunner().invoke(app, ["produce", "t", "--partition", "5", *where], input="")
         assert elsewhere.exit_code == 1
+
+
+def lost_output(*, full: bool) -> IO[bytes]:
+    """Return a file on a disk that is full, or a pipe that nobody reads."""
+    if full:
+        return Path("/dev/full").open("wb")
+    reading, writing = os.pipe()
+    os.close(reading)
+    return os.fdopen(writing, "wb")
+
+
+@pytest.mark.parametrize("words", [["produce", "t", "--json"], ["topics", "list"]])
+@pytest.mark.parametrize("full", [True, False])
+def test_a_result_that_cannot_be_printed_ends_with_3(words: list[str], full: bool) -> None:
+    """A script that repeats after 1 would produce the line again."""
+    with (
+        StandInCluster(brokers=1, partitions=1).running() as cluster,
+        lost_output(full=full) as lost,
+    ):
+        command = [sys.executable, "-m", "leadline_cli", *words, "--bootstrap"]
+        ended = subprocess.run(
+            [*command, cluster.bootstrap[0]],
+            stdout=lost,
+            stderr=subprocess.PIPE,
+            input=b"line\n",
+            check=False,
+        )
+        stored = cluster.values(0)
+    assert ended.returncode == 3
+    assert ended.stderr.startswith(b"error: cannot write the result (")
+    assert ended.stderr.count(b"\n") == 1
+    assert stored == ([b"line"] if words[0] == "produce" else [])

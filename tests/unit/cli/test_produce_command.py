@@ -13,6 +13,7 @@ from leadline_cli.output import EXIT_REFUSED, EXIT_UNKNOWN
 from leadline_client.errors import NotLeader, UnknownTopic
 from leadline_client.producer_settings import ProducerSettings
 from leadline_client.security import Security
+from tests.support.services.cluster import wait_until
 from tests.unit.client.standin import StandInCluster
 
 Line = tuple[bytes | None, bytes]
@@ -23,9 +24,11 @@ async def lines_while_the_topic_goes(cluster: StandInCluster) -> AsyncIterator[L
     """Yield a line that is acknowledged, and others once the topic is deleted."""
     row = cluster.partitions[0]
     yield None, b"acknowledged"
-    async with asyncio.timeout(10):
-        while row.end == 0:
-            await asyncio.sleep(0.01)
+
+    async def is_appended() -> bool:
+        return row.end == 1
+
+    await wait_until(is_appended, "the line is appended")
     cluster.stale_metadata = {**cluster.metadata(), "version": cluster.version + 1, "topics": {}}
     row.faults.append(NotLeader("it is deleted"))
     for _ in range(_MOST_LINES):
