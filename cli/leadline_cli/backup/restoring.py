@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Final
 import msgspec
 
 from leadline_broker.adapters.log.survey import FORMAT, LogSurvey, survey_logs
-from leadline_cli.backup.archive import Manifest, Node, read_archive
+from leadline_cli.backup.archive import Manifest, Node, UnusableBackup, read_archive
 from leadline_cli.backup.restored_nodes import Choices, RestoredNodes, restored_nodes
 from leadline_cli.backup.writing import write_cluster
 from leadline_common import znodes
@@ -103,8 +104,7 @@ class Prepared:
 
         """
         for place, copy in self.missing_histories.items():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(copy, place)
+            put_back(copy, place)
         entry = AuditEntry(
             time.time_ns() // 1_000_000,
             new_cause(),
@@ -116,6 +116,27 @@ class Prepared:
         asyncio.run(
             write_cluster(zookeeper, credentials, self.restored, self.first_audit_id, entry)
         )
+
+
+def put_back(copy: Path, place: Path) -> None:
+    """Copy a history to its place, where it appears whole or not at all.
+
+    A restore that is interrupted and run again keeps what it finds there.
+
+    Raises:
+        OSError: the copy cannot be read, or the place not written.
+
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    draft = place.with_name(f".{place.name}.new")
+    try:
+        with copy.open("rb") as content, draft.open("wb") as file:
+            shutil.copyfileobj(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(place)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def prepare_restore(sources: Sources, workspace: Path) -> Prepared:
@@ -133,7 +154,7 @@ def prepare_restore(sources: Sources, workspace: Path) -> Prepared:
     now_ms = time.time_ns() // 1_000_000
     restored = restored_nodes(nodes, surveys, sources.choices, now_ms)
     newest = [newest_entry(path) for path in (*sources.histories, *copies.values())]
-    missing = {} if sources.data_dir is None else _missing(copies, sources.data_dir)
+    missing = {} if sources.data_dir is None else missing_histories(copies, sources.data_dir)
     return Prepared(manifest, restored, _first_audit_id(newest, nodes), missing)
 
 
@@ -162,11 +183,24 @@ def _survey(path: Path) -> LogSurvey:
     return survey
 
 
-def _missing(copies: Mapping[str, Path], data_dir: Path) -> dict[Path, Path]:
-    places = {
-        data_dir / Path(source).parent.name / HISTORY: copy for source, copy in copies.items()
-    }
+def missing_histories(copies: Mapping[str, Path], data_dir: Path) -> dict[Path, Path]:
+    """Return the places below a data directory that lack a history, and the copy for each.
+
+    `copies` are by the path that they were copied from.
+
+    Raises:
+        UnusableBackup: such a path names no directory.
+
+    """
+    places = {data_dir / _directory_of(source) / HISTORY: copy for source, copy in copies.items()}
     return {place: copy for place, copy in places.items() if not place.exists()}
+
+
+def _directory_of(source: str) -> str:
+    name = Path(source).parent.name
+    if name in ("", ".."):
+        raise UnusableBackup(f"the backup has a history of {source!r}, which names no controller")
+    return name
 
 
 def _first_audit_id(newest: Sequence[int], nodes: Sequence[Node]) -> int:
