@@ -122,7 +122,11 @@ def _check_repeated(client: LeaderClient, settings: SinkSettings, batch: int, an
             "or was put back, or another query has the name: choose a new txnAppId."
         )
         raise LeadlineSparkError("LEADLINE_PUBLISH_REFUSED", message)
-    logger.warning("%s was published before and is not published again.", which)
+    if answer["last_offset"] is None:
+        # Of a batch write: whether its number was ever written cannot be told any more.
+        logger.warning("%s is not written, as a later batch of that name was.", which)
+    else:
+        logger.warning("%s was published before and is not published again.", which)
 
 
 def _explained(

@@ -234,7 +234,9 @@ def test_a_commit_publishes_in_the_order_of_the_tasks_until_it_knows(leader: Lea
     assert b'"app":"app","batch":41,"staged":["a","b","c"]' in asked[0].body
 
 
-def test_a_stream_whose_numbers_begin_again_is_refused_rather_than_dropped(leader: Leader) -> None:
+def test_a_stream_whose_numbers_begin_again_is_refused_rather_than_dropped(
+    leader: Leader, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its first batch is below the latest of that name: what is in it would be in no log."""
     later = {"base_offset": None, "last_offset": None, "leader_epoch": 4, "duplicate": True}
     leader.take = lambda _: Said(later)
@@ -242,6 +244,7 @@ def test_a_stream_whose_numbers_begin_again_is_refused_rather_than_dropped(leade
     with pytest.raises(LeadlineSparkError, match=r"LEADLINE_PUBLISH_REFUSED.*new txnAppId"):
         publish_all(settings(leader, streaming=True, txnAppId="app"), [message], 0)
     publish_all(settings(leader, txnAppId="app", txnVersion="0"), [message], 0)
+    assert "batch 0 of app is not written, as a later batch of that name was" in caplog.text
 
 
 @pytest.mark.parametrize(
