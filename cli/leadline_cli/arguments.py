@@ -39,7 +39,7 @@ def shown(time_ms: int, *, timespec: str = "seconds") -> str:
 def topic_partition(text: str) -> TopicPartition:
     """Parse a partition as `TOPIC-0`."""
     topic, _, number = text.rpartition("-")
-    if not topic or not number.isdigit():
+    if not topic or not number.isdecimal():
         raise typer.BadParameter(f"a partition is written TOPIC-0, not {text!r}")
     return TopicPartition(topic, int(number))
 

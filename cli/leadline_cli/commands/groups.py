@@ -247,6 +247,6 @@ def _reset_target(to: str | None, offsets: list[str] | None, topics: list[str] |
 def _partition_offset(text: str) -> tuple[TopicPartition, int]:
     name, _, offset = text.rpartition("=")
     topic, _, number = name.rpartition("-")
-    if not (topic and number.isdigit() and offset.isdigit()):
+    if not (topic and number.isdecimal() and offset.isdecimal()):
         raise typer.BadParameter(f"is written TOPIC-0=42, not {text!r}", param_hint="--offset")
     return TopicPartition(topic, int(number)), int(offset)

@@ -16,6 +16,7 @@ from leadline_cli.main import app
         (("--to", "yesterday"), "ISO 8601 or Unix ms"),
         (("--offset", "t=1"), "is written TOPIC-0=42"),
         (("--offset", "t-0=-1"), "is written TOPIC-0=42"),
+        (("--offset", "t-²=1"), "is written TOPIC-0=42"),
     ],
 )
 def test_a_reset_to_nowhere_is_a_usage_error(words: tuple[str, ...], complaint: str) -> None:
