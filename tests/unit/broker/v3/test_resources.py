@@ -15,10 +15,10 @@ from leadline_broker.api.v3.layer import PREFIX_KEY
 from leadline_broker.api.v3.links import Links, base_of
 from leadline_broker.api.v3.models.cluster import BrokersToRemove
 from leadline_broker.api.v3.models.configs import ConfigChange
-from leadline_broker.api.v3.models.topics import KafkaNewTopic
+from leadline_broker.api.v3.models.topics import KafkaNewTopic, PartitionsCount
 from leadline_broker.api.v3.routes import ClusterView, V3Context
 from leadline_broker.api.v3.shown_configs import cluster_configs, default_of, topic_configs
-from leadline_broker.api.v3.topics import wanted_topic
+from leadline_broker.api.v3.topics import add_partitions, wanted_topic
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_client.errors import ConnectionLost, LeaderNotAvailable
 from leadline_client.wire import GroupState
@@ -26,6 +26,7 @@ from leadline_common.api.brokers import DrainBody
 from leadline_common.api.configs import ConfigBody, ConfigsBody
 from leadline_common.api.group_models import GroupBody, GroupSummary, LagRow, MemberBody
 from leadline_common.api.models import changed_example, example_of
+from leadline_common.api.partitions import AddedPartitions
 from leadline_common.api.reassignments import Reassignment
 from leadline_common.api.tasks import TaskBody
 from leadline_common.rpc import (
@@ -129,6 +130,24 @@ async def test_a_removal_of_brokers_whose_outcome_is_unknown_says_so(cluster: Cl
     assert response.headers[OUTCOME_HEADER] == "unknown"
     message = raised.value.message
     assert message.startswith("brokers [1] are being removed; broker 2: the outcome is unknown")
+
+
+class _Growing:
+    """A controller that adds partitions to a topic of two replicas."""
+
+    async def change(self, *_: Any, **__: Any) -> AddedPartitions:
+        return AddedPartitions(
+            topic="new", topic_id="id", partitions=3, added={"2": [1, 2]}, dry_run=False
+        )
+
+
+async def test_added_partitions_are_no_error_where_the_topic_is_not_known_yet(
+    cluster: ClusterView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leadline_broker.api.v3.lookup.SETTLING_MS", 1)
+    cast("Any", cluster.context).controller = _Growing()
+    topic = await add_partitions(cluster, "new", PartitionsCount(partitions_count=3))
+    assert (topic.topic_name, topic.partitions_count, topic.replication_factor) == ("new", 3, 2)
 
 
 def lag_row(partition: int, committed: int | None, end: int | None, **more: Any) -> LagRow:

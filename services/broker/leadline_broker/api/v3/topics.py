@@ -134,8 +134,10 @@ async def add_partitions(
         )
     metadata = cluster.metadata
     await settle(metadata, lambda: len(metadata.partition_numbers(topic_name)) >= added.partitions)
-    rows = find_rows(cluster, topic_name)
-    return topic_of(cluster, topic_name, added.partitions, len(rows[0].replicas))
+    first = metadata.partition(topic_name, 0)
+    # The change is made, even if this broker has not been told of the topic yet.
+    replicas = next(iter(added.added.values()), []) if first is None else first.replicas
+    return topic_of(cluster, topic_name, added.partitions, len(replicas))
 
 
 @router.delete(
