@@ -94,6 +94,7 @@ class AsyncProducer(Generic[K, V]):
         Raises:
             UnknownTopic, UnknownPartition: the topic or partition does not exist.
             SerializationFailed: the key or the value cannot be serialized.
+            InvalidRequest: no record can have such a header or time.
 
         """
         record = self._serializer.record(topic, value, key, headers, timestamp)

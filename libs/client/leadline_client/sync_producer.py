@@ -166,7 +166,7 @@ class Producer(Generic[K, V]):
 
         Raises:
             UnknownTopic, UnknownPartition: the topic or partition does not exist.
-            InvalidRequest: the producer is closed.
+            InvalidRequest: the producer is closed, or no record can have such a header or time.
             SerializationFailed: the key or the value cannot be serialized.
 
         """
