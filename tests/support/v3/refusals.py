@@ -127,6 +127,7 @@ CHANGES: Final = (
     Refusal("DELETE", "C/topics/none", 404, 40403),
     _send("PATCH", "C/topics/t", 400, 40002, {"partitions_count": 1}),
     _send("PATCH", "C/topics/t", 400, 40002, {"partitions_count": 0}),
+    _send("PATCH", "C/topics/t", 400, 40002, {"partitions_count": 200_001}),
     _send("PATCH", "C/topics/t", 400, 400, {}),
     _send("PATCH", "C/topics/none", 404, 40403, {"partitions_count": 2}),
     _send("PUT", "C/topics/t/configs/retention.ms", 400, 40002, {}),

@@ -150,6 +150,16 @@ async def test_added_partitions_are_no_error_where_the_topic_is_not_known_yet(
     assert (topic.topic_name, topic.partitions_count, topic.replication_factor) == ("new", 3, 2)
 
 
+@pytest.mark.parametrize("count", [-1, 0, 200_001, 2**31 - 1])
+async def test_a_number_of_partitions_that_no_topic_can_have_is_refused(
+    cluster: ClusterView, count: int
+) -> None:
+    cast("Any", cluster.context).controller = _Growing()
+    with pytest.raises(V3Error, match="partitions_count must be from 1 to 200000") as raised:
+        await add_partitions(cluster, "new", PartitionsCount(partitions_count=count))
+    assert raised.value.code == REFUSED
+
+
 def lag_row(partition: int, committed: int | None, end: int | None, **more: Any) -> LagRow:
     return LagRow(
         topic=more.get("topic", "orders"),

@@ -49,6 +49,7 @@ _OPERATIONS: Final = {
 }
 """Kafka's operations on a topic that an action allows."""
 _DEFAULT: Final = -1
+_MOST_PARTITIONS: Final = 200_000
 _ASK_OPERATIONS: Final = "Whether to list what the caller may do to the topic"
 router = v3_router(TAG)
 
@@ -121,9 +122,7 @@ async def add_partitions(
     cluster: InCluster, topic_name: TopicName, wanted: PartitionsCount
 ) -> KafkaTopic:
     """Increase the number of partitions of a topic; it never decreases here."""
-    total = wanted.partitions_count
-    if total < 1:
-        raise V3Error(REFUSED, f"partitions_count must be at least 1, not {total}")
+    total = _checked("partitions_count", wanted.partitions_count, _MOST_PARTITIONS)
     with refused_by_controller():
         added = await cluster.context.controller.change(
             "POST",
@@ -181,9 +180,12 @@ def wanted_topic(new: KafkaNewTopic) -> NewTopicBody:
     )
 
 
-def _count(name: str, count: int | None, most: int = 200_000) -> int | None:
-    if count is None or count == _DEFAULT:
-        return None
+def _count(name: str, count: int | None, most: int = _MOST_PARTITIONS) -> int | None:
+    return None if count is None or count == _DEFAULT else _checked(name, count, most)
+
+
+def _checked(name: str, count: int, most: int) -> int:
+    """Refuse a number that the controller's model would not take."""
     if not 1 <= count <= most:
         raise V3Error(REFUSED, f"{name} must be from 1 to {most}, not {count}")
     return count
