@@ -183,7 +183,11 @@ class ConsumerCoordinator:
             self._ownership.tell(notice.partitions)
         elif notice.kind == "revoked":
             self._revoking.update(notice.partitions)
-            await self._auto_commit(self.session.answer_within_s)
+            try:
+                await self._auto_commit(self.session.answer_within_s)
+            except BaseException:  # The poll was cancelled: nobody has been told.
+                self._put_back(notice)
+                raise
             if not self.session.may_consume():
                 return Notice("lost", notice.partitions)
         return notice
@@ -295,6 +299,14 @@ class ConsumerCoordinator:
             topic_id = topic_ids.get(topic_partition.topic)
             if topic_id and position is not None:
                 self._fetcher.expect_topic(topic_partition, topic_id)
+
+    def _put_back(self, revoked: Notice) -> None:
+        """Have the next poll begin with a notice; what it named may have been lost meanwhile."""
+        left = self._revoking.intersection(revoked.partitions)
+        self._revoking -= left
+        lost = tuple(one for one in revoked.partitions if one not in left)
+        put_back = (_without(revoked, lost), Notice("lost", lost))
+        self._notices.extendleft(notice for notice in reversed(put_back) if notice.partitions)
 
     def _keep_revoked(self) -> tuple[TopicPartition, ...]:
         """Keep revoked partitions that a Start has assigned to this consumer again.
