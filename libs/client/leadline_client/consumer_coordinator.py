@@ -251,8 +251,10 @@ class ConsumerCoordinator:
         if self._committer is not None:
             self._committer.cancel()
             await asyncio.wait([self._committer])
-        await self._session.leave(quietly=quietly)
-        self._session = None
+        await self._session.stop_waiting()
+        async with self._committing:  # Commits that were asked for before are of this member.
+            await self._session.leave(quietly=quietly)
+            self._session = None
 
     def recover(self, topic_partition: TopicPartition, error: LeadlineError) -> bool:
         """Handle a failed read; see `fetching.Recover`."""
@@ -339,7 +341,7 @@ class ConsumerCoordinator:
         timeout_s: float,
     ) -> None:
         metadata = None if self._session is None else self._session.group_metadata
-        if self._session is not None and metadata is None:
+        if metadata is None and (self._session is not None or self._closing):
             raise UnknownMember("the consumer is not a member of its group now")
         limit_s = max(timeout_s, _RETRY_PAUSE_S)
         recreated: TopicIdMismatch | None = None
@@ -365,7 +367,7 @@ class ConsumerCoordinator:
 
     async def _may_retry(self, left_s: float) -> bool:
         """Wait for the next Start, unless that Start waits for the application."""
-        if self._session is None or self._revoked() or left_s <= 0:
+        if self._session is None or self._closing or self._revoked() or left_s <= 0:
             return False
         await asyncio.sleep(_RETRY_PAUSE_S)
         return await self._session.until_settled(left_s)

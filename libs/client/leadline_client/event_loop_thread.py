@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from leadline_client.errors import InvalidRequest
@@ -17,6 +18,8 @@ class EventLoopThread:
     """Runs coroutines for callers that have no event loop."""
 
     def __init__(self, name: str) -> None:
+        self._closing = threading.Lock()
+        self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
@@ -43,16 +46,21 @@ class EventLoopThread:
 
     async def _until(self, interrupted: Future[None], work: Coroutine[Any, Any, T]) -> T:
         task = asyncio.ensure_future(work)
-        interrupted.add_done_callback(lambda _: self._loop.call_soon_threadsafe(task.cancel))
+        interrupted.add_done_callback(lambda _: self._cancel(task))
         return await task
+
+    def _cancel(self, task: asyncio.Future[Any]) -> None:
+        with suppress(RuntimeError):  # The loop was closed, and has ended the task.
+            self._loop.call_soon_threadsafe(task.cancel)
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start `work` on the loop and return its future; raises InvalidRequest once closed."""
-        self._check_open(work)
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._closing:  # What is started is known to the loop before it ends all work.
+            self._check_open(work)
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _check_open(self, work: Coroutine[Any, Any, Any]) -> None:
-        if self._loop.is_closed():
+        if self._closed:
             work.close()
             raise InvalidRequest("the producer or consumer is closed")
 
@@ -69,7 +77,27 @@ class EventLoopThread:
         self._loop.call_soon_threadsafe(action)
 
     def close(self) -> None:
-        """Stop the loop, and wait until the thread has ended."""
+        """Cancel all work, stop the loop, and wait until the thread has ended.
+
+        Other threads may wait for that work: without an end they would wait for ever.
+
+        Raises:
+            RuntimeError: this is the loop's own thread.
+
+        """
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a callback on the event loop's thread must not close that loop")
+        with self._closing:
+            self._closed = True
+            ended = asyncio.run_coroutine_threadsafe(_end_all_others(), self._loop)
+        ended.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _end_all_others() -> None:
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in others:
+            task.cancel()
+        await asyncio.wait(others)

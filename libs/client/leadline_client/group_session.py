@@ -107,6 +107,7 @@ class GroupSession:
         self._outbox: asyncio.Queue[FromConsumer] = asyncio.Queue()
         self._channel: FrameChannel | None = None
         self._closing = False
+        self._leaving = False
         self._failures = 0
         self._changed = asyncio.Condition()
         self._task = asyncio.create_task(self._run(), name=f"group {group}")
@@ -145,18 +146,26 @@ class GroupSession:
             await self._channel.close()
 
     async def until_settled(self, timeout_s: float) -> bool:
-        """Wait for a Start; tell whether one came in time and before a Stop."""
+        """Wait for a Start; tell whether one came in time, before a Stop or `stop_waiting`."""
         membership = self._membership
         try:
             async with asyncio.timeout(timeout_s), self._changed:
                 # A Stop ends the wait: its answer may depend on the caller, and the next Start
                 # comes only after that answer.
                 await self._changed.wait_for(
-                    lambda: membership.settled or membership.stopping or self.error
+                    lambda: (
+                        membership.settled or membership.stopping or self._leaving or self.error
+                    )
                 )
         except TimeoutError:
             return False
         return membership.settled
+
+    async def stop_waiting(self) -> None:
+        """Let nobody wait for a Start any more, because the member is going to leave."""
+        self._leaving = True
+        async with self._changed:
+            self._changed.notify_all()
 
     async def leave(self, *, quietly: bool) -> None:
         """End the membership; `quietly`: do not tell the coordinator, as the member will return."""

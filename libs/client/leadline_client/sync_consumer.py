@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future as ThreadFuture
+from concurrent.futures import wait as wait_for_all
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
@@ -88,6 +89,8 @@ class Consumer(Generic[K, V]):
         )
         self._listener = listener
         self._closed = False
+        self._commits: set[ThreadFuture[None]] = set()
+        """Those that nobody may be waiting for."""
 
     @property
     def assignment(self) -> Partitions:
@@ -131,8 +134,11 @@ class Consumer(Generic[K, V]):
     def commit_async(
         self, offsets: PartitionPositionMap | None = None, *, timeout_s: float = 30.0
     ) -> ThreadFuture[None]:
-        """Commit without waiting; the future raises the errors of `commit`."""
-        return self._thread.start(self._consumer.commit(offsets, timeout_s=timeout_s))
+        """Commit without waiting; the future raises the errors of `commit`. `close` waits for it."""
+        commit = self._thread.start(self._consumer.commit(offsets, timeout_s=timeout_s))
+        self._commits.add(commit)
+        commit.add_done_callback(self._commits.discard)
+        return commit
 
     def poll(
         self, timeout_s: float = 1.0, max_records: int | None = None
@@ -187,6 +193,7 @@ class Consumer(Generic[K, V]):
 
     def _end(self, *, consumed: bool) -> None:
         try:
+            wait_for_all(list(self._commits))
             self._thread.run(self._consumer.aclose(consumed=consumed))
             self._thread.run(self._client.aclose())
         finally:

@@ -6,12 +6,13 @@ import asyncio
 import signal
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from types import FrameType
 from typing import Any, TypeVar
 
 import pytest
 
+from leadline_client.errors import InvalidRequest
 from leadline_client.event_loop_thread import EventLoopThread
 
 T = TypeVar("T")
@@ -86,3 +87,45 @@ def test_results_and_errors_come_back() -> None:
             thread.call(lambda: 1 // 0)
     finally:
         thread.close()
+
+
+def test_closing_ends_the_work_that_others_wait_for() -> None:
+    """Otherwise whoever commits or sends while another thread closes waits for ever."""
+    work = Work()
+    thread = EventLoopThread("test")
+    future = thread.start(work())
+    assert work.begun.wait(10)
+    thread.close()
+    with pytest.raises(CancelledError):
+        future.result(10)
+    assert work.ended.is_set()
+    with pytest.raises(InvalidRequest):
+        thread.run(work())
+
+
+def test_a_caller_whose_loop_another_thread_closes_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    work, errors = Work(), list[BaseException]()
+    thread = EventLoopThread("test")
+
+    def call() -> None:
+        try:
+            thread.run(work())
+        except CancelledError as error:
+            errors.append(error)
+
+    calling = threading.Thread(target=call, daemon=True)
+    calling.start()
+    assert work.begun.wait(10)
+    thread.close()
+    calling.join(10)
+    assert errors
+    assert not caplog.records
+
+
+def test_a_callback_cannot_close_its_own_loop() -> None:
+    thread = EventLoopThread("test")
+    with pytest.raises(RuntimeError, match="must not close"):
+        thread.call(thread.close)
+    thread.close()
