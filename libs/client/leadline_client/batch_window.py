@@ -172,3 +172,11 @@ def refuses_numbers(error: LeadlineError) -> bool:
     That may only follow from what becomes of the batches before it.
     """
     return isinstance(error, _NUMBERS_REFUSED) or isinstance(error.__cause__, _NUMBERS_REFUSED)
+
+
+def is_forgotten(error: Exception) -> bool:
+    """Tell whether a leader refused a batch because it has nothing of its producer in the log.
+
+    It has dropped the state of a producer that was idle, or the topic was recreated.
+    """
+    return isinstance(error, OutOfOrderSequence) and error.details.get("expected_sequence") == 0
