@@ -78,8 +78,12 @@ class MetadataCache:
         """Apply the leader hint of a refusal; return whether it names a newer leader.
 
         If not, the hint is known already or comes from a broker that lags, and the
-        caller should wait before it asks again.
+        caller should wait before it asks again. It may be about another topic that had
+        the name: an epoch of that says nothing about this one, and would never be reached.
         """
+        topic_id = self._topics[topic].topic_id if topic in self._topics else ""
+        if not _same_topic(hint, topic_id):
+            return False
         known = self.leader_epoch(topic, partition)
         epoch = -1 if known is None else known
         if hint.id == NO_LEADER or not hint.url or hint.epoch < epoch:
@@ -232,8 +236,15 @@ class MetadataCache:
         for row in topic.partitions:
             topic_partition = TopicPartition(topic.name, row.partition)
             hint = self._hints.get(topic_partition)
-            if hint is not None and row.leader_epoch >= hint.epoch:
+            if hint is not None and (
+                row.leader_epoch >= hint.epoch or not _same_topic(hint, topic.topic_id)
+            ):
                 del self._hints[topic_partition]
+
+
+def _same_topic(hint: LeaderHint, topic_id: str) -> bool:
+    """Tell whether a hint may be about the topic with this id, as far as both are known."""
+    return not hint.topic_id or not topic_id or hint.topic_id == topic_id
 
 
 def _row(topic: TopicInfo, partition: int) -> PartitionInfo | None:

@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from leadline_broker.runtime.serving.fetched_data import FetchedData
-from leadline_client.errors import FencedLeaderEpoch, NotLeader, OffsetNotAvailable
+from leadline_client.errors import (
+    FencedLeaderEpoch,
+    LeadlineError,
+    NotLeader,
+    OffsetNotAvailable,
+)
 from leadline_common import rpc
 from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, three, values
 
@@ -128,3 +133,16 @@ async def test_a_follower_checks_the_stated_epoch(cluster: SmallCluster) -> None
     tell(cluster, 2, (1, 2, 3), epoch=1)
     with pytest.raises(FencedLeaderEpoch):
         await read(cluster, 0, epoch=0)
+
+
+@pytest.mark.parametrize("epoch", [None, 9])
+async def test_who_leads_is_said_with_the_id_of_the_topic(
+    cluster: SmallCluster, epoch: int | None
+) -> None:
+    """A client that knows another topic of this name has no use for its epochs."""
+    for broker in (1, 2) if epoch else (2,):
+        with pytest.raises(LeadlineError) as refused:
+            cluster.brokers[broker].engine.serving.led(TOPIC, 0, epoch)
+        assert refused.value.leader is not None
+        assert (refused.value.leader.id, refused.value.leader.epoch) == (1, 0)
+        assert refused.value.leader.topic_id == TOPIC_ID

@@ -113,3 +113,23 @@ def test_a_document_of_another_cluster_changes_nothing() -> None:
         cache.update(replace(document(9, leader=2, epoch=7), cluster_id="another"))
 
     assert (cache.cluster_id, cache.leader_epoch("t", 0)) == ("c", 2)
+
+
+@pytest.mark.parametrize("known_before", [True, False])
+def test_a_hint_about_an_earlier_topic_of_the_name_does_not_stay(*, known_before: bool) -> None:
+    """Its epoch may never be reached, and each request that states it would be refused."""
+    cache, hint = MetadataCache(), LeaderHint(3, "http://b3", 7, "older")
+    if known_before:
+        cache.update(document(5, 1, 0, topic_id="newer"))
+    assert cache.apply_hint("t", 0, hint) is not known_before
+    cache.update(document(5, 1, 0, topic_id="newer"))
+    assert (cache.leader_epoch("t", 0), cache.leader_url("t", 0)) == (0, "http://b1")
+
+
+@pytest.mark.parametrize("topic_id", ["a", ""])
+def test_a_hint_about_the_same_topic_or_of_an_earlier_release_stays(topic_id: str) -> None:
+    cache = MetadataCache()
+    cache.update(document(5, 1, 0))
+    assert cache.apply_hint("t", 0, LeaderHint(3, "http://b3", 7, topic_id))
+    cache.update(document(6, 1, 0))
+    assert (cache.leader_epoch("t", 0), cache.leader_url("t", 0)) == (7, "http://b3")

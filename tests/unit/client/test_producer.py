@@ -10,6 +10,8 @@ import pytest
 from leadline_client import batches
 from leadline_client.client import AsyncClient
 from leadline_client.errors import (
+    LeaderHint,
+    NotLeader,
     InvalidRequest,
     NotEnoughReplicas,
     OutcomeUnknown,
@@ -230,3 +232,17 @@ async def test_whatever_the_client_learns_of_a_topic_the_producer_knows_at_once(
         await client.metadata()
         place = await (await producer.send("t", b"after", key=b"key 3"))
     assert place.partition == partition_for_key(b"key 3", 4) == 3
+
+
+async def test_a_leader_of_an_earlier_topic_of_the_name_is_not_asked_for_ever(
+    cluster: StandInCluster,
+) -> None:
+    """A broker that lags behind the deletion and the new topic names the leader of the old one."""
+    row = cluster.partitions[0]
+    cluster.topic_id = "id-2"
+    former = LeaderHint(2, cluster.urls[2], 7, "id-1")
+    row.faults.append(NotLeader("elsewhere", leader=former))
+    settings = ProducerSettings(linger_ms=0, delivery_timeout_s=5)
+    async with AsyncProducer(cluster.bootstrap, settings) as producer:
+        await (await producer.send("t", b"1", partition=0))
+    assert cluster.values(0) == [b"1"]

@@ -46,7 +46,7 @@ _SECONDS: Final = re.compile(r"[0-9]+")
 def _hint(body: Any) -> LeaderHint | None:
     """Read a leader hint; a server of another release may send more members or fewer."""
     try:
-        return LeaderHint(body["id"], body["url"], body["epoch"])
+        return LeaderHint(body["id"], body["url"], body["epoch"], body.get("topic_id") or "")
     except (KeyError, TypeError):
         return None
 

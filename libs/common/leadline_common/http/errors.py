@@ -69,6 +69,10 @@ class LeaderBody(BaseModel):
     id: int
     url: str
     epoch: int
+    topic_id: str = Field(
+        default="",
+        description="The id of the topic to which the epoch belongs; empty if it is unknown",
+    )
 
 
 class FieldProblem(BaseModel):
@@ -210,10 +214,11 @@ def _message(request: Request, error: HTTPException) -> str:
     return str(error.detail)
 
 
+_TOPIC_ID: Final = "6f1c2f0e8d0b4b6a9c55b3a0f3a1d7e2"
 _DETAILS: dict[type[LeadlineError], dict[str, Any]] = {
     InvalidRequest: {"fields": [{"field": "body.partitions", "message": "must be at least 1"}]},
-    NotLeader: {"leader": LeaderHint(2, "http://127.0.0.1:9092", 5)},
-    FencedLeaderEpoch: {"leader": LeaderHint(2, "http://127.0.0.1:9092", 5)},
+    NotLeader: {"leader": LeaderHint(2, "http://127.0.0.1:9092", 5, _TOPIC_ID)},
+    FencedLeaderEpoch: {"leader": LeaderHint(2, "http://127.0.0.1:9092", 5, _TOPIC_ID)},
     QuotaExceeded: {"retry_after_s": 2},
 }
 """Further members of the examples of some errors."""

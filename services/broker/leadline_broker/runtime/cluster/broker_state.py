@@ -111,7 +111,7 @@ class BrokerState:
             return None
         return ServiceAddress(ServiceIdentity("broker", row.id), row.url, row.internal_url)
 
-    def leader_hint(self, leader: int, leader_epoch: int) -> LeaderHint:
+    def leader_hint(self, leader: int, leader_epoch: int, topic_id: str) -> LeaderHint:
         """Return a hint for a client; the URL is empty if it is unknown."""
         row = self._addresses.get(leader)
-        return LeaderHint(leader, row.url if row else "", leader_epoch)
+        return LeaderHint(leader, row.url if row else "", leader_epoch, topic_id)

@@ -84,8 +84,7 @@ class Serving:
             raise self._not_led(topic, number, partition)
         if topic_id not in (None, partition.topic_id):
             raise TopicIdMismatch(f"topic {topic} was deleted and recreated")
-        current = partition.replica.state.leader_epoch
-        self._require_epoch(leader_epoch, current, self.broker_state.broker_id)
+        self._require_epoch(leader_epoch, partition)
         return partition
 
     def _readable(
@@ -111,27 +110,30 @@ class Serving:
         if row is None or row.leader_epoch != current or self.broker_state.broker_id not in row.isr:
             return self.led(topic, number, leader_epoch, topic_id=topic_id)
         self.broker_state.require_grant()
-        self._require_epoch(leader_epoch, current, partition.replica.state.leader)
+        self._require_epoch(leader_epoch, partition)
         return partition
 
-    def _require_epoch(self, stated: int | None, current: int, leader: int) -> None:
+    def _require_epoch(self, stated: int | None, partition: Partition) -> None:
+        state = partition.replica.state
+        current = state.leader_epoch
         if stated is not None and stated != current:
             error = FencedLeaderEpoch if stated < current else UnknownLeaderEpoch
-            hint = self.broker_state.leader_hint(leader, current)
+            hint = self.broker_state.leader_hint(state.leader, current, partition.topic_id)
             raise error(f"the leader epoch is {current}, not {stated}", leader=hint)
 
     def _not_led(self, topic: str, number: int, partition: Partition | None) -> LeadlineError:
         """Return the error that names the leader, from the source with the newer leader epoch."""
         row = self.metadata.partition(topic, number)
         leader, epoch = (row.leader, row.leader_epoch) if row else (NO_LEADER, -1)
+        topic_id = self.metadata.topic_id(topic)
         if partition is not None and partition.replica.state.leader_epoch > epoch:
             leader = partition.replica.state.leader
-            epoch = partition.replica.state.leader_epoch
+            epoch, topic_id = partition.replica.state.leader_epoch, partition.topic_id
         if row is None and partition is None:
-            if self.metadata.topic_id(topic) is None:
+            if topic_id is None:
                 return UnknownTopic(f"topic {topic} is unknown")
             return UnknownPartition(f"topic {topic} has no partition {number}")
-        hint = self.broker_state.leader_hint(leader, epoch)
+        hint = self.broker_state.leader_hint(leader, epoch, topic_id or "")
         if leader in {NO_LEADER, self.broker_state.broker_id}:
             # Metadata names this broker, whose grant has not arrived yet.
             return LeaderNotAvailable(f"{topic}-{number} has no leader", leader=hint)
@@ -296,7 +298,7 @@ class Serving:
         if last_epoch is not None:
             current = partition.replica.state.leader_epoch
             if last_epoch > current:  # The reader is ahead of this broker.
-                self._require_epoch(last_epoch, current, partition.replica.state.leader)
+                self._require_epoch(last_epoch, partition)
             check_position(partition, offset, last_epoch)
         in_range = log.log_start_offset <= offset <= log.log_end_offset
         if partition.replica.role is Role.FOLLOWER and not in_range:
@@ -363,7 +365,7 @@ class Serving:
         partition = self.led(topic, number)
         current, log = partition.replica.state.leader_epoch, partition.log
         if epoch > current:
-            self._require_epoch(epoch, current, self.broker_state.broker_id)
+            self._require_epoch(epoch, partition)
         found, end = log.epochs.end_of(epoch, log.log_end_offset)
         return EpochEnd(found, end, current)
 
