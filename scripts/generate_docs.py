@@ -75,7 +75,8 @@ Every error response of every service has this body:
 
 ```json
 {"error_code": 42150, "message": "...", "outcome": "refused", "retriable": true,
- "leader": {"id": 2, "url": "http://127.0.0.1:9002", "epoch": 7}}
+ "leader": {"id": 2, "url": "http://127.0.0.1:9002", "epoch": 7,
+            "topic_id": "6f1c2f0e8d0b4b6a9c55b3a0f3a1d7e2"}}
 ```
 
 - `error_code`: the three digits of the HTTP status and two more. Leadline's own codes end in 50 or

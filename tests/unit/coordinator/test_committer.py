@@ -196,3 +196,20 @@ async def test_defect_06_what_is_closed_for_the_deletion_of_its_group_writes_not
 
     assert committer.offsets == {}
     assert not store.writing.is_set()
+
+
+async def test_a_commit_that_is_being_written_keeps_its_group_from_expiring() -> None:
+    """Otherwise it would be acknowledged and, with its group, deleted at once."""
+    store = SlowStore()
+    committer = committer_on(store)
+    assert committer.last_commit_ms == 0
+    commit = asyncio.create_task(committer.commit({P: CommittedOffset(1, 7)}))
+    await done(store.writing.wait())
+    assert committer.last_commit_ms == 7
+    later = asyncio.create_task(committer.commit({Q: CommittedOffset(1, 9)}))
+    await asyncio.sleep(0)
+    assert committer.last_commit_ms == 9
+    store.let_through.set()
+    await done(commit, later, committer.delete(lambda one, _: one == Q))
+    assert committer.last_commit_ms == 7
+    await committer.close()

@@ -80,6 +80,11 @@ class OffsetCommitter:
         self._audit.extend(audit)
         await self._pending_write().wait()
 
+    @property
+    def last_commit_ms(self) -> int:
+        """When the latest commit was accepted, written or not (Unix ms); 0 without any."""
+        return max((offset.time_ms for offset in self._newest().values()), default=0)
+
     async def flush(self) -> None:
         """Return when the commits accepted so far are written, or have failed."""
         waited_for = [self._being_written, *([self._written] if self._pending else [])]
@@ -94,8 +99,8 @@ class OffsetCommitter:
             NotCoordinator: another coordinator was elected; nothing was deleted.
 
         """
-        newest = self.offsets | self._in_flight | self._pending
-        gone = {one: offset for one, offset in newest.items() if offset and is_gone(one, offset)}
+        newest = self._newest()
+        gone = {one: offset for one, offset in newest.items() if is_gone(one, offset)}
         if gone:
             self._pending.update(dict.fromkeys(gone))
             self._audit += [] if audit_of is None else [audit_of(gone)]
@@ -124,6 +129,11 @@ class OffsetCommitter:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self._written.end(StoreOutcomeUnknown(_LEADERSHIP_LOST))
+
+    def _newest(self) -> dict[TopicPartition, CommittedOffset]:
+        """Return the offsets as they are once everything is written."""
+        newest = self.offsets | self._in_flight | self._pending
+        return {one: offset for one, offset in newest.items() if offset is not None}
 
     def _pending_write(self) -> WriteOutcome:
         """Return the outcome of the next write; start the writer if it does not run."""

@@ -92,9 +92,7 @@ class GroupMaintenance:
         is_rebalanced = name in self._coordinator.groups_being_rebalanced
         if manager.group.is_active or manager.is_being_deleted or is_rebalanced:
             return False
-        offsets = manager.committer.offsets.values()
-        last_ms = max((offset.time_ms for offset in offsets), default=0)
-        idle_since_ms = max(since_ms or 0, last_ms)
+        idle_since_ms = max(since_ms or 0, manager.committer.last_commit_ms)
         return self._context.clock.wall_ms() - idle_since_ms > retention_ms
 
 
