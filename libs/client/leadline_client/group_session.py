@@ -153,9 +153,7 @@ class GroupSession:
                 # A Stop ends the wait: its answer may depend on the caller, and the next Start
                 # comes only after that answer.
                 await self._changed.wait_for(
-                    lambda: (
-                        membership.settled or membership.stopping or self._leaving or self.error
-                    )
+                    lambda: membership.settled or membership.stopping or self._leaving or self.error
                 )
         except TimeoutError:
             return False

@@ -134,7 +134,10 @@ class Consumer(Generic[K, V]):
     def commit_async(
         self, offsets: PartitionPositionMap | None = None, *, timeout_s: float = 30.0
     ) -> ThreadFuture[None]:
-        """Commit without waiting; the future raises the errors of `commit`. `close` waits for it."""
+        """Commit without waiting; the future raises the errors of `commit`.
+
+        `close` waits for it.
+        """
         commit = self._thread.start(self._consumer.commit(offsets, timeout_s=timeout_s))
         self._commits.add(commit)
         commit.add_done_callback(self._commits.discard)

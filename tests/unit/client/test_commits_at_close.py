@@ -28,6 +28,7 @@ class HeldConsumer(AsyncConsumer):
     async def commit(
         self, offsets: PartitionPositionMap | None = None, *, timeout_s: float = 30.0
     ) -> None:
+        assert offsets
         self.came.set()
         await asyncio.to_thread(self.let_go.wait, timeout_s)
 

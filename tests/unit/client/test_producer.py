@@ -10,10 +10,10 @@ import pytest
 from leadline_client import batches
 from leadline_client.client import AsyncClient
 from leadline_client.errors import (
-    LeaderHint,
-    NotLeader,
     InvalidRequest,
+    LeaderHint,
     NotEnoughReplicas,
+    NotLeader,
     OutcomeUnknown,
     UnknownPartition,
 )

@@ -17,8 +17,8 @@ _LONGEST_S = 1e9
 class LeaderHint:
     """The leader of a partition, as far as the refusing broker knows.
 
-    `id` is -1 and `url` empty when the partition has no leader. `topic_id` is that of the topic which
-    the broker knows, to which the epoch belongs; empty if it does not say.
+    `id` is -1 and `url` empty when the partition has no leader. `topic_id` is that of the topic
+    which the broker knows, to which the epoch belongs; empty if it does not say.
     """
 
     id: int
