@@ -19,6 +19,7 @@ from leadline_client.errors import (
     FencedLeaderEpoch,
     InvalidRequest,
     LeadershipLost,
+    LeadlineError,
     LogTruncated,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
@@ -85,8 +86,20 @@ async def test_a_follower_refuses_and_says_who_leads(cluster: SmallCluster) -> N
     assert cluster.end(2) == 0
 
 
-async def test_an_unknown_topic_is_refused(cluster: SmallCluster) -> None:
-    with pytest.raises(UnknownTopic):
+@pytest.mark.parametrize(
+    ("has_metadata", "error"),
+    [(True, UnknownTopic), (False, BrokerFenced)],
+    ids=["later", "at start"],
+)
+async def test_only_a_broker_with_metadata_says_that_a_topic_is_unknown(
+    cluster: SmallCluster, error: type[LeadlineError], *, has_metadata: bool
+) -> None:
+    """One that has just started may lack what exists: a client would give its records up."""
+    if has_metadata:
+        cluster.tell_metadata(1)
+    with pytest.raises(error):
+        cluster.brokers[1].engine.topic_appends.layout("no")
+    with pytest.raises(error):
         await cluster.brokers[1].engine.serving.produce(
             "no", 0, batch("v"), acks="1", timeout_ms=10
         )

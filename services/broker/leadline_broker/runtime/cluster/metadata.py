@@ -19,7 +19,7 @@ import msgspec
 
 from leadline_broker.domain.metadata_history import ChangesSince, MetadataHistory
 from leadline_broker.domain.served_topic import ServedTopic
-from leadline_client.errors import StaleVersion
+from leadline_client.errors import BrokerFenced, LeadlineError, StaleVersion, UnknownTopic
 from leadline_client.wire import BrokerInfo, ControllerInfo
 from leadline_common.metadata_tags import MetadataTag
 from leadline_common.rpc import ControllerRow, PartitionRow, TopicRows, UpdateMetadataRequest
@@ -226,6 +226,15 @@ class ClusterMetadataCache:
         """Return the topic's id, or None if it is unknown."""
         known = self._topics.get(topic)
         return known.topic_id if known else None
+
+    def why_unknown(self, topic: str) -> LeadlineError:
+        """Return why a topic is not here: it does not exist, or no metadata has come yet.
+
+        A broker that has just started has no metadata for a moment, with or without its grant.
+        """
+        if self.tag is None:
+            return BrokerFenced("the broker has no metadata from a controller yet")
+        return UnknownTopic(f"topic {topic} is unknown")
 
     def partition_numbers(self, topic: str) -> list[int]:
         """Return the numbers of a topic's partitions, sorted; empty if it is unknown."""

@@ -39,7 +39,6 @@ from leadline_client.errors import (
     TopicIdMismatch,
     UnknownLeaderEpoch,
     UnknownPartition,
-    UnknownTopic,
 )
 from leadline_client.wire import NO_LEADER, Acks, EpochEnd, ProduceResult
 from leadline_common.bulk_offsets import PartitionEnds
@@ -131,7 +130,7 @@ class Serving:
             epoch, topic_id = partition.replica.state.leader_epoch, partition.topic_id
         if row is None and partition is None:
             if topic_id is None:
-                return UnknownTopic(f"topic {topic} is unknown")
+                return self.metadata.why_unknown(topic)
             return UnknownPartition(f"topic {topic} has no partition {number}")
         hint = self.broker_state.leader_hint(leader, epoch, topic_id or "")
         if leader in {NO_LEADER, self.broker_state.broker_id}:

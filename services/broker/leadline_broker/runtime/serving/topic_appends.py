@@ -10,7 +10,7 @@ from random import Random
 from leadline_broker.domain.topic_appends import TopicLayout, keyless_partition
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.serving.routing import RoutedRecords
-from leadline_client.errors import LeadlineError, UnknownTopic
+from leadline_client.errors import LeadlineError
 from leadline_client.wire import NO_LEADER, Acks, ProduceResult
 
 
@@ -27,11 +27,12 @@ class TopicAppends:
 
         Raises:
             UnknownTopic: the topic does not exist.
+            BrokerFenced: this broker has no metadata yet.
 
         """
         numbers = self.metadata.partition_numbers(topic)
         if not numbers:
-            raise UnknownTopic(f"topic {topic} is unknown")
+            raise self.metadata.why_unknown(topic)
         rows = ((number, self.metadata.partition(topic, number)) for number in numbers)
         led = [number for number, row in rows if row is not None and row.leader != NO_LEADER]
         return TopicLayout(topic, numbers, keyless_partition(numbers, led, self.random.random()))
