@@ -178,14 +178,15 @@ class Fetcher(Generic[K, V]):
         self.news.set()
 
     async def seek_to_time(self, topic_partition: TopicPartition, timestamp: int) -> int:
-        """Continue at the first record of `timestamp` (Unix ms) or later; return its offset."""
-        buffer = self._buffer(topic_partition)
-        if buffer.position >= 0:
-            # Continue here if the search fails.
-            buffer.reader.return_to(buffer.reader.position_at(buffer.position))
-        self._clear(buffer)
-        buffer.stuck = None
-        return await self._client.run(buffer.reader.seek_to_time(timestamp))
+        """Continue at the first record of `timestamp` (Unix ms) or later; return its offset.
+
+        Until that is found, and if the search fails, reading goes on as before.
+        """
+        self._buffer(topic_partition)
+        search = self._client.core.position_for_timestamp(*topic_partition, timestamp)
+        position = await self._client.run(search)
+        self.seek(topic_partition, "latest" if position is None else position)
+        return await self.position(topic_partition)
 
     def restart(self, topic_partition: TopicPartition, start: Start) -> None:
         """Read from `start` without any state: the topic may have been recreated."""

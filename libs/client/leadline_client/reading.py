@@ -227,6 +227,7 @@ class FetchPosition:
     def _located(self) -> Flow[ReadHistory]:
         if self._history is None:
             offsets = yield from self._core.offsets(self.topic, self.partition)
+        if self._history is None:  # Neither a seek nor another flow has set it meanwhile.
             self.high_watermark = offsets.high_watermark
             position = LogPosition(offsets.log_start_offset)
             if self._start == "latest":
