@@ -9,6 +9,7 @@ import pytest
 from leadline_client.client import AsyncClient
 from leadline_client.consumer import AsyncConsumer
 from leadline_client.errors import PartitionNotOwned
+from leadline_client.fetching import ConsumedRecord
 from leadline_client.http_transport import AsyncHttpTransport
 from leadline_client.reading import ReadLimits
 from leadline_client.security import Authenticator, Security
@@ -53,7 +54,7 @@ async def test_a_late_answer_about_the_start_does_not_move_a_reader_back(
         asking = asyncio.create_task(consumer.position(A))
         of_position = await transport.came.get()
         of_read.set()
-        found = []
+        found: list[ConsumedRecord] = []
         while len(found) < 10:
             found += await consumer.poll(5)
         of_position.set()
@@ -92,7 +93,7 @@ async def test_a_seek_to_a_time_drops_what_was_read_while_it_was_looked_up(
         await consumer.assign([A], start=5)
         seeking = asyncio.create_task(consumer.seek_to_time(A, 0))
         of_time = await transport.came.get()
-        found = []
+        found: list[ConsumedRecord] = []
         while not found:
             found = await consumer.poll(5, max_records=2)
         assert [one.offset for one in found] == [5, 6]
