@@ -5,7 +5,6 @@ All functions return flows and do no IO.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -13,6 +12,7 @@ from typing import Final
 from leadline_client.cache import MetadataCache
 from leadline_client.errors import (
     ClusterChanged,
+    ConnectionLost,
     Forbidden,
     LeadlineError,
     QuotaExceeded,
@@ -22,7 +22,7 @@ from leadline_client.errors import (
     Unreachable,
 )
 from leadline_client.flows import Flow, delay, exchange
-from leadline_client.payloads import error_of
+from leadline_client.payloads import document_of, error_of
 from leadline_client.retry import Attempts, RetryPolicy
 from leadline_client.targets import AnyBroker, Target
 from leadline_client.transport import CLUSTER_ID_HEADER, Request, Response
@@ -155,7 +155,11 @@ class Caller:
             raise refusal
         if response.status != 200:
             return False
-        target.apply_lookup(json.loads(response.body))
+        try:
+            document = document_of(response)
+        except ConnectionLost:
+            return False
+        target.apply_lookup(document)
         if target.address() is None:
             self.any_broker.rotate()  # This one may be cut off and have old metadata.
         return True

@@ -6,7 +6,6 @@ that its methods return.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import quote
@@ -19,6 +18,7 @@ from leadline_client.payloads import (
     FetchedBatches,
     OutgoingRecord,
     ProducerIdentity,
+    document_of,
     fetch_result,
     fetched_batches,
     json_body,
@@ -92,7 +92,7 @@ class ClientCore:
             return (yield from self._whole.read(self._get_metadata))
         names = tuple(topics)
         response = yield from self._get_metadata({"topics": ",".join(names)})
-        document = Metadata.from_json(json.loads(response.body))
+        document = Metadata.from_json(document_of(response))
         self.cache.update(document, names)
         return self.cache.snapshot(document)
 
@@ -274,7 +274,7 @@ class ClientCore:
         params["format"] = "base64"
         target = self._read_target(TopicPartition(topic, partition), replica, rack)
         response = yield from self._fetch(target, topic, partition, params, JSON, wait_ms)
-        return fetch_result(json.loads(response.body))
+        return fetch_result(document_of(response))
 
     def fetch_batches(
         self,
@@ -312,9 +312,7 @@ class ClientCore:
         self, target: Target, call: Call, timeout_s: float | None = None
     ) -> Flow[dict[str, Any]]:
         """Send `call` as `call` does, and return the JSON object of the response."""
-        response = yield from self.call(target, call, timeout_s)
-        document: dict[str, Any] = json.loads(response.body) if response.body else {}
-        return document
+        return document_of((yield from self.call(target, call, timeout_s)))
 
     def _offsets(self, topic: str, partition: int, timestamp: int | None) -> Flow[dict[str, Any]]:
         params = {} if timestamp is None else {"timestamp": str(timestamp)}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from leadline_client.errors import LeadlineError, error_from_body
+from leadline_client.errors import ConnectionLost, LeadlineError, error_from_body
 from leadline_client.named_tuples import maker_of
 from leadline_client.transport import Response
 from leadline_client.wire import FetchResult, NewTopic, ProduceResult, Record
@@ -151,6 +151,20 @@ def _decoded(value: str | None) -> bytes | None:
 def json_body(document: object) -> bytes:
     """Return a document as the body of a request."""
     return json.dumps(document, separators=(",", ":")).encode()
+
+
+def document_of(response: Response) -> dict[str, Any]:
+    """Return the JSON object of a response, an empty one if the response has no body.
+
+    Raises:
+        ConnectionLost: the body is something else. It comes from whatever is between the client and
+            the cluster, and may have replaced the answer to a request that was carried out.
+
+    """
+    document = _maybe_json(response.body) if response.body else {}
+    if not isinstance(document, dict):
+        raise ConnectionLost("the answer is no JSON object, so it does not come from Leadline")
+    return document
 
 
 def error_of(response: Response) -> LeadlineError:

@@ -6,13 +6,13 @@ controller for the changes since. One that cannot tell answers with everything. 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from leadline_client.cache import MetadataCache
 from leadline_client.flows import Flow
+from leadline_client.payloads import document_of
 from leadline_client.transport import Response
 from leadline_client.wire import Metadata, MetadataChanges
 
@@ -40,7 +40,7 @@ class WholeMetadata:
         known, found = self._known, None
         while found is None:
             response = yield from get(self.params(known))
-            found = self.apply(json.loads(response.body), response.headers.get("etag"), known)
+            found = self.apply(document_of(response), response.headers.get("etag"), known)
             known = None
         return found
 
