@@ -23,6 +23,9 @@ T = TypeVar("T")
 HEADER_SIZE = 61
 NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
+LATEST_TIMESTAMP = (2**63 - 1) // 1000
+"""In ms: 64 bits hold its microseconds. Readers with such clocks, as Spark, could not read a later
+one, nor what follows it."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _SIZE_PREFIX = 12
@@ -229,10 +232,10 @@ def _defect_of(header: BatchHeader) -> str | None:
             f"the attributes {header.attributes & 0xFFFF:#06x} are not supported: a producer sets "
             "the compression, and no timestamp type, transaction or control bits"
         )
-    if not 0 <= header.first_timestamp <= header.max_timestamp:
+    if not 0 <= header.first_timestamp <= header.max_timestamp <= LATEST_TIMESTAMP:
         return (
             f"timestamps from {header.first_timestamp} to {header.max_timestamp}: the first one "
-            "must be 0 or more and at most the latest"
+            f"must be 0 or more and at most the latest, and that at most {LATEST_TIMESTAMP}"
         )
     producer = header.producer_id, header.producer_epoch, header.base_sequence
     if producer != (NO_PRODUCER_ID, -1, NO_SEQUENCE) and min(producer) < 0:

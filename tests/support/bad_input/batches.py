@@ -10,7 +10,7 @@ from typing import Any, Final
 import cramjam
 
 from leadline_client import batches
-from leadline_client.batches import CODECS
+from leadline_client.batches import CODECS, LATEST_TIMESTAMP
 from leadline_client.codec import CODEC
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.plain_codec import CHUNK_RECORDS, HEADER, put_varint
@@ -149,6 +149,7 @@ HEADERS: Final = [
     _header("a negative last offset", "consecutive", last_offset_delta=-1),
     _header("a negative timestamp", "timestamps", times=(-5, -5)),
     _header("the latest timestamp before the first", "timestamps", times=(NOW, NOW - 1)),
+    _header("a time for Spark to overflow", "timestamps", times=(LATEST_TIMESTAMP + 1,) * 2),
     _header("the latest timestamp of no record", "timestamp", times=(NOW, NOW + 7)),
     _header("a producer id without an epoch", "producer", producer=(7, -1, 0)),
     _header("a producer id without a sequence", "producer", producer=(7, 0, -1)),

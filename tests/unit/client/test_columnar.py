@@ -20,6 +20,7 @@ from leadline_client.columnar.record_starts import RecordStarts
 from leadline_client.errors import LeadlineError, UnreadableBatch
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.plain_codec import put_varint
+from leadline_client.record_checks import check_batches, finish
 from leadline_client.table_reading import SCHEMA
 from leadline_client.wire import Record
 from tests.support.bad_input.batches import HOSTILE, Hostile
@@ -139,6 +140,19 @@ def test_both_decoders_refuse_the_same(
 def test_what_no_broker_accepts_is_refused_by_both_or_by_the_columns_alone(one: Hostile) -> None:
     expected = outcome(batches.decode(one.data))
     assert outcome(decode(one.data, 0, 1 << 62, LAYOUT)) in {expected, "CorruptBatch"}
+
+
+def test_the_latest_time_that_a_broker_accepts_fits_into_microseconds() -> None:
+    """Spark has no others: one record could stop whoever reads its partition."""
+    latest = batches.LATEST_TIMESTAMP
+    data = batches.encode([OutgoingRecord(b"a", timestamp=latest)], now_ms=0)
+    finish(check_batches(data, len(data), len(data)))
+    schema = pa.schema([("timestamp", pa.timestamp("us", "UTC"))])
+
+    (batch,) = decode(data, 0, 1, replace(LAYOUT, schema=schema))
+
+    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [latest * 1000]
+    assert latest * 1000 < 2**63 <= (latest + 1) * 1000
 
 
 def test_control_batches_have_no_rows() -> None:

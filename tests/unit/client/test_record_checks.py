@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_client import batches, codec, compiled_codec, plain_codec, record_checks
-from leadline_client.batches import CODECS, BatchHeader
+from leadline_client.batches import CODECS, LATEST_TIMESTAMP, BatchHeader
 from leadline_client.errors import BodyTooLarge, InvalidRequest, LeadlineError
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.record_checks import MOST_BATCHES, check_batches, finish
@@ -42,7 +42,7 @@ RECORDS = st.lists(
         value=DATA,
         key=DATA,
         headers=st.lists(st.tuples(st.text(max_size=9), DATA), max_size=3).map(tuple),
-        timestamp=st.none() | st.integers(0, 2**63 - 1),
+        timestamp=st.none() | st.integers(0, LATEST_TIMESTAMP),
     ),
     min_size=1,
     max_size=5,

@@ -29,6 +29,7 @@ from leadline_client import (
     StringSerializer,
     batches,
 )
+from leadline_client.batches import LATEST_TIMESTAMP
 from leadline_client.errors import InvalidRequest
 from tests.unit.client.standin import StandInCluster
 from tests.unit.client.test_group_consumer import A, at, started
@@ -151,7 +152,7 @@ def test_a_time_before_1970_is_refused_and_nothing_is_sent(cluster: StandInClust
         {"headers": [(b"name", b"")]},
         {"headers": [("name", "text")]},
         {"headers": [("good", b""), ("name",)]},
-        {"timestamp": 2**63},
+        {"timestamp": LATEST_TIMESTAMP + 1},
     ],
 )
 async def test_a_record_that_no_batch_can_hold_is_refused_and_fails_no_other(
@@ -161,7 +162,7 @@ async def test_a_record_that_no_batch_can_hold_is_refused_and_fails_no_other(
         before = await producer.send("t", b"before", partition=0, headers=[("n", None)])
         with pytest.raises(InvalidRequest, match="nothing was sent"):
             await producer.send("t", b"bad", partition=0, **bad)
-        after = await producer.send("t", b"after", partition=0, timestamp=2**63 - 1)
+        after = await producer.send("t", b"after", partition=0, timestamp=LATEST_TIMESTAMP)
         await producer.flush()
         assert [(await one).offset for one in (before, after)] == [0, 1]
     with Producer(cluster.bootstrap) as blocking, pytest.raises(InvalidRequest):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Generic, cast
+from typing import Any, Generic, cast
 
-from leadline_client.batches import stored_records
+from leadline_client.batches import LATEST_TIMESTAMP, stored_records
 from leadline_client.codec import SupportsStored
 from leadline_client.errors import DeserializationFailed, InvalidRequest, SerializationFailed
 from leadline_client.payloads import OutgoingRecord, outgoing_of
@@ -14,7 +14,6 @@ from leadline_client.type_parameters import K, V
 from leadline_client.wire import Record, TopicPartition
 
 _BYTES = bytes | bytearray | memoryview
-_MOST_INT64: Final = 2**63 - 1
 
 
 class RecordSerializer(Generic[K, V]):
@@ -45,7 +44,7 @@ class RecordSerializer(Generic[K, V]):
                 have. Such a record would fail its whole batch.
 
         """
-        if timestamp is not None and not 0 <= timestamp <= _MOST_INT64:
+        if timestamp is not None and not 0 <= timestamp <= LATEST_TIMESTAMP:
             why = "negative" if timestamp < 0 else "too large"
             raise InvalidRequest(f"the timestamp {timestamp} is {why}; nothing was sent")
         pairs = tuple(headers)

@@ -26,6 +26,7 @@ MOST_HEADERS = 1_000
 
 # The ranges of the fields of a batch header.
 Int64 = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
+Timestamp = Annotated[int, msgspec.Meta(ge=0, le=batches.LATEST_TIMESTAMP)]
 ProducerEpoch = Annotated[int, msgspec.Meta(ge=0, le=2**15 - 1)]
 Sequence = Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCE)]
 
@@ -50,7 +51,7 @@ class JsonRecord(msgspec.Struct, forbid_unknown_fields=True):
         Annotated[list[JsonHeader], msgspec.Meta(max_length=MOST_HEADERS)]
         | Annotated[dict[str, str], msgspec.Meta(max_length=MOST_HEADERS)]
     ) = []
-    timestamp: Int64 | None = None
+    timestamp: Timestamp | None = None
 
 
 class ProducerStamp(msgspec.Struct, forbid_unknown_fields=True):
