@@ -43,6 +43,8 @@ from tests.support.services.identities import call_as, tls_of
 from tests.support.services.zookeeper import until
 
 SESSION_TIMEOUT_MS = 4000
+_BROKER_SESSION_TIMEOUT_MS = 30_000
+"""A recording broker leaves by closing its session, and never because the machine is busy."""
 
 
 @contextlib.asynccontextmanager
@@ -130,7 +132,7 @@ class RecordingBroker:
     async def register(self) -> None:
         """Register as a new incarnation, over a new session."""
         session = ZkSession()
-        await session.start(self._hosts, SESSION_TIMEOUT_MS)
+        await session.start(self._hosts, _BROKER_SESSION_TIMEOUT_MS)
         for path in znodes.PERSISTENT_PATHS:
             await session.ensure_path(path)
         epoch_path = znodes.broker_epoch_path(self.id)
