@@ -163,7 +163,10 @@ def document_of(response: Response) -> dict[str, Any]:
     """
     document = _maybe_json(response.body) if response.body else {}
     if not isinstance(document, dict):
-        raise ConnectionLost("the answer is no JSON object, so it does not come from Leadline")
+        raise ConnectionLost(
+            "the answer is no JSON object, so it does not come from Leadline: check the address, "
+            "and what is in front of it"
+        )
     return document
 
 
