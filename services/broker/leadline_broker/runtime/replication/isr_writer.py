@@ -98,13 +98,15 @@ class IsrWriter:
             for partition, (_, proposal) in writes.items()
         ]
         outcomes = await self.store.write_isrs(changes)
+        refused = []
         results = zip(writes.items(), outcomes, strict=True)
         async for some in slices(results, _APPLIED_AT_ONCE):
             for (partition, (replica, proposal)), outcome in some:
                 if partition.replica is replica:
                     self._apply(partition, proposal, outcome)
-        conflicts = zip(writes, outcomes, strict=True)
-        return [p for p, (result, _) in conflicts if result is IsrWriteResult.CONFLICT]
+                if outcome[0] is IsrWriteResult.CONFLICT:
+                    refused.append(partition)
+        return refused
 
     def _apply(self, partition: Partition, proposal: IsrProposal, outcome: IsrOutcome) -> None:
         before = len(partition.replica.state.isr)
