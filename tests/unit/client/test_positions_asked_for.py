@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -39,15 +41,22 @@ class HeldLookups:
         await self._below.aclose()
 
 
-async def test_a_late_answer_about_the_start_does_not_move_a_reader_back(
-    cluster: StandInCluster,
-) -> None:
-    fill(cluster, 0, range(10))
+@asynccontextmanager
+async def reading(cluster: StandInCluster) -> AsyncIterator[tuple[AsyncConsumer, HeldLookups]]:
+    """Yield a consumer and its transport."""
     transport = HeldLookups()
     async with (
         AsyncClient(cluster.bootstrap, transport=transport) as client,
         AsyncConsumer(client, limits=ReadLimits(wait_ms=0)) as consumer,
     ):
+        yield consumer, transport
+
+
+async def test_a_late_answer_about_the_start_does_not_move_a_reader_back(
+    cluster: StandInCluster,
+) -> None:
+    fill(cluster, 0, range(10))
+    async with reading(cluster) as (consumer, transport):
         await consumer.assign([A])
         assert await consumer.poll(0) == []  # The read has begun.
         of_read = await transport.came.get()
@@ -66,11 +75,7 @@ async def test_a_late_answer_about_the_start_does_not_undo_a_seek(
     cluster: StandInCluster,
 ) -> None:
     fill(cluster, 0, range(10))
-    transport = HeldLookups()
-    async with (
-        AsyncClient(cluster.bootstrap, transport=transport) as client,
-        AsyncConsumer(client, limits=ReadLimits(wait_ms=0)) as consumer,
-    ):
+    async with reading(cluster) as (consumer, transport):
         await consumer.assign([A])
         asking = asyncio.create_task(consumer.position(A))
         of_position = await transport.came.get()
@@ -85,11 +90,7 @@ async def test_a_seek_to_a_time_drops_what_was_read_while_it_was_looked_up(
 ) -> None:
     """Records of the former position would come after it, or the next read be out of range."""
     fill(cluster, 0, range(10))
-    transport = HeldLookups()
-    async with (
-        AsyncClient(cluster.bootstrap, transport=transport) as client,
-        AsyncConsumer(client, limits=ReadLimits(wait_ms=0)) as consumer,
-    ):
+    async with reading(cluster) as (consumer, transport):
         await consumer.assign([A], start=5)
         seeking = asyncio.create_task(consumer.seek_to_time(A, 0))
         of_time = await transport.came.get()
@@ -105,11 +106,7 @@ async def test_a_seek_to_a_time_drops_what_was_read_while_it_was_looked_up(
 async def test_a_seek_to_a_time_in_a_partition_that_was_removed_is_refused(
     cluster: StandInCluster,
 ) -> None:
-    transport = HeldLookups()
-    async with (
-        AsyncClient(cluster.bootstrap, transport=transport) as client,
-        AsyncConsumer(client) as consumer,
-    ):
+    async with reading(cluster) as (consumer, transport):
         await consumer.assign([A], start=5)
         seeking = asyncio.create_task(consumer.seek_to_time(A, 0))
         of_time = await transport.came.get()
