@@ -95,8 +95,7 @@ class ProgressWatch:
         while not self._over.wait(self._interval_s):
             try:
                 state = self._read(spark)
-            except Exception:
-                # The session ends while it is asked, and Py4J has many errors for that.
+            except Exception:  # Py4J has many errors for a session that ends while it is asked.
                 return
             self._show(state)
 

@@ -119,8 +119,8 @@ def write_archive(
 
     """
     # Only its owner can read it. A fixed name would be shared by backups that overlap.
-    descriptor, name = tempfile.mkstemp(".new", f".{path.name}.", path.absolute().parent)
-    draft = Path(name)
+    descriptor, new_file = tempfile.mkstemp(".new", f".{path.name}.", path.absolute().parent)
+    draft = Path(new_file)
     try:
         with os.fdopen(descriptor, "wb") as file:
             with tarfile.open(fileobj=file, mode="w:gz") as tar:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from leadline_client.accumulator import ProducerSequence, needs_new_producer_id
-from leadline_client.batch_window import BatchOutcome, is_forgotten, refuses_numbers
+from leadline_client.batch_window import BatchOutcome, forgets_producer, refuses_numbers
 from leadline_client.client import AsyncClient
 from leadline_client.errors import (
     BodyTooLarge,
@@ -160,7 +160,7 @@ class BatchSender:
         """Fail the futures of a batch, or have it sent again in another way.
 
         It is divided if it is too large for the topic. If the leader has forgotten the producer,
-        the batch is not in the log, and no other id will be asked to be in order with the old one.
+        the batch is certainly not in the log, and goes again with another producer id.
         """
         batch, window = one.batch, queue.window
         if isinstance(error, BodyTooLarge) and (halves := batch.halves(halves_of)):
@@ -169,7 +169,7 @@ class BatchSender:
             queue.resolved()
             await self.on_done(batch.size - sum(half.size for half in halves))
             return
-        if is_forgotten(error) and one.base_sequence:
+        if forgets_producer(error) and one.base_sequence:
             window.resolve(one, BatchOutcome.IN_DOUBT, [batch])  # with another producer id
             queue.resolved()
             return

@@ -174,7 +174,7 @@ def refuses_numbers(error: LeadlineError) -> bool:
     return isinstance(error, _NUMBERS_REFUSED) or isinstance(error.__cause__, _NUMBERS_REFUSED)
 
 
-def is_forgotten(error: Exception) -> bool:
+def forgets_producer(error: Exception) -> bool:
     """Tell whether a leader refused a batch because it has nothing of its producer in the log.
 
     It has dropped the state of a producer that was idle, or the topic was recreated.

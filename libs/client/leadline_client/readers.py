@@ -61,7 +61,7 @@ class PartitionReader(Generic[K, V]):
                 continue
             try:
                 failures.handle(self._on_deserialization_error, found)
-            except Exception:
+            except Exception:  # Whatever the application raises; see `_stay_before`.
                 _stay_before(self.position, found)
                 if not records:
                     raise
@@ -122,7 +122,7 @@ class AsyncPartitionReader(Generic[K, V]):
                 waiting = failures.handle(self._on_deserialization_error, found)
                 if inspect.isawaitable(waiting):
                     await waiting
-            except Exception:
+            except Exception:  # Whatever the application raises; see `_stay_before`.
                 _stay_before(self.position, found)
                 if not records:
                     raise

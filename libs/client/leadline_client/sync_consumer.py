@@ -90,7 +90,7 @@ class Consumer(Generic[K, V]):
         self._listener = listener
         self._closed = False
         self._commits: set[ThreadFuture[None]] = set()
-        """Those that nobody may be waiting for."""
+        """Commits of `commit_async` that have no outcome yet; `close` waits for them."""
 
     @property
     def assignment(self) -> Partitions:

@@ -6,7 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_client.wire import TopicPartition
-from leadline_controller.runtime.channel.pending_roles import ENOUGH_ROLES, MOST_ROLES, PendingRoles
+from leadline_controller.runtime.channel.pending_roles import (
+    MOST_ROLES,
+    ROLES_PER_REQUEST,
+    PendingRoles,
+)
 
 WRITTEN = 995
 """States in one write, less its checks and its audit entry."""
@@ -69,11 +73,11 @@ def test_two_requests_of_each_series_of_writes_are_sent_at_once() -> None:
         roles.add(series, [2, 3])
         assert not roles.are_due(more_coming=True)
         assert not roles.take_first(more_coming=True)
-        roles.add("enough", range(ENOUGH_ROLES), may_wait=True)
+        roles.add("enough", range(ROLES_PER_REQUEST), may_wait=True)
         assert roles.take_first(more_coming=True) == {series: {2: None, 3: None}}
         assert not roles.are_due(more_coming=True)
         assert roles.take_first(more_coming=False) == {}
-        assert len(roles.take(more_coming=False)["enough"]) == ENOUGH_ROLES
+        assert len(roles.take(more_coming=False)["enough"]) == ROLES_PER_REQUEST
 
 
 def test_to_add_no_role_leaves_nothing_to_send() -> None:

@@ -40,8 +40,8 @@ class RecordSerializer(Generic[K, V]):
 
         Raises:
             SerializationFailed: a serializer cannot take the key or the value.
-            InvalidRequest: a header is no text with bytes, or the time is one that no record can
-                have. Such a record would fail its whole batch.
+            InvalidRequest: a header is not a name (text) with a value (bytes or None), or no record
+                can have the time. Such a record would fail its whole batch.
 
         """
         if timestamp is not None and not 0 <= timestamp <= LATEST_TIMESTAMP:

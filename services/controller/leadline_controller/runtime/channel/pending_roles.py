@@ -12,9 +12,9 @@ MOST_ROLES: Final = 2_000
 """In one request. A broker takes about 20 µs for each, and serves nobody else meanwhile."""
 FEW_ROLES: Final = 500
 """So many are sent in one request, as waiting for them delays nobody noticeably."""
-ENOUGH_ROLES: Final = 1_500
-"""While more changes are being written, so many added roles are worth one request. A broker that
-answers fast would take one for each write otherwise."""
+ROLES_PER_REQUEST: Final = 1_500
+"""While more changes are being written, first roles are sent in one request for each so many roles
+that were added, and one more. A broker that answers fast would get one for each write otherwise."""
 
 PendingPartitions: TypeAlias = dict[str, dict[int, None]]
 """Partition numbers by topic, in the order in which they were added."""
@@ -89,7 +89,7 @@ class PendingRoles:
         """Remove and return what the next request holds of the first roles.
 
         If there are few roles altogether and no `more_coming`, these are all of them. With
-        `more_coming`, these are none if one request more was taken than the added roles are worth.
+        `more_coming`, these are none once there were too many requests; see `ROLES_PER_REQUEST`.
         """
         if more_coming and not self._first_are_due():
             return {}
@@ -115,7 +115,7 @@ class PendingRoles:
 
     def _first_are_due(self) -> bool:
         """Tell whether to send first roles, though more changes are being written."""
-        return bool(self._first) and (self._requests - 1) * ENOUGH_ROLES < self._added
+        return bool(self._first) and (self._requests - 1) * ROLES_PER_REQUEST < self._added
 
     def _counted(self, taken: PendingPartitions, *, more_coming: bool) -> PendingPartitions:
         """Count a request while more changes are being written, and return what it holds."""
