@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from leadline_client.client import AsyncClient, Client
 from leadline_client.consumer import AsyncConsumer
-from leadline_client.errors import ClusterChanged, OutcomeUnknown
+from leadline_client.errors import ClusterChanged, LeadlineError, OutcomeUnknown
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.producer import AsyncProducer
 from leadline_client.producer_settings import ProducerSettings
 from leadline_client.readers import AsyncPartitionReader, PartitionReader
-from leadline_client.sent_records import RecordMetadata
+from leadline_client.record_future import RecordFuture
 from leadline_client.sync_consumer import Consumer
 from leadline_client.wire import NewTopic
 from leadline_spark.cluster.cluster_client import ClusterClient, Connection
@@ -114,8 +115,9 @@ async def test_defect_09_clients_notice_that_the_cluster_was_recreated(tmp_path:
         blocking.close()
 
 
-async def outcome(future: asyncio.Future[RecordMetadata]) -> BaseException | None:
-    await asyncio.wait([future], timeout=60)
+async def outcome(future: RecordFuture) -> BaseException | None:
+    with suppress(LeadlineError):
+        await asyncio.wait_for(future, 60)
     return future.exception()
 
 

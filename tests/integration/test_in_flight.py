@@ -11,6 +11,7 @@ from leadline_client.client import AsyncClient
 from leadline_client.producer import AsyncProducer
 from leadline_client.producer_settings import ProducerSettings
 from leadline_client.readers import AsyncPartitionReader
+from leadline_client.record_future import RecordFuture
 from leadline_client.sent_records import RecordMetadata
 from leadline_client.transport import AsyncTransport, Request, Response
 from leadline_client.wire import NewTopic
@@ -57,9 +58,7 @@ def value(number: int) -> bytes:
     return str(number).encode().ljust(VALUE_BYTES)
 
 
-async def send(
-    producer: AsyncProducer[bytes, bytes], numbers: range
-) -> list[asyncio.Future[RecordMetadata]]:
+async def send(producer: AsyncProducer[bytes, bytes], numbers: range) -> list[RecordFuture]:
     return [await producer.send("t", value(number), partition=0) for number in numbers]
 
 
@@ -132,7 +131,7 @@ async def test_a_recreated_topic_has_each_record_at_most_once_and_in_order(tmp_p
             await transport.until(MOST_IN_FLIGHT)
             await cluster.client.delete_topic("t")
             await cluster.client.create_topic(NewTopic("t", 1, 3))
-            await asyncio.wait(futures)
+            await asyncio.gather(*futures, return_exceptions=True)
             futures += await send(producer, range(COUNT // 2, COUNT))
             await producer.flush()
         found = await stored(cluster.client)

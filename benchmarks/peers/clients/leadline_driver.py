@@ -20,7 +20,7 @@ from leadline_client import (
 )
 from leadline_client.fetching import ConsumedRecord
 from peers.clients.membership import Group, Member
-from peers.clients.pacing import Send, SendOne, each_in_turn, paced
+from peers.clients.pacing import Acknowledgement, Send, SendOne, each_in_turn, paced
 from peers.clients.work import (
     BATCH_BYTES,
     LINGER_MS,
@@ -187,7 +187,7 @@ class GroupMember(Member):
 def _sender(work: Work, producer: AsyncProducer[Any, Any]) -> Send:
     topic, value, partitions = work.topic, work.value, work.partitions
 
-    def send(number: int) -> Awaitable[asyncio.Future[Any]]:
+    def send(number: int) -> Awaitable[Acknowledgement]:
         return producer.send(topic, value, partition=number % partitions)
 
     return send

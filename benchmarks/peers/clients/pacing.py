@@ -6,11 +6,20 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from peers.clients.work import Stopwatch, Work
 
-Send = Callable[[int], Awaitable["asyncio.Future[Any]"]]
+
+class Acknowledgement(Awaitable[Any], Protocol):
+    """What all clients' futures of a record are, and Leadline's too."""
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
+        """Have a function called once the record is acknowledged."""
+        ...
+
+
+Send = Callable[[int], Awaitable[Acknowledgement]]
 """Sends the record of a number, and returns the future of its acknowledgement."""
 SendOne = Callable[[], Awaitable[None]]
 """Sends one record, and returns once it is acknowledged."""

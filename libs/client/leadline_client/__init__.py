@@ -27,6 +27,7 @@ _EXPORTS = {
     "sent_records": ["AsyncSentRecords", "RecordMetadata", "SentRecords"],
     "readers": ["AsyncPartitionReader", "PartitionReader"],
     "reading": ["ReadLimits"],
+    "record_future": ["RecordFuture"],
     "retry": ["RetryPolicy"],
     "security": ["Security"],
     "serializers.avro_serializer": ["AvroSerializer"],

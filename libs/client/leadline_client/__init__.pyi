@@ -17,6 +17,7 @@ from leadline_client.producer_settings import ProducerSettings as ProducerSettin
 from leadline_client.readers import AsyncPartitionReader as AsyncPartitionReader
 from leadline_client.readers import PartitionReader as PartitionReader
 from leadline_client.reading import ReadLimits as ReadLimits
+from leadline_client.record_future import RecordFuture as RecordFuture
 from leadline_client.retry import RetryPolicy as RetryPolicy
 from leadline_client.security import Security as Security
 from leadline_client.sent_records import AsyncSentRecords as AsyncSentRecords

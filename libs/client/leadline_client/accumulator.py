@@ -183,6 +183,20 @@ class RecordAccumulator(Generic[Token]):
         self.added += 1
         return overflow
 
+    def extend(self, token: Token | None, record: OutgoingRecord, size: int) -> bool:
+        """Add a record for the token of the one before it, if the batch will not be full by it.
+
+        Return whether it was added: the token must be the last of a batch that waits.
+        """
+        last = self._batches[-1] if self._batches else None
+        if last is None or last.tokens[-1] is not token or last.size + size >= self._batch_bytes:
+            return False
+        last.records.append(record)
+        last.counts[-1] += 1
+        last.size += size
+        self.added += 1
+        return True
+
     def add_run(
         self, records: Sequence[OutgoingRecord], size: int, token: Token, now_s: float
     ) -> bool:

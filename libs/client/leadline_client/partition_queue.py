@@ -12,13 +12,12 @@ from typing import TypeAlias
 
 from leadline_client.accumulator import ProducerBatch, RecordAccumulator
 from leadline_client.batch_window import BatchWindow, InFlightBatch
+from leadline_client.record_future import SharedOutcome
 from leadline_client.sent_records import RecordMetadata, SentHalf, SentRun, metadata_of
 from leadline_client.wire import TopicPartition
 
-Acknowledgement: TypeAlias = (
-    asyncio.Future[RecordMetadata] | ThreadFuture[RecordMetadata] | SentRun | SentHalf
-)
-"""The future of a record, of this event loop or of another thread, or records sent together."""
+Acknowledgement: TypeAlias = SharedOutcome | ThreadFuture[RecordMetadata] | SentRun | SentHalf
+"""What becomes of records added one by one or sent together, or of a record of another thread."""
 
 Accumulator = RecordAccumulator[Acknowledgement]
 Batch = ProducerBatch[Acknowledgement]
@@ -30,13 +29,15 @@ InFlight = InFlightBatch[Acknowledgement]
 class PartitionQueue:
     """The batches of one partition, and the task that sends them, if there is one.
 
-    `accumulator` has those that were never sent, `window` those that were.
+    `accumulator` has those that were never sent, `window` those that were. `shared`: the outcome of
+    the last records that were added one by one.
     """
 
     topic_partition: TopicPartition
     accumulator: Accumulator
     window: Window
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    shared: SharedOutcome | None = None
     sender: asyncio.Task[None] | None = None
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _resolved: asyncio.Event = field(default_factory=asyncio.Event)
@@ -101,7 +102,9 @@ def acknowledge(batch: Batch, topic_partition: TopicPartition, offset: int) -> N
 
 def halves_of(token: Acknowledgement) -> Sequence[Acknowledgement]:
     """Return tokens for the halves of the records that a token stands for."""
-    return token.halves() if isinstance(token, SentRun) else SentHalf.both_of(token)
+    if isinstance(token, SentRun | SharedOutcome):
+        return token.halves()
+    return SentHalf.both_of(token)
 
 
 def fail(batch: Batch, error: Exception) -> None:

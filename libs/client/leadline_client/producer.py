@@ -29,8 +29,9 @@ from leadline_client.partition_queue import (
 from leadline_client.partitioner import PartitionCountCache, StickyPartitioner
 from leadline_client.payloads import EncodedBatch, OutgoingRecord
 from leadline_client.producer_settings import DEFAULTS, ProducerSettings
+from leadline_client.record_future import RecordFuture, SharedOutcome
 from leadline_client.security import Security
-from leadline_client.sent_records import AsyncSentRecords, RecordMetadata, SentRun
+from leadline_client.sent_records import AsyncSentRecords, SentRun
 from leadline_client.serializers.protocols import Serializer
 from leadline_client.serializers.records import RecordSerializer
 from leadline_client.type_parameters import K, V
@@ -68,7 +69,6 @@ class AsyncProducer(Generic[K, V]):
         self._sender = BatchSender(client=self._client, settings=settings, on_done=self._release)
         self._serializer = RecordSerializer(key_serializer, value_serializer)
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._partitioners: defaultdict[str, StickyPartitioner] = defaultdict(
             lambda: StickyPartitioner(random)
         )
@@ -85,7 +85,7 @@ class AsyncProducer(Generic[K, V]):
         partition: int | None = None,
         headers: Headers = (),
         timestamp: int | None = None,
-    ) -> asyncio.Future[RecordMetadata]:
+    ) -> RecordFuture:
         """Add a record to a batch; the future gets its offset, or the error of its batch.
 
         Waits only while the buffer is full, and for the first metadata of a topic.
@@ -98,12 +98,15 @@ class AsyncProducer(Generic[K, V]):
 
         """
         record = self._serializer.record(topic, value, key, headers, timestamp)
-        loop = self._loop
-        if loop is None:  # Asking for it costs a system call for each record.
-            loop = self._loop = asyncio.get_running_loop()
-        future: asyncio.Future[RecordMetadata] = loop.create_future()
-        await self.add(topic, partition, record, estimated_size(record), future)
-        return future
+        size = estimated_size(record)
+        count = await self._admit(topic, partition, size)
+        queue = self._queue_for(topic, partition, record.key, count)
+        shared = queue.shared
+        if shared is None or not queue.accumulator.extend(shared, record, size):
+            shared = queue.shared = SharedOutcome(asyncio.get_running_loop())
+            sticky = partition is None and record.key is None
+            self._append(queue, record, size, shared, count if sticky else None)
+        return shared.add()
 
     async def send_many(
         self,
@@ -171,21 +174,10 @@ class AsyncProducer(Generic[K, V]):
         future: Acknowledgement,
     ) -> None:
         """Add a record of an `estimated_size` as `send` does; complete the caller's own future."""
-        now_s = time.monotonic()
-        count = self._counts.known(topic, partition, now_s)
-        if count is None:
-            count = await self._counts.ask(topic, partition)
-        if self._unacknowledged + size > self._settings.buffer_bytes:
-            await self._wait_for_room(size)
-            now_s = time.monotonic()
-        self._unacknowledged += size
-        partitioner = self._partitioners[topic]
-        number = partitioner.choose(record.key, count) if partition is None else partition
-        queue = self._queue_of(topic, number)
-        opened = queue.accumulator.add(record, size, future, now_s)
-        if opened and partition is None and record.key is None:
-            partitioner.batch_closed(number, count)
-        self._start_sender(queue, now_s)
+        count = await self._admit(topic, partition, size)
+        queue = self._queue_for(topic, partition, record.key, count)
+        sticky = partition is None and record.key is None
+        self._append(queue, record, size, future, count if sticky else None)
 
     async def add_encoded(
         self, place: TopicPartition, batch: EncodedBatch, future: Acknowledgement
@@ -195,8 +187,7 @@ class AsyncProducer(Generic[K, V]):
         It is sent after the records that were added before, with sequence numbers and retries like
         theirs. It waits for room, and raises, as `send` does.
         """
-        await self.partition_count(*place)
-        await self._take_room(len(batch.data))
+        await self._admit(*place, len(batch.data))
         now_s = time.monotonic()
         queue = self._queue_of(*place)
         queue.accumulator.add_encoded(batch, future, now_s)
@@ -259,6 +250,21 @@ class AsyncProducer(Generic[K, V]):
         else:
             await self.abort()
 
+    async def _admit(self, topic: str, partition: int | None, size: int) -> int:
+        """Count bytes as unacknowledged, once there is room; return the topic's partition count.
+
+        Raises:
+            UnknownTopic, UnknownPartition: the topic or `partition` does not exist.
+
+        """
+        count = self._counts.known(topic, partition, time.monotonic())
+        if count is None:
+            count = await self._counts.ask(topic, partition)
+        if self._unacknowledged + size > self._settings.buffer_bytes:
+            await self._wait_for_room(size)
+        self._unacknowledged += size
+        return count
+
     async def _take_room(self, size: int) -> None:
         """Count bytes as unacknowledged, once the buffer has room for them."""
         if self._unacknowledged + size > self._settings.buffer_bytes:
@@ -278,6 +284,14 @@ class AsyncProducer(Generic[K, V]):
             self._unacknowledged -= size
             self._room.notify_all()
 
+    def _queue_for(
+        self, topic: str, partition: int | None, key: bytes | None, count: int
+    ) -> PartitionQueue:
+        """Return the queue of the partition that a record goes to."""
+        if partition is None:
+            partition = self._partitioners[topic].choose(key, count)
+        return self._queue_of(topic, partition)
+
     def _queue_of(self, topic: str, partition: int) -> PartitionQueue:
         queue = self._queues.get((topic, partition))
         if queue is None:
@@ -289,6 +303,25 @@ class AsyncProducer(Generic[K, V]):
             queue = PartitionQueue(TopicPartition(topic, partition), accumulator, window)
             self._queues[topic, partition] = queue
         return queue
+
+    def _append(
+        self,
+        queue: PartitionQueue,
+        record: OutgoingRecord,
+        size: int,
+        token: Acknowledgement,
+        sticky: int | None,
+    ) -> None:
+        """Add a record to the last batch, or to a new one.
+
+        `sticky`: of how many partitions this one was chosen because the last record went there.
+        """
+        now_s = time.monotonic()
+        opened = queue.accumulator.add(record, size, token, now_s)
+        if opened and sticky is not None:
+            place = queue.topic_partition
+            self._partitioners[place.topic].batch_closed(place.partition, sticky)
+        self._start_sender(queue, now_s)
 
     def _start_sender(self, queue: PartitionQueue, now_s: float) -> None:
         """Start a task that sends the accumulated batches, or wake it if a batch is ready."""

@@ -43,6 +43,30 @@ def test_batches_hold_every_record_once_in_order_and_within_their_size(
     assert tokens == list(range(len(sizes)))
 
 
+@given(st.lists(st.tuples(st.integers(0, 300), st.booleans())), st.integers(1, 500))
+def test_records_extend_the_last_token_only(sends: list[tuple[int, bool]], limit: int) -> None:
+    """Some records have tokens of their own; the others share one while they go to one batch."""
+    accumulator: RecordAccumulator[list[int]] = RecordAccumulator(batch_bytes=limit, linger_s=1)
+    shared: list[int] | None = None
+    for number, (size, alone) in enumerate(sends):
+        record = OutgoingRecord(b"x" * size)
+        if alone or not accumulator.extend(shared, record, estimated_size(record)):
+            token = [number]
+            accumulator.add(record, estimated_size(record), token, now_s=0)
+            shared = shared if alone else token
+        elif shared is not None:
+            shared.append(number)
+    found: list[int] = []
+    while accumulator:
+        batch = accumulator.take()
+        assert [len(token) for token in batch.tokens] == batch.counts
+        assert len(batch.records) == sum(batch.counts)
+        assert len(batch.records) == 1 or batch.size <= limit
+        found += [number for token in batch.tokens for number in token]
+    assert found == list(range(len(sends)))
+    assert accumulator.added == len(sends)
+
+
 def test_a_batch_waits_until_it_has_lingered_or_is_full_or_flushed() -> None:
     accumulator: RecordAccumulator[int] = RecordAccumulator(batch_bytes=100, linger_s=2)
     accumulator.add(OutgoingRecord(b"a"), 22, 0, now_s=10)

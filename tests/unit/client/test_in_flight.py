@@ -22,8 +22,8 @@ from leadline_client.errors import (
 from leadline_client.http_transport import AsyncHttpTransport
 from leadline_client.producer import AsyncProducer
 from leadline_client.producer_settings import ProducerSettings
+from leadline_client.record_future import RecordFuture
 from leadline_client.security import Authenticator, Security
-from leadline_client.sent_records import RecordMetadata
 from leadline_client.transport import Request, Response
 from tests.unit.client.standin import StandInCluster
 
@@ -104,9 +104,7 @@ async def producing(
         transport.release_all()
 
 
-async def send(
-    producer: AsyncProducer[bytes, bytes], *numbers: int
-) -> list[asyncio.Future[RecordMetadata]]:
+async def send(producer: AsyncProducer[bytes, bytes], *numbers: int) -> list[RecordFuture]:
     return [await producer.send("t", b"%d" % number, partition=0) for number in numbers]
 
 

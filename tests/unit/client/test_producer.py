@@ -41,6 +41,37 @@ async def test_records_of_a_partition_are_appended_in_the_order_of_sending(
     assert cluster.partitions[0].appends > 10
 
 
+async def test_a_record_that_nobody_waits_for_makes_no_future(
+    cluster: StandInCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, made = asyncio.get_running_loop(), 0
+    create_future = loop.create_future
+
+    def counted() -> asyncio.Future[object]:
+        nonlocal made
+        made += 1
+        return create_future()
+
+    async with AsyncClient(cluster.bootstrap) as client, AsyncProducer(client) as producer:
+        await (await producer.send("t", b"first", partition=0))
+        monkeypatch.setattr(loop, "create_future", counted)
+        futures = [await producer.send("t", b"v", partition=0) for _ in range(1000)]
+        await producer.flush()
+        assert made < 50
+        assert [future.result().offset for future in futures] == list(range(1, 1001))
+
+
+async def test_records_sent_alone_and_together_keep_their_order(cluster: StandInCluster) -> None:
+    async with AsyncClient(cluster.bootstrap) as client, AsyncProducer(client) as producer:
+        first = [await producer.send("t", b"%d" % number, partition=0) for number in range(3)]
+        middle = await producer.send_many("t", [b"3", b"4"], partition=0)
+        last = [await producer.send("t", b"%d" % number, partition=0) for number in range(5, 8)]
+        await producer.flush()
+        places = [*(await asyncio.gather(*first)), *(await middle), *(await asyncio.gather(*last))]
+    assert [place.offset for place in places] == list(range(8))
+    assert cluster.values(0) == [b"%d" % number for number in range(8)]
+
+
 @pytest.mark.parametrize("fault", ["append, then hang up", "hang up"])
 async def test_an_unknown_outcome_is_resolved_without_a_duplicate(
     cluster: StandInCluster, fault: Fault

@@ -6,7 +6,6 @@ The functions are only checked; the test runs mypy on this file alone.
 
 from __future__ import annotations
 
-import asyncio
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from leadline_client import (
     Producer,
     ProtobufSerializer,
     Record,
+    RecordFuture,
     RecordMetadata,
     Serializer,
     StringSerializer,
@@ -81,7 +81,7 @@ def types_of_serializers(client: Client) -> None:
 
 async def the_same_on_an_event_loop(client: AsyncClient) -> None:
     producer = AsyncProducer(client, key_serializer=StringSerializer())
-    assert_type(await producer.send("t", b"v", key="k"), asyncio.Future[RecordMetadata])
+    assert_type(await producer.send("t", b"v", key="k"), RecordFuture)
     consumer = AsyncConsumer(client, value_deserializer=AvroSerializer[Order]("int"))
     assert_type((await consumer.poll())[0].record, Record[bytes, Order])
     reader = AsyncPartitionReader(client, "t", 0, key_deserializer=StringSerializer())
