@@ -10,11 +10,12 @@ import msgspec
 import pytest
 
 from leadline_broker.api.json_answers import JsonShape, answer_json
-from leadline_broker.runtime.serving.batch_checks import SMALL_BYTES, BatchChecks
+from leadline_broker.runtime.serving.batch_checks import LIGHT_RECORDS, SMALL_BYTES, BatchChecks
 from leadline_broker.runtime.serving.fetched_data import FetchedData
 from leadline_client import batches
 from leadline_client.errors import (
     BodyTooLarge,
+    CorruptBatch,
     InvalidRequest,
     LeadlineError,
     OutOfOrderSequence,
@@ -53,6 +54,32 @@ async def turns_during(checks: BatchChecks, data: bytes) -> int:
 
 async def test_a_small_batch_is_checked_without_a_thread() -> None:
     assert await turns_during(BatchChecks(lambda: LARGE), good("lz4")) == 0
+
+
+async def test_a_large_batch_of_few_records_is_checked_without_a_thread() -> None:
+    data = batches.encode([OutgoingRecord(b"v" * 1000) for _ in range(1_000)], now_ms=NOW)
+
+    assert len(data) > SMALL_BYTES
+    assert await turns_during(BatchChecks(lambda: LARGE), data) == 0
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(batches.encode([OutgoingRecord(b"v" * 2_000_000)], now_ms=NOW), id="bytes"),
+        pytest.param(good("none", LIGHT_RECORDS), id="records"),
+        pytest.param(good("none", 10) * (SMALL_BYTES // 100), id="batches"),
+    ],
+)
+async def test_other_tasks_run_while_what_is_not_light_is_checked(data: bytes) -> None:
+    assert await turns_during(BatchChecks(lambda: LARGE), data) > 0
+
+
+async def test_a_broken_batch_that_is_large_is_refused() -> None:
+    data = batches.encode([OutgoingRecord(b"v" * 100_000)], now_ms=NOW)
+    for broken in (data[:-1], data[:70_000] + b"w" + data[70_001:]):
+        with pytest.raises(CorruptBatch):
+            await BatchChecks(lambda: LARGE).check(broken, LARGE)
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])

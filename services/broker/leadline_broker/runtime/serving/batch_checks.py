@@ -25,7 +25,7 @@ SMALL_BYTES: Final = 64 * 1024
 """A batch that has no more, decompressed, is checked in less than 3 ms."""
 LIGHT_BYTES: Final = 1024 * 1024 + 4096
 LIGHT_RECORDS: Final = 4096
-"""Batches that are not compressed, with no more bytes and records, are checked in less than 3 ms."""
+"""With no more bytes and records, batches that are not compressed are checked in less than 3 ms."""
 _BATCH: Final = 16
 """How many records take as long as what each batch takes besides."""
 _WORKERS: Final = 2
