@@ -234,12 +234,13 @@ async def failed(cluster: Subject) -> AsyncIterator[Figures]:
         watch = FailureWatch(session, victim, _last_of_each_topic(led))
         await watch.arm()
         # The collector would walk through the documents while the brokers need the processor.
-        gc.freeze()
+        gc.disable()
         await cluster.kill(f"broker-{victim}")
         async with asyncio.TaskGroup() as tasks:
             healing = [tasks.create_task(one.until_none_is_due()) for one in followed]
         await until(watch.is_complete, "every partition has a leader", deadline_s=DEADLINE_S)
         healed = [one.result() - watch.gone_at for one in healing]
+        gc.enable()
     yield {
         "killed broker gone until its last partition has a leader, s": watch.last_elected_at
         - watch.gone_at,

@@ -46,11 +46,11 @@ from leadline_common.zk.transport import KazooTransport
 
 logger = structlog.get_logger(__name__)
 
-_COLLECT_AFTER: Final = (5_000, 10, 50)
+_COLLECT_AFTER: Final = (5_000, 3, 150)
 """The thresholds of the garbage collector.
 
-A pass over 5,000 new objects takes 1.5 ms, one over 50,000 that have survived it 15 ms. One over
-all leaves out the replicas (`ReplicaManager.keep_from_collector`).
+A pass over 5,000 new objects takes 1.5 ms, one over 15,000 that have survived it 5 ms. One over all
+leaves out the replicas (`ReplicaManager.long_lived`).
 """
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -12,7 +11,6 @@ import pytest
 from leadline_broker.adapters.disk import DiskLogs
 from leadline_broker.domain.replica import Role
 from leadline_broker.domain.state import NO_LEADER_EPOCH
-from leadline_broker.runtime.replication import replica_manager
 from leadline_broker.runtime.replication.fetcher_manager import ReplicaFetcherManager
 from leadline_broker.runtime.replication.fetchers import FetchContext
 from leadline_broker.runtime.replication.partition import NOT_APPLIED, Partition
@@ -73,22 +71,3 @@ def test_after_a_lost_session_every_replica_starts_again(
     assert leading.replica is not before
     assert leading.replica.role is Role.FENCED
     assert leading.replica.state.leader_epoch == NO_LEADER_EPOCH
-
-
-def test_the_garbage_collector_leaves_many_replicas_alone(
-    replicas: ReplicaManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A pass over tens of thousands would stop the broker for a third of a second."""
-    monkeypatch.setattr(replica_manager, "MANY_NEW", 10)
-    settings = TopicSettings(BrokerSettings(broker_id=1, log_dir=str(tmp_path))).of({})
-    frozen = []
-    try:
-        for number in range(21):
-            replicas.create(TOPIC, TOPIC_ID, number, settings)
-            replicas.keep_from_collector()
-            frozen.append(gc.get_freeze_count())
-    finally:
-        gc.unfreeze()
-
-    grew = [number for number in range(1, 21) if frozen[number] > frozen[number - 1]]
-    assert grew == [9, 19]

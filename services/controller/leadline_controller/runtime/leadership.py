@@ -153,8 +153,10 @@ class ControllerLeadership:
             await asyncio.gather(following, return_exceptions=True)
 
     async def _until_settled(self) -> None:
-        """Wait until no broker has commands outstanding."""
-        if self.active_controller is not None:
+        """Wait until no broker has commands outstanding; a standby cannot know, and rests."""
+        if self.active_controller is None and self.audit_replicator is not None:
+            await self.audit_replicator.rest()
+        elif self.active_controller is not None:
             await self.active_controller.dispatcher.until(self.active_controller.dispatcher.settled)
 
     def claim(self) -> Claim:

@@ -162,7 +162,7 @@ class ControllerCommands:
             self._accept(request)
             now = self.clock.monotonic_ms()
             codes += [self._grant(*each, now, order) for each in some]
-            self.replicas.keep_from_collector()
+            self.replicas.long_lived.keep_from_collector()
         remaining = iter(codes)
         return [list(islice(remaining, len(topic.partitions))) for topic in request.topics]
 

@@ -6,7 +6,8 @@ the outbox only when they are stored (`retention.py`). A controller that was dow
 long, or begins with an empty database, copies older entries from another controller.
 
 Replication does not delay decisions: it runs beside the event queue, and stores nothing
-while brokers wait for new roles.
+while brokers wait for new roles. A standby, which does not know what they wait for, rests for a
+while before it stores the first new entries, unless somebody waits for them.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ PUBLISH_INTERVAL_S = 1.0
 """The shortest time between two publications of the position."""
 MAX_SETTLE_S = 5.0
 """The longest time that storing waits for a failover."""
+STANDBY_REST_S = 3.0
 RETRY_S = 1.0
 PEER_TIMEOUT_S = 60.0
 """How long to retry a controller that has missing entries but does not answer."""
@@ -73,6 +75,9 @@ class AuditReplicator:
     _published_ms: int = field(default=0, init=False)
     _cleaned_ms: int = field(default=0, init=False)
     _unanswered_since_ms: int | None = field(default=None, init=False)
+    _asking: int = field(default=0, init=False)
+    _asked: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _rested: bool = field(default=True, init=False)
 
     @property
     def published(self) -> int:
@@ -112,6 +117,8 @@ class AuditReplicator:
 
     async def catch_up(self, within_s: float) -> bool:
         """Wait until all present outbox entries are stored; return False on a timeout."""
+        self._asking += 1
+        self._asked.set()
         try:
             async with asyncio.timeout(within_s):
                 while (outbox := self._outbox) is None:
@@ -122,7 +129,20 @@ class AuditReplicator:
                     await self._progress.wait()
         except (TimeoutError, ZkError):
             return False
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                self._asked.clear()
         return True
+
+    async def rest(self) -> None:
+        """Wait before new entries are stored, unless somebody waits for them."""
+        if self._rested:
+            return
+        self._rested = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STANDBY_REST_S):
+                await self._asked.wait()
 
     # -- steps -----------------------------------------------------------------
 
@@ -160,6 +180,7 @@ class AuditReplicator:
     async def _await_entry(self, outbox: Outbox) -> None:
         """Wait until the next entry may be present."""
         self._wake.clear()
+        self._rested = False
         if await outbox.watch(self.stored + 1, self._wake.set):
             return
         with contextlib.suppress(TimeoutError):

@@ -29,6 +29,7 @@ from leadline_common import znodes
 from leadline_common.audit_outbox import audit_op
 from leadline_common.clock import Clock
 from leadline_common.leader_election import LeadershipTerm, TermEnded
+from leadline_common.long_lived import LongLived
 from leadline_common.slices import in_turns
 from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
 from leadline_common.zk.ops import (
@@ -68,7 +69,8 @@ class StateWriter:
     applied them, and the brokers that led some of these partitions until then (None: not known,
     because the states were read). `on_found` gets states that were read, before the image
     applies them.
-    `guard` is the guard of the request being handled. `sent` counts the multis of the term.
+    `guard` is the guard of the request being handled. `sent` counts the multis of the term,
+    `long_lived` the states that the image got.
     """
 
     store: ControllerStore
@@ -82,6 +84,7 @@ class StateWriter:
     )
     guard: Guard | None = field(default=None, init=False)
     sent: int = field(default=0, init=False)
+    long_lived: LongLived = field(default_factory=LongLived, init=False)
     _with_parent: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
@@ -322,6 +325,8 @@ class StateWriter:
                 StateSet(decision.topic, decision.partition, decision.after, version, zxid)
             )
         self.image.apply(written)
+        self.long_lived.add(len(written))
+        self.long_lived.keep_from_collector()
         self.on_written(written, _displaced(batch.decisions))
 
 
