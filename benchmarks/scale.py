@@ -13,7 +13,8 @@ partitions with three replicas. Then, on that cluster:
 - it is started again: until every replica is in sync by every broker's metadata, whose changes
   are read twice a second;
 - the active controller is killed: from the end of its node until a topic is created;
-- the longest delay of an event loop so far, of each kind of service, after each of these.
+- the longest delay of an event loop so far, of each kind of service, after each of these, and how
+  long at most a loop has worked during one: the rest of a delay is a wait for a processor.
 
 At the end a table, and for each time the exponent of its growth, fitted over all numbers.
 """
@@ -62,6 +63,7 @@ SETTLED_S: Final = 10.0
 DEADLINE_S: Final = 900.0
 SESSION_MS: Final = 6_000
 LAG: Final = re.compile(r"^leadline_event_loop_lag_max_seconds (\S+)$", re.MULTILINE)
+BUSY: Final = re.compile(r"^leadline_event_loop_busy_max_seconds (\S+)$", re.MULTILINE)
 
 CHANGES_S: Final = 0.5
 
@@ -124,20 +126,24 @@ class Subject(Cluster):
         return followed
 
     async def delays(self, what: str) -> Figures:
-        """Return the longest delay of an event loop so far in ms, by kind of service."""
-        return {
-            f"{what}, longest delay of a {kind}'s loop so far, ms": max(
-                [await self._longest_delay(f"{kind}-{number}") for number in numbers]
-            )
-            for kind, numbers in (("broker", BROKERS), ("controller", CONTROLLERS))
-        }
+        """Return the longest delay of an event loop so far in ms, by kind of service.
 
-    async def _longest_delay(self, name: str) -> float:
+        Beside it, how long at most the loop itself has worked during a delay: on two processors
+        nine processes wait for each other.
+        """
+        figures: dict[str, float] = {}
+        for kind, numbers in (("broker", BROKERS), ("controller", CONTROLLERS)):
+            texts = [await self._metrics(f"{kind}-{number}") for number in numbers]
+            for of_what, pattern in (("delay", LAG), ("work during a delay", BUSY)):
+                found = [float(match[1]) for text in texts if (match := pattern.search(text))]
+                name = f"{what}, longest {of_what} of a {kind}'s loop so far, ms"
+                figures[name] = max(found, default=0.0) * 1000
+        return figures
+
+    async def _metrics(self, name: str) -> str:
         with suppress(httpx.HTTPError):
-            text = (await self._http.get(f"{self.url(name)}/metrics", timeout=60)).text
-            if match := LAG.search(text):
-                return float(match[1]) * 1000
-        return 0.0
+            return (await self._http.get(f"{self.url(name)}/metrics", timeout=60)).text
+        return ""
 
 
 class FollowedMetadata:

@@ -19,6 +19,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import structlog
@@ -54,15 +55,25 @@ class Standstill:
 
 @dataclass(eq=False, slots=True)
 class LoopLag:
-    """The delays of this process's event loop in seconds: the latest one, and the longest ever."""
+    """The delays of this process's event loop in seconds: the latest one, and the longest ever.
+
+    `longest_busy_s` is the most processor time that the loop has taken during one delay. The rest
+    of a delay is no work of the loop: other processes had the processor, or it waited for another
+    thread.
+    """
 
     latest_s: float = 0.0
     longest_s: float = 0.0
+    longest_busy_s: float = 0.0
 
-    def observe(self, lag_s: float) -> None:
-        """Note that the loop ran something `lag_s` seconds after it was due."""
+    def observe(self, lag_s: float, busy_s: float) -> None:
+        """Note that the loop ran something `lag_s` seconds after it was due.
+
+        It has taken the processor for `busy_s` seconds of these.
+        """
         self.latest_s = lag_s
         self.longest_s = max(self.longest_s, lag_s)
+        self.longest_busy_s = max(self.longest_busy_s, busy_s)
 
 
 LAG: Final = LoopLag()
@@ -82,6 +93,8 @@ class LoopWatchdog:
         self._on_standstill = on_standstill
         self._stopped = threading.Event()
         self._posted_s: float | None = None
+        self._posted_busy_s = 0.0
+        self._busy_s = _busy_seconds_of(self._loop_thread)
         self._thread = threading.Thread(target=self._watch, name="loop-watchdog", daemon=True)
 
     def start(self) -> None:
@@ -103,6 +116,7 @@ class LoopWatchdog:
                 return
 
     def _post(self) -> bool:
+        self._posted_busy_s = self._busy_s()
         self._posted_s = time.monotonic()
         try:
             self._loop.call_soon_threadsafe(self._run)
@@ -115,11 +129,13 @@ class LoopWatchdog:
         if posted_s is None:
             return
         lag_s = time.monotonic() - posted_s
-        LAG.observe(lag_s)
+        busy_s = self._busy_s() - self._posted_busy_s
+        LAG.observe(lag_s, busy_s)
         if lag_s >= REPORTED_SHARE * self._bound_s:
             logger.warning(
                 "the event loop stood still",
                 seconds=round(lag_s, 3),
+                busy_seconds=round(busy_s, 3),
                 longest_seconds=round(LAG.longest_s, 3),
             )
 
@@ -140,3 +156,10 @@ class LoopWatchdog:
         frame = sys._current_frames().get(self._loop_thread)
         found = traceback.extract_stack(frame)[-_FRAMES:] if frame is not None else []
         return [f"{one.filename}:{one.lineno} {one.name}" for one in found]
+
+
+def _busy_seconds_of(thread: int) -> Callable[[], float]:
+    """Return what reads a thread's processor time; always 0 on systems that have no such clock."""
+    if sys.platform != "linux":
+        return lambda: 0.0
+    return partial(time.clock_gettime, time.pthread_getcpuclockid(thread))

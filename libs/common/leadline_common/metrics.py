@@ -157,6 +157,11 @@ class Metrics:
                 lambda: LAG.longest_s,
             )
             self.gauge_from(
+                "event_loop_busy_max_seconds",
+                "The most processor time that the event loop has taken during one of its delays.",
+                lambda: LAG.longest_busy_s,
+            )
+            self.gauge_from(
                 "unreadable_znodes",
                 "Nodes in ZooKeeper that this process could not read, and passes over.",
                 lambda: len(UNREADABLE),

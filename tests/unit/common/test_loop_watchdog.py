@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leadline_common import loop_watchdog
 from leadline_common.loop_watchdog import LoopLag, LoopWatchdog, Standstill
 from tests.support.services.zookeeper import until
 
@@ -37,11 +40,30 @@ def test_no_standstill_is_longer_than_the_looks_since_the_loop_ran(
         assert 0 <= standstill.look(now_s, has_run=has_run) <= 2.0 * since
 
 
-def test_the_longest_delay_is_kept() -> None:
+def test_the_longest_delay_is_kept_and_the_most_work_in_one() -> None:
     lag = LoopLag()
-    for seconds in (0.1, 3.0, 0.2):
-        lag.observe(seconds)
-    assert (lag.latest_s, lag.longest_s) == (0.2, 3.0)
+    for seconds, busy in ((0.1, 0.1), (3.0, 0.05), (0.2, 0.01)):
+        lag.observe(seconds, busy)
+    assert (lag.latest_s, lag.longest_s, lag.longest_busy_s) == (0.2, 3.0, 0.1)
+
+
+@pytest.mark.parametrize("works", [True, False])
+async def test_a_loop_that_only_waits_is_not_busy(
+    monkeypatch: pytest.MonkeyPatch, works: bool
+) -> None:
+    lag, posted = LoopLag(), threading.Event()
+    monkeypatch.setattr(loop_watchdog, "LAG", lag)
+    watchdog = LoopWatchdog(60, lambda: None)
+    assert watchdog._post()
+    until_s = time.thread_time() + 0.2
+    while works and time.thread_time() < until_s:
+        pass
+    while not works and not posted.wait(0.2):
+        posted.set()
+    await asyncio.sleep(0)
+    await until(lambda: lag.longest_s > 0, "the delay is noted")
+    assert (lag.longest_busy_s >= 0.2) == works
+    assert lag.longest_s >= 0.2
 
 
 async def test_a_blocked_loop_is_noticed_from_outside() -> None:
