@@ -17,6 +17,7 @@ class Queue:
         self.broker = registration
         self.roles: list[int] = []
         self.waiting: list[bool] = []
+        self.halted: dict[str, list[int]] = {}
 
     async def run(self) -> None:
         """Send nothing."""
@@ -24,6 +25,9 @@ class Queue:
     def add_roles(self, _topic: str, partitions: list[int], *, may_wait: bool) -> None:
         self.roles += partitions
         self.waiting.append(may_wait)
+
+    def add_halt(self, topic: str, partitions: list[int]) -> None:
+        self.halted[topic] = partitions
 
     def set_cause(self) -> None:
         """Have no cause."""

@@ -18,7 +18,7 @@ different documents never share a version. `zxid` is the highest zxid applied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -61,7 +61,7 @@ _MIN_INSYNC = "min.insync.replicas"
 _UNCLEAN = "unclean.leader.election.enable"
 
 
-PartitionsByTopic: TypeAlias = Mapping[str, Iterable[int]]
+PartitionsByTopic: TypeAlias = Mapping[str, Collection[int]]
 """Partition numbers by topic; unlike a set of TopicPartition, cheap for thousands of partitions."""
 
 

@@ -66,11 +66,17 @@ def partitions_hosted_by(image: ClusterImage, broker_id: int) -> list[TopicParti
     ]
 
 
-def partitions_led_by(image: ClusterImage, broker_id: int) -> list[TopicPartition]:
-    """Return the partitions that a broker leads and that are not being deleted or removed."""
+def partitions_led_by(
+    image: ClusterImage, broker_id: int, among: Iterable[TopicPartition] | None = None
+) -> list[TopicPartition]:
+    """Return the partitions, or those `among` them, that a broker leads.
+
+    Partitions that are being deleted or removed are left out.
+    """
+    hosted = partitions_hosted_by(image, broker_id) if among is None else among
     return [
         topic_partition
-        for topic_partition, partition in _active_partitions(image, broker_id)
+        for topic_partition, partition in _active_partitions(image, hosted)
         if partition.state is not None and partition.state.leader == broker_id
     ]
 
@@ -94,7 +100,8 @@ def assess_stop_risks(image: ClusterImage, broker_id: int) -> StopRisks:
     """
     found: dict[StopRisk, list[TopicPartition]] = {}
     others = image.electable - {broker_id}
-    for topic_partition, partition in _active_partitions(image, broker_id):
+    hosted = partitions_hosted_by(image, broker_id)
+    for topic_partition, partition in _active_partitions(image, hosted):
         topic, number = image.topics[topic_partition.topic], topic_partition.partition
         misplaced = misplaced_members(image.brokers, topic, number, partition.state)
         if broker_id in misplaced:
@@ -124,10 +131,10 @@ def _risk(
 
 
 def _active_partitions(
-    image: ClusterImage, broker_id: int
+    image: ClusterImage, topic_partitions: Iterable[TopicPartition]
 ) -> Iterator[tuple[TopicPartition, PartitionImage]]:
-    for topic_partition in partitions_hosted_by(image, broker_id):
-        topic = image.topics[topic_partition.topic]
-        partition = topic.active_partition(topic_partition.partition)
-        if partition is not None and not topic.deleting:
+    for topic_partition in topic_partitions:
+        topic = image.topics.get(topic_partition.topic)
+        partition = topic.active_partition(topic_partition.partition) if topic else None
+        if topic is not None and partition is not None and not topic.deleting:
             yield topic_partition, partition

@@ -17,6 +17,7 @@ from typing import TypeAlias
 from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_common import rpc
 from leadline_common.rpc import HeartbeatRequest
+from leadline_common.slices import in_turns, parts
 from leadline_common.tracing.spans import background_context
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, StateSet, TopicImage
@@ -24,6 +25,8 @@ from leadline_controller.runtime.channel.broker_queue import BrokerRequestQueue
 
 MOST_DIGESTED = 3_000
 """How many changed partitions a heartbeat has summed up: each takes 3 to 6 µs."""
+MOST_HALTED = 5_000
+"""How many replicas of a broker that is shutting down are looked at in one turn of the loop."""
 MISMATCHES_BEFORE_GRANT = 3
 """Consecutive heartbeats that must disagree before a broker gets its full grant again."""
 MAX_MISMATCHES = 32 * MISMATCHES_BEFORE_GRANT
@@ -141,17 +144,20 @@ class BrokerDispatcher:
         if halted:
             queue.add_halt(topic, sorted(halted))
 
-    def halt_replicas(self, broker_id: int) -> None:
+    async def halt_replicas(self, broker_id: int) -> None:
         """Have a broker that is shutting down stop its replicas outside the ISR.
 
         Otherwise they would catch up, join the ISR again, and fail as members of it.
         """
-        queue = self._queues.get(broker_id)
-        if queue is None:
-            return
-        queue.set_cause()
-        for topic, partitions in self._image.hosted_by(broker_id).items():
-            self._halt_out_of_sync(queue, topic, partitions)
+        hosted = self._image.hosted_by(broker_id)
+        topics = parts(list(hosted), lambda topic: len(hosted.get(topic, ())), MOST_HALTED)
+        async for some in in_turns(topics):
+            queue = self._queues.get(broker_id)
+            if queue is None:
+                return
+            queue.set_cause()
+            for topic in some:
+                self._halt_out_of_sync(queue, topic, hosted.get(topic, ()))
 
     def delete_replicas(self, topic: str, partitions: Iterable[int] | None = None) -> None:
         """Have brokers delete the replicas of a topic, or only of these partitions of it.

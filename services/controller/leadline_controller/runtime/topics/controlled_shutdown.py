@@ -76,8 +76,10 @@ class ControlledShutdownManager(EventHandler):
         await self.publisher.write(
             decisions, "controlled_shutdown", reason, actor=actor, decide=decide
         )
-        self.dispatcher.halt_replicas(broker_id)
-        remaining = partitions_led_by(self.image, broker_id)
+        await self.dispatcher.halt_replicas(broker_id)
+        remaining: list[TopicPartition] = []
+        async for some in slices(partitions_hosted_by(self.image, broker_id), AT_ONCE):
+            remaining += partitions_led_by(self.image, broker_id, some)
         logger.info(
             "controlled shutdown",
             broker=broker_id,
