@@ -106,6 +106,8 @@ class AsyncProducer(Generic[K, V]):
             shared = queue.shared = SharedOutcome(asyncio.get_running_loop())
             sticky = partition is None and record.key is None
             self._append(queue, record, size, shared, count if sticky else None)
+        elif queue.sender is None:  # An error has ended it while records waited.
+            self._start_sender(queue, time.monotonic())
         return shared.add()
 
     async def send_many(
