@@ -126,6 +126,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--only", type=_names, default=EVERYTHING, help=f"some of {','.join(EVERYTHING)}"
     )
+    parser.add_argument(
+        "--kafka-tls",
+        action="store_true",
+        help="Kafka's brokers speak TLS with each other, too; it is called kafka+tls then",
+    )
     for name in SIZES:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N")
     parser.add_argument("--output", type=Path, help="the folder of the results")
@@ -189,7 +194,8 @@ class Comparison:
             self._kafka(directory, hosts, CALM_MS) as kafka,
             self._leadline(directory, hosts, CALM_MS) as leadline,
         ):
-            everyone = data_path.sides(kafka, leadline, self._clients)
+            tls = self._arguments.kafka_tls
+            everyone = data_path.sides(kafka, leadline, self._clients, tls=tls)
             for case in cases:
                 await self._noting_failure(case.name, self._case(case, everyone))
 
@@ -229,7 +235,8 @@ class Comparison:
                 yield system
 
     def _kafka(self, directory: Path, hosts: str, session_ms: int) -> System:
-        return KafkaCluster(directory / "kafka", self._jars, f"{hosts}/kafka", session_ms)
+        tls = self._arguments.kafka_tls
+        return KafkaCluster(directory / "kafka", self._jars, f"{hosts}/kafka", session_ms, tls=tls)
 
     @staticmethod
     def _leadline(directory: Path, hosts: str, session_ms: int) -> System:

@@ -17,6 +17,8 @@ from peers.systems.system import System
 
 FLUSHED: Final = "kafka-sync"
 UNFLUSHED: Final = "kafka"
+TLS: Final = "+tls"
+"""Added to a label where Kafka's brokers speak TLS with each other."""
 SYNC: Final = {"flush.messages": "1"}
 """A Kafka that has every record on disk before it acknowledges it, as Leadline does."""
 
@@ -33,13 +35,19 @@ class Side:
     configs: Mapping[str, str]
 
 
-def sides(kafka: System, leadline: System, clients: Sequence[Client]) -> list[Side]:
-    """Return all sides, in the order of their turns: the peers, then us."""
+def sides(
+    kafka: System, leadline: System, clients: Sequence[Client], *, tls: bool = False
+) -> list[Side]:
+    """Return all sides, in the order of their turns: the peers, then us.
+
+    `tls`: whether Kafka's brokers speak it with each other.
+    """
+    suffix = TLS if tls else ""
     ours = [one for one in clients if one.name == "leadline"]
     theirs = [one for one in clients if one.name != "leadline"]
     return [
-        *(Side(FLUSHED, kafka, client, SYNC) for client in theirs),
-        *(Side(UNFLUSHED, kafka, client, {}) for client in theirs),
+        *(Side(FLUSHED + suffix, kafka, client, SYNC) for client in theirs),
+        *(Side(UNFLUSHED + suffix, kafka, client, {}) for client in theirs),
         *(Side("leadline", leadline, client, {}) for client in ours),
     ]
 
@@ -49,7 +57,7 @@ def taking_part(case: Case, everyone: Iterable[Side]) -> list[Side]:
     return [
         side
         for side in everyone
-        if side.client.name in case.clients and not (case.reads and side.label == FLUSHED)
+        if side.client.name in case.clients and not (case.reads and side.configs)
     ]
 
 

@@ -18,6 +18,7 @@ from leadline_cli.processes import Child
 from leadline_common.tcp_ports import LOOPBACK, ReservedPorts
 from leadline_common.zk.session import ZkSession
 from peers.kafka import metadata
+from peers.kafka.tls import tls_settings
 from peers.systems.system import BROKERS, MIN_IN_SYNC, NO_CONFIGS, REPLICATION, View
 from peers.systems.waiting import until
 
@@ -44,12 +45,15 @@ log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %-5p %c{1} %m%n
 
 
 class KafkaCluster:
-    """See `System`."""
+    """See `System`. With `tls`, its brokers encrypt what they send each other, as Leadline's do."""
 
     name = "kafka"
 
-    def __init__(self, directory: Path, jars: Path, zookeeper: str, session_ms: int) -> None:
+    def __init__(
+        self, directory: Path, jars: Path, zookeeper: str, session_ms: int, *, tls: bool = False
+    ) -> None:
         self._zookeeper = zookeeper
+        self._speaks_tls = tls
         self.start_s = 0.0
         self._directory = directory
         self._jars = jars
@@ -210,9 +214,12 @@ class KafkaCluster:
         return [str(find_java()), *JVM_FLAGS, logging, "-cp", classes, MAIN_CLASS, str(settings)]
 
     def _settings(self, number: int) -> dict[str, object]:
-        return {
+        port = self._ports[number]
+        listeners: dict[str, object] = {"listeners": f"PLAINTEXT://{LOOPBACK}:{port}"}
+        if self._speaks_tls:
+            listeners = tls_settings(self._directory, number, self._reserved.take(), port)
+        return listeners | {
             "broker.id": number,
-            "listeners": f"PLAINTEXT://{LOOPBACK}:{self._ports[number]}",
             "log.dirs": self._directory / f"broker-{number}",
             "zookeeper.connect": self._zookeeper,
             "zookeeper.session.timeout.ms": self._session_ms,

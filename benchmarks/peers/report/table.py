@@ -12,11 +12,12 @@ Every cell is the median of the rounds (min-max). A ratio is ours/peer: the medi
 in which both had their turn. Both systems and their clients share the machine, so no figure is a
 capacity. `kafka-sync` flushes every record before it acknowledges it (`flush.messages=1`), as
 Leadline does; `kafka` is its default, which leaves that to the operating system. Kafka's brokers
-speak plain TCP with each other, Leadline's TLS. All producers: acks=all, batches of 1 MB,
-5 ms of lingering unless records are sent singly, idempotent unless batches are made by hand. Groups
-have each system's own defaults: Kafka's coordinator waits 3 s for more members of a new group, and
-its members learn of a rebalance with their next heartbeat, every 3 s. What is counted from a kill
-includes the timeout of the ZooKeeper session, which is the same for both."""
+speak plain TCP with each other, Leadline's TLS; so do Kafka's where the name has `+tls`. All
+producers: acks=all, batches of 1 MB, 5 ms of lingering unless records are sent singly, idempotent
+unless batches are made by hand. Groups have each system's own defaults: Kafka's coordinator waits
+3 s for more members of a new group, and its members learn of a rebalance with their next heartbeat,
+every 3 s. What is counted from a kill includes the timeout of the ZooKeeper session, which is the
+same for both."""
 
 
 def page(document: Document) -> str:

@@ -81,6 +81,15 @@ async def test_the_sides_take_turns_in_each_round_and_warming_up_does_not_count(
     assert failures == []
 
 
+def test_a_kafka_whose_brokers_speak_tls_has_another_name() -> None:
+    kafka, leadline = cast("System", FakeSystem("kafka")), cast("System", FakeSystem("leadline"))
+    clients = cast("list[Client]", [FakeClient("leadline", []), FakeClient("aiokafka", [])])
+
+    found = data_path.sides(kafka, leadline, clients, tls=True)
+
+    assert [side.label for side in found] == ["kafka-sync+tls", "kafka+tls", "leadline"]
+
+
 async def test_every_side_has_a_topic_of_its_own_with_its_durability() -> None:
     sides = everyone(FakeClient("leadline", []), FakeClient("aiokafka", []))
     kafka = cast("FakeSystem", sides[0].system)
