@@ -162,6 +162,7 @@ class Engine:
             settings=self._dependencies.settings,
             nonces=count(1),
             throttle=self.throttle,
+            acks=self.acks,
         )
 
     def _sessions(self) -> FetchSessions:

@@ -15,7 +15,7 @@ fetcher for each task, because each task has a rate of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -67,7 +67,8 @@ class FetchContext:
     """The collaborators that all fetchers of a broker share.
 
     `nonces` increase over all fetchers, so that no leader sees one twice from the same
-    incarnation (rule R3). `throttle` and `moving_flusher` are for moving replicas.
+    incarnation (rule R3). `throttle` and `moving_flusher` are for moving replicas. `acks` are the
+    produces of the broker that wait to be committed.
     """
 
     broker_state: BrokerState
@@ -80,6 +81,7 @@ class FetchContext:
     settings: BrokerSettings
     nonces: Iterator[int]
     throttle: MovingThrottle
+    acks: Sized
 
     def backoff(self) -> Backoff:
         """Return a new backoff."""
@@ -315,9 +317,10 @@ class ReplicaFetcher:
     async def _failed(self, reason: str) -> None:
         """End the session and pause; fail the produces that were accepted while leading."""
         self._session = NO_SESSION
-        for partition in list(self._partitions.values()):
-            if partition.replica.has_parked:
-                self.context.execute(partition, partition.replica.give_up())
+        if self.context.acks:  # Of many replicas, a look at each takes milliseconds.
+            for partition in list(self._partitions.values()):
+                if partition.replica.has_parked:
+                    self.context.execute(partition, partition.replica.give_up())
         pause_ms = self._backoff.next_ms()
         if self._backoff.failures == 1:
             logger.info("fetch failed", leader=self.leader, reason=reason)
