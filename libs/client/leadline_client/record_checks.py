@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypeAlias
 
 from leadline_client.batches import BatchHeader, Buffer, parse_headers, validate
 from leadline_client.codec import CODEC
 from leadline_client.errors import BodyTooLarge, CorruptBatch, InvalidRequest
-from leadline_client.unreadable import DecompressedTooLarge, UnreadableRecords
+from leadline_client.unreadable import (
+    MOST_HEADERS,
+    DecompressedTooLarge,
+    TooManyHeaders,
+    UnreadableRecords,
+)
 
 MOST_BATCHES: Final = 0x4000
 """How many batches one request may contain; an application can publish as many at a time."""
@@ -21,12 +26,13 @@ MOST_BATCHES: Final = 0x4000
 MOST_RECORDS: Final = 200_000
 """How many records a batch may have: whoever wants one of them decodes all before it."""
 
-_place: Final = attrgetter("offset", "timestamp")
+_place: Final = attrgetter("offset", "timestamp", "headers")
+
+Steps: TypeAlias = Generator[int, None, list[BatchHeader]]
+"""A check; each step yields how many headers the records had that it has decoded."""
 
 
-def check_batches(
-    data: Buffer, max_batch_bytes: int, max_decompressed_bytes: int
-) -> Generator[None, None, list[BatchHeader]]:
+def check_batches(data: Buffer, max_batch_bytes: int, max_decompressed_bytes: int) -> Steps:
     """Check batches as a producer sent them; return the headers after the last step.
 
     Each batch has at most `max_batch_bytes`, and decompresses to at most `max_decompressed_bytes`.
@@ -34,7 +40,8 @@ def check_batches(
     Raises:
         CorruptBatch: the message says what is invalid.
         BodyTooLarge: a batch is too large, as it is or decompressed.
-        InvalidRequest: there are too many batches, or records in one of them.
+        InvalidRequest: there are too many batches, or records in one of them, or headers in one of
+            its records.
 
     """
     for number, header in enumerate(parse_headers(data)):
@@ -60,14 +67,16 @@ def check_batches(
                 "batch, or raise message.max.decompressed.bytes",
                 limit=error.limit,
             ) from error
+        except TooManyHeaders as error:
+            raise InvalidRequest(
+                f"a record with more than {MOST_HEADERS} headers; no more are allowed"
+            ) from error
         except UnreadableRecords as error:
             raise CorruptBatch(f"the records of a batch cannot be read: {error}") from error
     return headers
 
 
-def finish(
-    steps: Generator[None, None, list[BatchHeader]], between: Callable[[], None] | None = None
-) -> list[BatchHeader]:
+def finish(steps: Steps, between: Callable[[], None] | None = None) -> list[BatchHeader]:
     """Take all steps of a check, with a call of `between` after each; see `check_batches`."""
     while True:
         try:
@@ -81,7 +90,7 @@ def finish(
 
 def _check_records(
     data: Buffer, header: BatchHeader, max_decompressed_bytes: int
-) -> Generator[None, None, None]:
+) -> Generator[int, None, None]:
     """Check that offsets count from 0, and that the header's timestamps are those of the records.
 
     Readers and lookups rely on both without decoding the batch.
@@ -89,7 +98,7 @@ def _check_records(
     batch = memoryview(data)[header.position : header.position + header.size]
     expected, latest = 0, -1
     for chunk in CODEC.record_chunks(batch, max_decompressed_bytes, _place):
-        offsets, times = zip(*chunk, strict=True)
+        offsets, times, named = zip(*chunk, strict=True)
         if offsets != tuple(range(expected, expected + len(chunk))):
             raise CorruptBatch("offsets inside the batch are not consecutive")
         if min(times) < 0 or (expected == 0 and times[0] != header.first_timestamp):
@@ -98,7 +107,7 @@ def _check_records(
             )
         expected += len(chunk)
         latest = max(latest, *times)
-        yield
+        yield sum(map(len, named))
     if latest != header.max_timestamp:
         raise CorruptBatch(
             f"the latest timestamp is {latest}, but the header says {header.max_timestamp}"

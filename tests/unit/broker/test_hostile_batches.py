@@ -52,6 +52,12 @@ async def turns_during(checks: BatchChecks, data: bytes) -> int:
     return turns
 
 
+def headed(records: int, headers: int) -> bytes:
+    """Return a batch of records with so many headers each."""
+    one = OutgoingRecord(None, headers=(("", None),) * headers)
+    return batches.encode([one] * records, now_ms=NOW)
+
+
 async def test_a_small_batch_is_checked_without_a_thread() -> None:
     assert await turns_during(BatchChecks(lambda: LARGE), good("lz4")) == 0
 
@@ -69,6 +75,10 @@ async def test_a_large_batch_of_few_records_is_checked_without_a_thread() -> Non
         pytest.param(batches.encode([OutgoingRecord(b"v" * 2_000_000)], now_ms=NOW), id="bytes"),
         pytest.param(good("none", LIGHT_RECORDS), id="records"),
         pytest.param(good("none", 10) * (SMALL_BYTES // 100), id="batches"),
+        pytest.param(good("none", 1) * (SMALL_BYTES // 200), id="small-batches"),
+        pytest.param(good("zstd", 900) * 8, id="batches-that-decompress-to-more"),
+        pytest.param(headed(100, 60), id="headers"),
+        pytest.param(headed(400, 900), id="headers-of-a-large-batch"),
     ],
 )
 async def test_other_tasks_run_while_what_is_not_light_is_checked(data: bytes) -> None:
