@@ -100,10 +100,11 @@ def _chunks(
 ) -> Iterator[list[T]]:
     section = _plain(batch, fields, limit)
     require_room(fields[12], len(section))
+    parts = memoryview(section)
     try:
         for start, end, count in chunks_in(section, 0, fields[12], most_headers):
             # A batch of its own: a hostile record cannot have the codec read on behind the chunk.
-            records = DefaultRecordBatch(_padded(fields, section[start:end], count))
+            records = DefaultRecordBatch(_padded(fields, parts[start:end], count))
             yield read(islice(records, count))
     except (CorruptRecordException, ValueError, OverflowError, MemoryError) as error:
         if isinstance(error, UnreadableRecords):
@@ -119,7 +120,7 @@ def _plain(batch: bytes | memoryview, fields: tuple[Any, ...], limit: int) -> by
     return bytes(decompress(section, compression, limit) if compression else section)
 
 
-def _padded(fields: tuple[Any, ...], section: bytes, count: int) -> bytes:
+def _padded(fields: tuple[Any, ...], section: memoryview, count: int) -> bytes:
     """Return a batch of uncompressed records with zeros behind them.
 
     The compiled codec does not compare every number with the end of its buffer, so a hostile last

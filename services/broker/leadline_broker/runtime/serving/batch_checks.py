@@ -2,7 +2,7 @@
 
 The event loop never stands still for a check. A hop to a thread costs more than a short check, and
 beside a busy loop it takes milliseconds. So a batch goes there only if it is large, has many
-records, or turns out to be large when it is decompressed, or to have many headers.
+records, or turns out to be large when it is decompressed, or to take long, as many headers do.
 A check takes the interpreter's lock, but gives it up after each chunk of records. What readers
 have decoded runs beside the event loop as well, in a queue of its own.
 """
@@ -15,19 +15,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from leadline_client.batches import COMPRESSION_MASK, BatchHeader, Buffer, header_at, parse_headers
+from leadline_client.batches import COMPRESSION_MASK, BatchHeader, Buffer, parse_headers
 from leadline_client.errors import BodyTooLarge, CorruptBatch
 from leadline_client.record_checks import Steps, check_batches, finish
 from leadline_client.unreadable import MOST_DECOMPRESSED_BYTES
 
 T = TypeVar("T")
 SMALL_BYTES: Final = 64 * 1024
-"""A batch that has no more, decompressed, is checked in less than 3 ms."""
+"""A batch that has no more, decompressed, is checked in less than 3 ms, unless it is hostile."""
 LIGHT_BYTES: Final = 1024 * 1024 + 4096
 LIGHT_RECORDS: Final = 4096
 """With no more bytes and records, batches that are not compressed are checked in less than 3 ms."""
-LIGHT_HEADERS: Final = 4096
-"""So many headers take less than 1 ms."""
+_LOOP_S: Final = 0.002
+"""How long a check runs on the event loop, at most and one chunk of records more."""
 _BATCH: Final = 16
 """How many records take as long as what each batch takes besides."""
 _WORKERS: Final = 2
@@ -42,7 +42,12 @@ class BatchChecks:
     at a time, which bounds the memory.
     """
 
-    def __init__(self, max_decompressed_bytes: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        max_decompressed_bytes: Callable[[], int],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._clock = clock
         self._max_decompressed_bytes = max_decompressed_bytes
         self._workers = asyncio.Semaphore(_WORKERS)
         self._readers = asyncio.Semaphore(_READERS)
@@ -59,7 +64,7 @@ class BatchChecks:
 
         """
         limit = self.limit(max_batch_bytes)
-        if _is_small(data):
+        if len(data) <= SMALL_BYTES:
             try:
                 most = min(SMALL_BYTES, limit)
                 return await self._begin_here(check_batches(data, max_batch_bytes, most))
@@ -70,11 +75,11 @@ class BatchChecks:
         return await (self._begin_here(steps) if _are_light(data) else self._in_worker(steps))
 
     async def _begin_here(self, steps: Steps) -> list[BatchHeader]:
-        """Check batches at once, as far as they do not turn out to have many headers."""
-        seen = 0
-        while seen <= LIGHT_HEADERS:
+        """Check batches at once, unless that turns out to take long."""
+        until = self._clock() + _LOOP_S
+        while self._clock() <= until:
             try:
-                seen += next(steps)
+                next(steps)
             except StopIteration as end:
                 headers: list[BatchHeader] = end.value
                 return headers
@@ -88,19 +93,6 @@ class BatchChecks:
         """Run what decodes a stored batch in a thread that producers' checks do not wait for."""
         async with self._readers:
             return await asyncio.to_thread(work)
-
-
-def _is_small(data: Buffer) -> bool:
-    """Tell whether there is one batch only, which is small unless it is compressed.
-
-    Of several, each could decompress to as much as one may have.
-    """
-    if len(data) > SMALL_BYTES:
-        return False
-    try:
-        return header_at(data).size >= len(data)
-    except CorruptBatch:
-        return True  # The check finds it before it reads any record.
 
 
 def _are_light(data: Buffer) -> bool:
