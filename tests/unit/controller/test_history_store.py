@@ -109,6 +109,23 @@ def test_expired_entries_are_deleted_and_their_state_stays(engine: Engine) -> No
     assert store.ids() == (3, 5)
 
 
+def test_an_entry_of_a_clock_that_is_late_takes_no_younger_ones_with_it(engine: Engine) -> None:
+    """Any service may write it, and whoever writes to ZooKeeper."""
+    store = HistoryStore(engine)
+    store.append([made(0), made(1), made(2), made(3, time=0), made(4)])
+    assert store.forget_before(1000, 5000) == 1
+    assert [record.id for record in all_of(store)] == [1, 2, 3, 4]
+    assert store.forget_before(3000, 5000) == 3
+    assert [record.id for record in all_of(store)] == [4]
+
+
+def test_no_entry_is_kept_by_one_with_a_time_to_come_nor_by_a_gap(engine: Engine) -> None:
+    store = HistoryStore(engine)
+    store.append([made(0, time=2**62), made(1, kind="history_gap", time=4500), made(2), made(3)])
+    assert store.forget_before(3000, 5000) == 3
+    assert [record.id for record in all_of(store)] == [3]
+
+
 def test_entries_that_cannot_be_projected_are_stored(engine: Engine) -> None:
     """A task that an operator wrote may have any content, and must not stop the history."""
     store = HistoryStore(engine)

@@ -24,6 +24,7 @@ from sqlalchemy import (
     select,
 )
 
+from leadline_common.settings.fields import INT64_MAX
 from leadline_controller.adapters.history import rows
 from leadline_controller.adapters.history.database import (
     IN_MEMORY,
@@ -33,7 +34,12 @@ from leadline_controller.adapters.history.database import (
     reading,
     set_aside,
 )
-from leadline_controller.adapters.history.lookups import NOTHING, last_before_election, last_id
+from leadline_controller.adapters.history.lookups import (
+    NOTHING,
+    last_before_election,
+    last_expired,
+    last_id,
+)
 from leadline_controller.adapters.history.past import past_state, state_after
 from leadline_controller.adapters.history.projections import project
 from leadline_controller.adapters.history.tables import (
@@ -107,13 +113,13 @@ class HistoryStore:
             for record in fresh:
                 project(connection, record)
 
-    def forget_before(self, time_ms: int) -> int:
-        """Delete entries older than `time_ms`; return how many.
+    def forget_before(self, time_ms: int, now_ms: int = INT64_MAX) -> int:
+        """Delete entries older than `time_ms`, up to the first that is not; return how many.
 
         The state of the cluster after them is kept as a snapshot for rebuilding later states.
         """
         with self._engine.begin() as connection:
-            newest = connection.scalar(select(func.max(audit.c.id)).where(audit.c.time < time_ms))
+            newest = last_expired(connection, time_ms, now_ms)
             if newest is None:
                 return 0
             past = state_after(connection, newest)
