@@ -141,6 +141,9 @@ class AuditHistory(Protocol):
     async def close(self) -> None:
         """Finish the current write, and close."""
 
+    async def check(self) -> None:
+        """Raise an error if what is stored is not there any more: it must be opened again."""
+
     async def append(self, records: Sequence[AuditRecord]) -> None:
         """Store records, in the order of their ids, in one transaction."""
 

@@ -155,6 +155,7 @@ class AuditReplicator:
         elif not await self._fill_gap(outbox):
             await self._publish_position(outbox)
             await self._delete_expired()
+            await self.history.check()
             await self._await_entry(outbox)
         await self._publish_position(outbox, interval_s=PUBLISH_INTERVAL_S)
 
