@@ -252,6 +252,22 @@ async def test_defect_16_a_controller_started_by_itself_keeps_its_history(
     assert (tmp_path / "data" / "controller-7" / "history.db").exists()
 
 
+async def test_a_controller_whose_file_is_deleted_gets_what_others_have(
+    rig: Rig, zk_session: ZkSession, tmp_path: Path
+) -> None:
+    first = await up_and_trimmed(rig, zk_session, tmp_path)
+    late = await rig.controller(**TRIMMING, **on_disk(tmp_path, "late"))
+    await until(lambda: late.replicator.stored == first.replicator.stored, "the new one catches up")
+    whole = await exported(late)
+    for suffix in ("", "-wal", "-shm"):
+        (tmp_path / f"first.db{suffix}").unlink(missing_ok=True)
+    await until((tmp_path / "first.db").exists, "the loss is noticed")
+    await create(first, "later")
+    await until(lambda: late.replicator.stored > whole[-1]["id"], "entries are stored")
+    await until(lambda: first.replicator.stored == late.replicator.stored, "also by the first one")
+    assert (await exported(first))[: len(whole)] == whole
+
+
 async def test_a_lone_controller_that_lost_its_history_says_where_it_is_missing(
     rig: Rig, zk_session: ZkSession, tmp_path: Path
 ) -> None:

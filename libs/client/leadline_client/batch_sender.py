@@ -81,7 +81,11 @@ class BatchSender:
     async def _send_next(self, queue: PartitionQueue) -> None:
         """Give the next batch its sequence numbers, and start the task that sends it."""
         accumulator, window = queue.accumulator, queue.window
-        batch = window.take_again() if window.has_again else accumulator.take()
+        if window.has_again:
+            batch = window.take_again()
+        else:
+            # No record joins it any more: only its senders can ask for its outcome from here on.
+            batch, queue.shared = accumulator.take(), None
         one = window.add(batch)
         try:
             sequence = await self._sequence(accumulator)

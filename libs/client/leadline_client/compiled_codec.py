@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import google_crc32c
@@ -17,13 +17,12 @@ from aiokafka.record.default_records import (
 from leadline_client.decompression import decompress
 from leadline_client.plain_codec import (
     APPEND_TIME_BIT,
-    CHUNK_RECORDS,
     COMPRESSION_MASK,
     HEADER,
-    require_lengths,
+    chunks_in,
     require_room,
 )
-from leadline_client.unreadable import UnreadableRecords
+from leadline_client.unreadable import MOST_HEADERS, UnreadableRecords
 from leadline_client.wire import SupportsRecord
 
 T = TypeVar("T")
@@ -66,13 +65,20 @@ def record_chunks(
 ) -> Iterator[list[T]]:
     """Yield in lists what `read` returns for each record of one whole batch, with offsets from 0.
 
+    It is for batches that are not accepted yet: no record may have more than `MOST_HEADERS`.
+
     Raises:
         DecompressedTooLarge: they decompress to more than `limit` bytes.
+        TooManyHeaders: a record has too many.
         UnreadableRecords: a record is invalid, or bytes are left behind the last one.
 
     """
     fields = HEADER.unpack_from(batch)
-    return _chunks(batch, (0, *fields[1:]), limit, lambda records: list(map(read, records)))
+
+    def as_list(records: Iterable[DefaultRecord]) -> list[T]:
+        return list(map(read, records))
+
+    return _chunks(batch, (0, *fields[1:]), limit, as_list, MOST_HEADERS)
 
 
 def decode_chunks(
@@ -80,9 +86,9 @@ def decode_chunks(
 ) -> Iterator[list[T]]:
     """Yield what `read` makes of some records of one whole batch, and then of the next ones.
 
-    For errors see `record_chunks`.
+    For errors see `record_chunks`; any number of headers is decoded.
     """
-    return _chunks(batch, HEADER.unpack_from(batch), limit, read)
+    return _chunks(batch, HEADER.unpack_from(batch), limit, read, None)
 
 
 def _chunks(
@@ -90,36 +96,36 @@ def _chunks(
     fields: tuple[Any, ...],
     limit: int,
     read: Callable[[Iterable[DefaultRecord]], list[T]],
+    most_headers: int | None,
 ) -> Iterator[list[T]]:
-    count = fields[12]
-    # The codec's own iterator cannot be continued after a slice of it.
-    records = chain(DefaultRecordBatch(_plain(batch, fields, limit)))
+    section = _plain(batch, fields, limit)
+    require_room(fields[12], len(section))
+    parts = memoryview(section)
     try:
-        for position in range(0, count, CHUNK_RECORDS):
-            yield read(islice(records, min(CHUNK_RECORDS, count - position)))
+        for start, end, count in chunks_in(section, 0, fields[12], most_headers):
+            # A batch of its own: a hostile record cannot have the codec read on behind the chunk.
+            records = DefaultRecordBatch(_padded(fields, parts[start:end], count))
+            yield read(islice(records, count))
     except (CorruptRecordException, ValueError, OverflowError, MemoryError) as error:
+        if isinstance(error, UnreadableRecords):
+            raise
         # The codec asks for the memory before it compares an absurd length with the bytes.
         raise UnreadableRecords("a record is malformed") from error
 
 
 def _plain(batch: bytes | memoryview, fields: tuple[Any, ...], limit: int) -> bytes:
-    """Return a batch of uncompressed records whose lengths are right; see `_padded`."""
-    attributes, count = fields[5], fields[12]
+    """Return the records of a batch, decompressed."""
     section = memoryview(batch)[HEADER.size :]
-    if compression := attributes & COMPRESSION_MASK:
-        section = memoryview(decompress(section, compression, limit))
-    require_room(count, len(section))
-    plain = _padded(fields, section)
-    require_lengths(plain, HEADER.size, HEADER.size + len(section), count)
-    return plain
+    compression = fields[5] & COMPRESSION_MASK
+    return bytes(decompress(section, compression, limit) if compression else section)
 
 
-def _padded(fields: tuple[Any, ...], section: memoryview) -> bytes:
+def _padded(fields: tuple[Any, ...], section: memoryview, count: int) -> bytes:
     """Return a batch of uncompressed records with zeros behind them.
 
     The compiled codec does not compare every number with the end of its buffer, so a hostile last
     record could have it read beyond. It reads a few numbers too many at most, and zeros end them.
     """
     attributes = fields[5] & APPEND_TIME_BIT
-    head = HEADER.pack(*fields[:4], 0, attributes, *fields[6:])
+    head = HEADER.pack(*fields[:4], 0, attributes, *fields[6:12], count)
     return b"".join((head, section, _PADDING))

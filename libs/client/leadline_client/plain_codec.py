@@ -9,10 +9,15 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from leadline_client.extras import MissingExtra
-from leadline_client.unreadable import DecompressedTooLarge, UnreadableRecords
+from leadline_client.unreadable import (
+    MOST_HEADERS,
+    DecompressedTooLarge,
+    TooManyHeaders,
+    UnreadableRecords,
+)
 from leadline_client.wire import Record, SupportsRecord
 
 T = TypeVar("T")
@@ -21,17 +26,27 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 COMPRESSION_MASK: Final = 0x07
 APPEND_TIME_BIT: Final = 0x08
 CHUNK_RECORDS: Final = 500
-"""How many records are decoded at a time."""
+"""How many records are decoded at a time, at most."""
+_CHUNK_BYTES: Final = 64 * 1024
 _LEAST_RECORD_BYTES: Final = 7
 _CRC_RANGE_START: Final = 21
 _CRC_POSITION: Final = 17
 _SIZE_PREFIX: Final = 12
 _MAGIC: Final = 2
 _UNSET_EPOCH: Final = -1
+_NULL: Final = -1
 _NONE: Final = 0
 _GZIP: Final = 1
 _GZIP_WINDOW: Final = 31
 _POLYNOMIAL: Final = 0x82F63B78
+
+
+class Chunk(NamedTuple):
+    """Records that are decoded together: from where to where they are, and how many."""
+
+    start: int
+    end: int
+    records: int
 
 
 def _table() -> tuple[int, ...]:
@@ -102,24 +117,33 @@ def record_chunks(
 ) -> Iterator[list[T]]:
     """Yield in lists what `read` returns for each record of one whole batch, with offsets from 0.
 
+    It is for batches that are not accepted yet: no record may have more than `MOST_HEADERS`.
+
     Raises:
         DecompressedTooLarge: they decompress to more than `limit` bytes.
+        TooManyHeaders: a record has too many.
         UnreadableRecords: a record is invalid, or bytes are left behind the last one.
         MissingExtra: the compression needs a package that is not installed.
 
     """
+    return _chunks(batch, limit, read, MOST_HEADERS)
+
+
+def _chunks(
+    batch: bytes | memoryview, limit: int, read: Callable[[Record], T], most_headers: int | None
+) -> Iterator[list[T]]:
     fields = HEADER.unpack_from(batch)
     attributes, count = fields[5], fields[12]
     section = bytes(memoryview(batch)[HEADER.size :])
     if compression := attributes & COMPRESSION_MASK:
         section = _decompressed(section, compression, limit)
     require_room(count, len(section))
-    require_lengths(section, 0, len(section), count)
+    chunks = chunks_in(section, 0, count, most_headers)
     times = fields[7], fields[8] if attributes & APPEND_TIME_BIT else None
     position = 0
-    for start in range(0, count, CHUNK_RECORDS):
+    for part in chunks:
         chunk: list[T] = []
-        for _ in range(start, min(start + CHUNK_RECORDS, count)):
+        for _ in range(part.records):
             record, position = _record_at(section, position, *times)
             chunk.append(read(record))
         yield chunk
@@ -130,14 +154,14 @@ def decode_chunks(
 ) -> Iterator[list[T]]:
     """Yield what `read` makes of some records of one whole batch, and then of the next ones.
 
-    For errors see `record_chunks`.
+    For errors see `record_chunks`; any number of headers is decoded.
     """
     (base_offset,) = struct.unpack_from(">q", batch)
 
     def stored(record: Record) -> Record:
         return record._replace(offset=base_offset + record.offset)
 
-    return map(read, record_chunks(batch, limit, stored))
+    return map(read, _chunks(batch, limit, stored, None))
 
 
 def require_room(count: int, size: int) -> None:
@@ -146,29 +170,71 @@ def require_room(count: int, size: int) -> None:
         raise UnreadableRecords(f"{count} records cannot be in {size} bytes")
 
 
-def require_lengths(data: bytes, position: int, end: int, count: int) -> None:
-    """Raise UnreadableRecords unless the lengths of the records lead from `position` to `end`.
+def chunks_in(
+    data: bytes, position: int, count: int, most_headers: int | None = None
+) -> list[Chunk]:
+    """Return which records to decode at a time, by their lengths, which must lead to the end.
+
+    Nothing else runs in the interpreter while the compiled codec decodes a chunk, and it compares
+    the number of a record's headers with nothing. So the records of a chunk have 64 KiB at most,
+    or there is one.
 
     The attributes of a record are one byte without a meaning. Some codecs, the compiled one too,
     read them as a number of several bytes: if they were, two readers would see two records.
+
+    Raises:
+        TooManyHeaders: a record says that it has more than `most_headers`.
+        UnreadableRecords: the lengths lead elsewhere, or a record has attributes.
+
     """
+    # In the form of the lengths, which are twice as large; a header has two bytes or more.
+    suspicious = len(data) << 1 if most_headers is None else most_headers << 2
+    chunks, start, first = [], position, 0
     try:
-        for _ in range(count):
+        for number in range(count):
+            begin = position
             size = data[position]
             if size < 0x80:
                 position += 1
             elif (high := data[position + 1]) < 0x80:
                 size, position = high << 7 | size & 0x7F, position + 2
             else:
-                size, position = _varint(data, position)
-                size <<= 1
+                size, position = _length(data, position)
             if data[position] >= 0x80:
                 raise UnreadableRecords("a record has unknown attributes")
+            if size > suspicious and _header_count(data, position) > (most_headers or 0):
+                raise TooManyHeaders
             position += size >> 1
+            if (position - start > _CHUNK_BYTES or number - first == CHUNK_RECORDS) and (
+                begin > start
+            ):
+                chunks.append(Chunk(start, begin, number - first))
+                start, first = begin, number
     except IndexError:
         raise UnreadableRecords("a record is longer than the batch") from None
-    if position != end:
+    if position != len(data):
         raise UnreadableRecords("the records do not end where the batch ends")
+    return [*chunks, Chunk(start, position, count - first)]
+
+
+def _length(data: bytes, position: int) -> tuple[int, int]:
+    """Return twice a record's length, and the position after it."""
+    size, position = _varint(data, position)
+    if size < 0:
+        raise UnreadableRecords("a record has a negative length")
+    return size << 1, position
+
+
+def _header_count(data: bytes, position: int) -> int:
+    """Return how many headers a record says it has; its attributes are at `position`."""
+    _, position = _varint(data, position + 1)
+    _, position = _varint(data, position)
+    for _ in ("key", "value"):
+        size, position = _varint(data, position)
+        if size < _NULL:
+            raise UnreadableRecords("a record has a negative length")
+        position += max(0, size)
+    return _varint(data, position)[0]
 
 
 def _put_record(

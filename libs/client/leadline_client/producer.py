@@ -19,6 +19,7 @@ from leadline_client.batch_sender import BatchSender
 from leadline_client.batch_window import BatchWindow
 from leadline_client.client import AsyncSource, async_client
 from leadline_client.codec import require_compression
+from leadline_client.errors import InvalidRequest
 from leadline_client.partition_queue import (
     Accumulator,
     Acknowledgement,
@@ -75,6 +76,7 @@ class AsyncProducer(Generic[K, V]):
         self._counts = PartitionCountCache(self._client, settings.metadata_max_age_s)
         self._unacknowledged = 0
         self._room = asyncio.Condition()
+        self._closings = 0
 
     async def send(
         self,
@@ -94,7 +96,8 @@ class AsyncProducer(Generic[K, V]):
         Raises:
             UnknownTopic, UnknownPartition: the topic or partition does not exist.
             SerializationFailed: the key or the value cannot be serialized.
-            InvalidRequest: no record can have such a header or time.
+            InvalidRequest: no record can have such a header or time, or the producer was closed
+                while this waited.
 
         """
         record = self._serializer.record(topic, value, key, headers, timestamp)
@@ -126,9 +129,10 @@ class AsyncProducer(Generic[K, V]):
         Raises:
             UnknownTopic, UnknownPartition: the topic or partition does not exist.
             SerializationFailed: a key or a value cannot be serialized.
-            InvalidRequest: there are not as many keys as values.
+            InvalidRequest: there are not as many keys as values, or the producer was closed while
+                this waited. The first records may have been sent then.
 
-        After an error nothing was sent.
+        After any other error nothing was sent.
 
         """
         records = self._serializer.records(topic, values, keys)
@@ -218,14 +222,19 @@ class AsyncProducer(Generic[K, V]):
             )
 
     async def aclose(self) -> None:
-        """Flush and close the producer, and a client of its own."""
+        """Flush and close the producer, and a client of its own; refuse records that wait."""
+        await self._refuse_waiting()
         await self.flush()
         await self._counts.aclose()
         self._sender.close()
         await self._close_client()
 
     async def abort(self) -> None:
-        """Close at once and cancel unacknowledged records, whose outcome is then unknown."""
+        """Close at once and cancel unacknowledged records, whose outcome is then unknown.
+
+        Records that wait for room are refused.
+        """
+        await self._refuse_waiting()
         await self._counts.aclose()
         queues = list(self._queues.values())
         senders = [queue.sender for queue in queues if queue.sender is not None]
@@ -274,11 +283,23 @@ class AsyncProducer(Generic[K, V]):
         self._unacknowledged += size
 
     async def _wait_for_room(self, size: int) -> None:
-        limit = self._settings.buffer_bytes
+        limit, closings = self._settings.buffer_bytes, self._closings
         async with self._room:
             await self._room.wait_for(
-                lambda: not self._unacknowledged or self._unacknowledged + size <= limit
+                lambda: (
+                    closings != self._closings
+                    or not self._unacknowledged
+                    or self._unacknowledged + size <= limit
+                )
             )
+        if closings != self._closings:
+            raise InvalidRequest("the producer was closed before the buffer had room")
+
+    async def _refuse_waiting(self) -> None:
+        """Refuse what waits for room: it would be sent by a producer that is closed."""
+        async with self._room:
+            self._closings += 1
+            self._room.notify_all()
 
     async def _release(self, size: int) -> None:
         """Count bytes whose futures are done; wake callers that wait for them or for room."""

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypeAlias
 
 from leadline_client.batches import BatchHeader, Buffer, parse_headers, validate
 from leadline_client.codec import CODEC
 from leadline_client.errors import BodyTooLarge, CorruptBatch, InvalidRequest
-from leadline_client.unreadable import DecompressedTooLarge, UnreadableRecords
+from leadline_client.unreadable import (
+    MOST_HEADERS,
+    DecompressedTooLarge,
+    TooManyHeaders,
+    UnreadableRecords,
+)
 
 MOST_BATCHES: Final = 0x4000
 """How many batches one request may contain; an application can publish as many at a time."""
@@ -23,10 +28,11 @@ MOST_RECORDS: Final = 200_000
 
 _place: Final = attrgetter("offset", "timestamp")
 
+Steps: TypeAlias = Generator[None, None, list[BatchHeader]]
+"""A check; each step decodes one chunk of records (`plain_codec.chunks_in`)."""
 
-def check_batches(
-    data: Buffer, max_batch_bytes: int, max_decompressed_bytes: int
-) -> Generator[None, None, list[BatchHeader]]:
+
+def check_batches(data: Buffer, max_batch_bytes: int, max_decompressed_bytes: int) -> Steps:
     """Check batches as a producer sent them; return the headers after the last step.
 
     Each batch has at most `max_batch_bytes`, and decompresses to at most `max_decompressed_bytes`.
@@ -34,7 +40,8 @@ def check_batches(
     Raises:
         CorruptBatch: the message says what is invalid.
         BodyTooLarge: a batch is too large, as it is or decompressed.
-        InvalidRequest: there are too many batches, or records in one of them.
+        InvalidRequest: there are too many batches, or records in one of them, or headers in one of
+            its records.
 
     """
     for number, header in enumerate(parse_headers(data)):
@@ -60,14 +67,16 @@ def check_batches(
                 "batch, or raise message.max.decompressed.bytes",
                 limit=error.limit,
             ) from error
+        except TooManyHeaders as error:
+            raise InvalidRequest(
+                f"a record with more than {MOST_HEADERS} headers; no more are allowed"
+            ) from error
         except UnreadableRecords as error:
             raise CorruptBatch(f"the records of a batch cannot be read: {error}") from error
     return headers
 
 
-def finish(
-    steps: Generator[None, None, list[BatchHeader]], between: Callable[[], None] | None = None
-) -> list[BatchHeader]:
+def finish(steps: Steps, between: Callable[[], None] | None = None) -> list[BatchHeader]:
     """Take all steps of a check, with a call of `between` after each; see `check_batches`."""
     while True:
         try:

@@ -14,6 +14,7 @@ from leadline_client.batches import CODECS, LATEST_TIMESTAMP
 from leadline_client.codec import CODEC
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.plain_codec import CHUNK_RECORDS, HEADER, put_varint
+from leadline_client.unreadable import MOST_HEADERS
 
 INVALID: Final = 40050
 CORRUPT: Final = 40051
@@ -39,6 +40,11 @@ def record(offset: int, body: bytes | None = None, *, time: int = 0, length: int
     body = b"\x01\x02v\x00" if body is None else body
     content = b"\0" + varint(time) + varint(offset) + body
     return varint(len(content) + length) + content
+
+
+def headed(count: int) -> bytes:
+    """Return a record with so many headers, each as short as can be."""
+    return record(0, b"\x01\x01" + varint(count) + b"\0\x01" * count)
 
 
 def forged(
@@ -193,6 +199,11 @@ RECORDS: Final = [
     _body("2^31 headers", b"\x01\x02v" + varint(2**31)),
     _body("2^63 - 1 headers", b"\x01\x02v" + _HUGE),
     _body("a negative number of headers", b"\x01\x02v" + varint(-1)),
+    Hostile("1,001 headers", forged(headed(MOST_HEADERS + 1), 1), INVALID, "1000 headers"),
+    Hostile(
+        "more headers than a record has room for, with others behind it",
+        forged(record(0, b"\x01\x01" + varint(30_000)) + b"\0\x01" * 30_000, 1),
+    ),
     _body("a header without a name", b"\x01\x02v\x02\x01\x02v"),
     _body("a header's name that is not UTF-8", b"\x01\x02v\x02\x02\xff\x02v"),
     _body("a header's value of 2^62 bytes", b"\x01\x02v\x02\x02n" + varint(2**62)),
@@ -210,6 +221,12 @@ COMPRESSED: Final = [
     Hostile("lz4: bytes behind it", forged(_LZ4 + b"abc", 1, attributes=3), says="damaged"),
     Hostile("zstd: two frames for one record", forged(_ZSTD * 2, 1, attributes=4)),
     Hostile("zstd: nothing in 5,000 frames", forged(_NOTHING * 5_000, 1, attributes=4)),
+    Hostile(
+        "zstd: 1 KB for 4 million headers",
+        forged(compressed(headed(4 * MIB), "zstd"), 1, attributes=4),
+        INVALID,
+        "1000 headers",
+    ),
     Hostile("xerial: a block that does not fit", xerial(b""), says="fit"),
     Hostile(
         "zstd: malformed records",

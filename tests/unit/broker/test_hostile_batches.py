@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -73,6 +74,24 @@ async def test_a_large_batch_of_few_records_is_checked_without_a_thread() -> Non
 )
 async def test_other_tasks_run_while_what_is_not_light_is_checked(data: bytes) -> None:
     assert await turns_during(BatchChecks(lambda: LARGE), data) > 0
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(good("lz4", 900) * 8, id="small"),
+        pytest.param(good("none", LIGHT_RECORDS - 100), id="large"),
+    ],
+)
+async def test_a_check_that_takes_long_goes_on_in_a_thread(data: bytes) -> None:
+    """As that of many headers does, or of batches that each decompress to as much as one may.
+
+    Each step takes a millisecond here.
+    """
+    steps = count()
+
+    assert await turns_during(BatchChecks(lambda: LARGE, lambda: 0.0), data) == 0
+    assert await turns_during(BatchChecks(lambda: LARGE, lambda: next(steps) / 1_000), data) > 0
 
 
 async def test_a_broken_batch_that_is_large_is_refused() -> None:

@@ -13,7 +13,9 @@ from leadline_client import compiled_codec, plain_codec
 from leadline_client.batches import CODECS, header_at, stamp, stored_records
 from leadline_client.extras import MissingExtra
 from leadline_client.payloads import OutgoingRecord
+from leadline_client.unreadable import TooManyHeaders, UnreadableRecords
 from leadline_client.wire import Record
+from tests.support.bad_input.batches import forged, headed, varint
 
 LIMIT = 1 << 20
 DATA = st.none() | st.binary(max_size=40)
@@ -84,10 +86,51 @@ def test_records_are_decoded_in_lists_with_the_offsets_of_the_log(by: Any) -> No
 
     chunks = list(by.decode_chunks(bytes(batch), LIMIT, stored_records))
 
-    assert [len(chunk) for chunk in chunks] == [500, 500, 2]
+    assert [len(chunk) for chunk in chunks] == [400, 400, 202]
     assert [one.offset - 2**40 for chunk in chunks for one in chunk] == list(range(1002))
     assert {type(one) for chunk in chunks for one in chunk} == {Record}
     assert chunks[0][0].headers == (("h", None),)
+
+
+def lengths(size: int) -> bytes:
+    """Return a record of so many bytes behind its length, as far as the chunks need to know."""
+    return varint(size) + bytes(size)
+
+
+@given(
+    st.lists(st.sampled_from([1, 7, 300, 40_000, 65_533, 65_534, 70_000]), max_size=20),
+    st.integers(0, 699),
+)
+def test_records_of_a_chunk_have_64_kib_or_are_one(sizes: list[int], often: int) -> None:
+    records = [lengths(size) for size in sizes for _ in range(1 if size > 300 else often)]
+    data = b"HEAD" + b"".join(records)
+
+    chunks = plain_codec.chunks_in(data, 4, len(records))
+
+    assert [one.start for one in chunks] == [4, *(one.end for one in chunks[:-1])]
+    assert (chunks[-1].end, sum(one.records for one in chunks)) == (len(data), len(records))
+    number = 0
+    for start, end, count in chunks:
+        assert data[start:end] == b"".join(records[number : number + count])
+        assert count <= plain_codec.CHUNK_RECORDS
+        assert count == 1 or end - start <= 64 * 1024
+        number += count
+
+
+def test_a_record_of_negative_length_is_no_way_back() -> None:
+    with pytest.raises(UnreadableRecords, match="negative"):
+        plain_codec.chunks_in(lengths(9) + varint(-10_000) + bytes(99), 0, 3)
+
+
+def test_stored_records_may_have_any_number_of_headers() -> None:
+    for by in compiled_codec, plain_codec:
+        stored = forged(headed(1_001), 1)
+        [one] = decoded(by, stored)
+        assert len(one.headers) == 1_001
+        with pytest.raises(TooManyHeaders):
+            list(by.record_chunks(stored, LIMIT, lambda _: None))
+        [[count]] = by.record_chunks(forged(headed(1_000), 1), LIMIT, lambda one: len(one.headers))
+        assert count == 1_000
 
 
 @given(st.integers(0, 300_000))

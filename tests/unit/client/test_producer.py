@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
@@ -162,6 +164,44 @@ async def test_sending_waits_while_the_buffer_is_full(cluster: StandInCluster) -
         await first
         await (await second)
         await producer.aclose()
+
+
+@pytest.mark.parametrize("end", [AsyncProducer.abort, AsyncProducer.aclose])
+async def test_what_waits_when_the_producer_is_closed_is_refused(
+    cluster: StandInCluster, end: Callable[[AsyncProducer[bytes, bytes]], Awaitable[None]]
+) -> None:
+    settings = ProducerSettings(linger_ms=60_000, buffer_bytes=100)
+    async with AsyncClient(cluster.bootstrap) as client:
+        producer = AsyncProducer(client, settings)
+        first = await producer.send("t", b"x" * 60, partition=0)
+        others = [
+            asyncio.ensure_future(producer.send("t", b"y" * 60, partition=0)),
+            asyncio.ensure_future(producer.send_many("t", [b"z" * 60], partition=0)),
+        ]
+        await asyncio.wait(others, timeout=0.02)
+        await end(producer)
+        for other in others:
+            with pytest.raises(InvalidRequest, match="was closed"):
+                await other
+        assert first.done()
+        assert cluster.values(0) in ([], [b"x" * 60])
+        assert not [one for one in asyncio.all_tasks() if "send_all" in repr(one)]
+
+
+async def test_a_failure_that_nobody_asks_for_is_reported_while_the_producer_is_open(
+    cluster: StandInCluster,
+) -> None:
+    reports: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, told: reports.append(told["message"])
+    )
+    cluster.partitions[0].faults.append(InvalidRequest("no"))
+    async with AsyncClient(cluster.bootstrap) as client, AsyncProducer(client) as producer:
+        for _ in range(3):
+            await producer.send("t", b"v", partition=0)
+        await producer.flush()
+        gc.collect()
+        assert reports == ["3 records failed, and nobody asked for their outcome"]
 
 
 async def test_leaving_by_an_exception_does_not_wait_for_acknowledgements(

@@ -152,6 +152,7 @@ def test_a_time_before_1970_is_refused_and_nothing_is_sent(cluster: StandInClust
         {"headers": [(b"name", b"")]},
         {"headers": [("name", "text")]},
         {"headers": [("good", b""), ("name",)]},
+        {"headers": [("name", b"")] * 1_001},
         {"timestamp": LATEST_TIMESTAMP + 1},
     ],
 )

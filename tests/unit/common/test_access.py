@@ -112,7 +112,10 @@ def test_other_headers_have_no_token(text: str) -> None:
     assert token_in(text) is None or text.lower().startswith("basic")
 
 
-@pytest.mark.parametrize("text", ["Basic ====", "Basic w6k6", "Bearer", "Bearer a.b", "Digest x"])
+@pytest.mark.parametrize(
+    "text",
+    ["Basic ====", "Basic w6k6", "Basic \xe9", "Bearer", "Bearer a.b", "Bearer \xe9", "Digest x"],
+)
 def test_damaged_headers_have_no_token(text: str) -> None:
     assert token_in(text) is None
 

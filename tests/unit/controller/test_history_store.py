@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,23 @@ def test_expired_entries_are_deleted_and_their_state_stays(engine: Engine) -> No
     assert store.past(time_ms=None, zxid=101).audit_id == -1, "its entry was deleted"
     store.append([made(5)])
     assert store.ids() == (3, 5)
+
+
+def test_an_entry_of_a_clock_that_is_late_takes_no_younger_ones_with_it(engine: Engine) -> None:
+    """Any service may write it, and whoever writes to ZooKeeper."""
+    store = HistoryStore(engine)
+    store.append([made(0), made(1), made(2), made(3, time=0), made(4)])
+    assert store.forget_before(1000, 5000) == 1
+    assert [record.id for record in all_of(store)] == [1, 2, 3, 4]
+    assert store.forget_before(3000, 5000) == 3
+    assert [record.id for record in all_of(store)] == [4]
+
+
+def test_no_entry_is_kept_by_one_with_a_time_to_come_nor_by_a_gap(engine: Engine) -> None:
+    store = HistoryStore(engine)
+    store.append([made(0, time=2**62), made(1, kind="history_gap", time=4500), made(2), made(3)])
+    assert store.forget_before(3000, 5000) == 3
+    assert [record.id for record in all_of(store)] == [3]
 
 
 def test_entries_that_cannot_be_projected_are_stored(engine: Engine) -> None:
@@ -269,6 +288,58 @@ def test_a_damaged_file_is_set_aside_and_replaced(tmp_path: Path) -> None:
     again.close()
     assert set_aside(tmp_path, "damaged") == 1
     assert "is set aside" in logs[0]["event"]
+
+
+async def test_a_file_that_is_damaged_while_it_is_open_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    history = SqlHistory(f"sqlite:///{path}")
+    await history.open("one")
+    await history.append([made(number) for number in range(2_000)])
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with path.open("r+b") as file:
+        file.seek(3 * 4096)
+        file.write(b"\xff" * (path.stat().st_size - 3 * 4096))
+    with pytest.raises(DatabaseError, match="malformed"):
+        await history.find(AuditQuery(), cursor=None, newest_first=False, limit=2_000)
+    with pytest.raises(RuntimeError, match="not open"):
+        await history.append([made(2_000)])
+    await history.open("one")
+    assert await history.ids() == (-1, -1), "what was stored has to be read again"
+    assert set_aside(tmp_path, "damaged") == 1
+    await history.close()
+
+
+async def test_an_error_that_is_no_damage_changes_nothing(tmp_path: Path) -> None:
+    history = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}")
+    await history.open("one")
+    with pytest.raises(DatabaseError, match="UNIQUE"):
+        await history.append([made(0), made(0)])
+    await history.append([made(0)])
+    await history.check()
+    assert await history.ids() == (0, 0)
+    await history.close()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_file_that_is_gone_is_noticed(tmp_path: Path, replaced: bool) -> None:
+    path = tmp_path / "history.db"
+    history = SqlHistory(f"sqlite:///{path}")
+    await history.open("one")
+    await history.append([made(0)])
+    await history.check()
+    if replaced:
+        path.rename(tmp_path / "kept")
+        path.touch()
+    else:
+        path.unlink()
+    with pytest.raises(RuntimeError, match="deleted or replaced"):
+        await history.check()
+    await history.open("one")
+    await history.check()
+    await history.append([made(0), made(1)])
+    await history.close()
+    assert HistoryStore(open_database(f"sqlite:///{path}")).ids() == (0, 1)
 
 
 def test_a_file_that_is_no_database_is_set_aside(tmp_path: Path) -> None:

@@ -189,7 +189,13 @@ class Replayed:
 
     def forget_before(self, time_ms: int) -> int:
         """Delete expired records, and keep their sum; return how many."""
-        old = max((one.id for one in self.records if one.entry.time < time_ms), default=-1)
+        young = [
+            one.id
+            for one in self.records
+            if one.entry.time >= time_ms and one.entry.kind != HISTORY_GAP
+        ]
+        before = [one for one in self.records if one.id < min(young, default=one.id + 1)]
+        old = max((one.id for one in before if one.entry.time < time_ms), default=-1)
         gone = [one for one in self.records if one.id <= old]
         self.kept = replay(gone, self.kept)
         self.records = self.records[len(gone) :]

@@ -11,6 +11,7 @@ from leadline_client.errors import DeserializationFailed, InvalidRequest, Serial
 from leadline_client.payloads import OutgoingRecord, outgoing_of
 from leadline_client.serializers.protocols import Deserializer, Serializer
 from leadline_client.type_parameters import K, V
+from leadline_client.unreadable import MOST_HEADERS
 from leadline_client.wire import Record, TopicPartition
 
 _BYTES = bytes | bytearray | memoryview
@@ -40,8 +41,8 @@ class RecordSerializer(Generic[K, V]):
 
         Raises:
             SerializationFailed: a serializer cannot take the key or the value.
-            InvalidRequest: a header is not a name (text) with a value (bytes or None), or no record
-                can have the time. Such a record would fail its whole batch.
+            InvalidRequest: a header is not a name (text) with a value (bytes or None), there are
+                too many, or no record can have the time. Such a record would fail its whole batch.
 
         """
         if timestamp is not None and not 0 <= timestamp <= LATEST_TIMESTAMP:
@@ -76,7 +77,12 @@ class RecordSerializer(Generic[K, V]):
         ]
 
 
-def _check_headers(topic: str, headers: Iterable[Any]) -> None:
+def _check_headers(topic: str, headers: Sequence[Any]) -> None:
+    if len(headers) > MOST_HEADERS:
+        raise InvalidRequest(
+            f"a record for {topic!r} has {len(headers)} headers; at most {MOST_HEADERS} are "
+            "allowed; nothing was sent"
+        )
     for header in headers:
         match header:
             case (str() as name, None | bytes()) if _is_encodable(name):

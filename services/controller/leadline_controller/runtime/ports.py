@@ -9,6 +9,7 @@ from typing import Protocol
 from leadline_client.wire import TopicPartition
 from leadline_common.identity import InternalAddress, ServiceAddress
 from leadline_common.leader_election import ElectionSession
+from leadline_common.settings.fields import INT64_MAX
 from leadline_common.zk.ops import MultiResults, Op
 from leadline_controller.domain.cluster import Change, StateSet
 from leadline_controller.domain.history import (
@@ -140,11 +141,17 @@ class AuditHistory(Protocol):
     async def close(self) -> None:
         """Finish the current write, and close."""
 
+    async def check(self) -> None:
+        """Raise an error if what is stored is not there any more: it must be opened again."""
+
     async def append(self, records: Sequence[AuditRecord]) -> None:
         """Store records, in the order of their ids, in one transaction."""
 
-    async def forget_before(self, time_ms: int) -> int:
-        """Delete entries older than a Unix time in ms; return how many."""
+    async def forget_before(self, time_ms: int, now_ms: int = INT64_MAX) -> int:
+        """Delete entries older than a Unix time in ms; return how many.
+
+        It ends at the first younger one; times after `now_ms` do not count.
+        """
 
     async def ids(self) -> tuple[int, int]:
         """Return the oldest and the newest stored id; both -1 when none is."""

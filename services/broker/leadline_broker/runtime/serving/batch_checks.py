@@ -2,8 +2,8 @@
 
 The event loop never stands still for a check. A hop to a thread costs more than a short check, and
 beside a busy loop it takes milliseconds. So a batch goes there only if it is large, has many
-records, or turns out to be large when it is decompressed.
-A check takes the interpreter's lock, but gives it up after each few hundred records. What readers
+records, or turns out to be large when it is decompressed, or to take long, as many headers do.
+A check takes the interpreter's lock, but gives it up after each chunk of records. What readers
 have decoded runs beside the event loop as well, in a queue of its own.
 """
 
@@ -17,15 +17,17 @@ from typing import Final, TypeVar
 
 from leadline_client.batches import COMPRESSION_MASK, BatchHeader, Buffer, parse_headers
 from leadline_client.errors import BodyTooLarge, CorruptBatch
-from leadline_client.record_checks import check_batches, finish
+from leadline_client.record_checks import Steps, check_batches, finish
 from leadline_client.unreadable import MOST_DECOMPRESSED_BYTES
 
 T = TypeVar("T")
 SMALL_BYTES: Final = 64 * 1024
-"""A batch that has no more, decompressed, is checked in less than 3 ms."""
+"""A batch that has no more, decompressed, is checked in less than 3 ms, unless it is hostile."""
 LIGHT_BYTES: Final = 1024 * 1024 + 4096
 LIGHT_RECORDS: Final = 4096
 """With no more bytes and records, batches that are not compressed are checked in less than 3 ms."""
+_LOOP_S: Final = 0.002
+"""How long a check runs on the event loop, at most and one chunk of records more."""
 _BATCH: Final = 16
 """How many records take as long as what each batch takes besides."""
 _WORKERS: Final = 2
@@ -40,7 +42,12 @@ class BatchChecks:
     at a time, which bounds the memory.
     """
 
-    def __init__(self, max_decompressed_bytes: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        max_decompressed_bytes: Callable[[], int],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._clock = clock
         self._max_decompressed_bytes = max_decompressed_bytes
         self._workers = asyncio.Semaphore(_WORKERS)
         self._readers = asyncio.Semaphore(_READERS)
@@ -59,13 +66,26 @@ class BatchChecks:
         limit = self.limit(max_batch_bytes)
         if len(data) <= SMALL_BYTES:
             try:
-                return finish(check_batches(data, max_batch_bytes, min(SMALL_BYTES, limit)))
+                most = min(SMALL_BYTES, limit)
+                return await self._begin_here(check_batches(data, max_batch_bytes, most))
             except BodyTooLarge:
                 if limit <= SMALL_BYTES:
                     raise
         steps = check_batches(data, max_batch_bytes, limit)
-        if _are_light(data):
-            return finish(steps)
+        return await (self._begin_here(steps) if _are_light(data) else self._in_worker(steps))
+
+    async def _begin_here(self, steps: Steps) -> list[BatchHeader]:
+        """Check batches at once, unless that turns out to take long."""
+        until = self._clock() + _LOOP_S
+        while self._clock() <= until:
+            try:
+                next(steps)
+            except StopIteration as end:
+                headers: list[BatchHeader] = end.value
+                return headers
+        return await self._in_worker(steps)
+
+    async def _in_worker(self, steps: Steps) -> list[BatchHeader]:
         async with self._workers:
             return await asyncio.to_thread(partial(finish, steps, _let_others_run))
 

@@ -40,6 +40,7 @@ _NO_DAMAGE = frozenset(
     }
 )
 """Error codes of SQLite that do not mean a damaged file."""
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _COMPANIONS = ("", "-wal", "-shm")
 _migrating = threading.Lock()
 """Alembic uses globals, so that concurrent migrations would share one connection."""
@@ -76,6 +77,22 @@ def _is_damage(problem: DatabaseError | DamagedDatabase) -> bool:
         return True
     code = getattr(problem.orig, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
     return (code & 0xFF) not in _NO_DAMAGE
+
+
+def shows_damage(problem: DatabaseError) -> bool:
+    """Tell whether an error of an open database says that its file is damaged."""
+    code = getattr(problem.orig, "sqlite_errorcode", sqlite3.SQLITE_OK)
+    return (code & 0xFF) in _DAMAGE
+
+
+def identity_of(url: str) -> tuple[int, int] | None:
+    """Return what tells a database's file from one that takes its place; None if there is none."""
+    path = file_of(url)
+    try:
+        found = path.stat() if path is not None else None
+    except FileNotFoundError:
+        return None
+    return (found.st_dev, found.st_ino) if found is not None else None
 
 
 def url_of(path: Path) -> str:

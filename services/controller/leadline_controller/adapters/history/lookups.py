@@ -49,6 +49,24 @@ def last_id(connection: Connection) -> int:
     return NOTHING if newest is None else newest
 
 
+def last_expired(connection: Connection, time_ms: int, now_ms: int) -> int | None:
+    """Return the id of the newest entry that is older than `time_ms`, as all before it are.
+
+    Clocks of writers differ. An entry with a time long past must not take younger ones before it
+    with it, and one whose time is after `now_ms`, or is that of a gap's detection, keeps none.
+    """
+    # The sum keeps the database from collecting every younger entry by its time: it stops at the
+    # first one in the order of ids.
+    is_young = (audit.c.time + 0).between(time_ms, now_ms) & (audit.c.kind != HISTORY_GAP)
+    young = select(audit.c.id).where(is_young).order_by(audit.c.id).limit(1)
+    wanted = select(func.max(audit.c.id)).where(audit.c.time < time_ms)
+    first = connection.scalar(young)
+    found: int | None = connection.scalar(
+        wanted if first is None else wanted.where(audit.c.id < first)
+    )
+    return found
+
+
 def last_transaction(connection: Connection, audit_id: int) -> int:
     """Return the id of the last entry up to this one that a transaction wrote, or `NOTHING`."""
     wanted = select(func.max(audit.c.id)).where(audit.c.id <= audit_id, audit.c.kind != HISTORY_GAP)

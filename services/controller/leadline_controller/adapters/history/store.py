@@ -23,17 +23,26 @@ from sqlalchemy import (
     or_,
     select,
 )
+from sqlalchemy.exc import DatabaseError
 
+from leadline_common.settings.fields import INT64_MAX
 from leadline_controller.adapters.history import rows
 from leadline_controller.adapters.history.database import (
     IN_MEMORY,
     file_of,
+    identity_of,
     is_in_memory,
     open_database,
     reading,
     set_aside,
+    shows_damage,
 )
-from leadline_controller.adapters.history.lookups import NOTHING, last_before_election, last_id
+from leadline_controller.adapters.history.lookups import (
+    NOTHING,
+    last_before_election,
+    last_expired,
+    last_id,
+)
 from leadline_controller.adapters.history.past import past_state, state_after
 from leadline_controller.adapters.history.projections import project
 from leadline_controller.adapters.history.tables import (
@@ -107,13 +116,13 @@ class HistoryStore:
             for record in fresh:
                 project(connection, record)
 
-    def forget_before(self, time_ms: int) -> int:
-        """Delete entries older than `time_ms`; return how many.
+    def forget_before(self, time_ms: int, now_ms: int = INT64_MAX) -> int:
+        """Delete entries older than `time_ms`, up to the first that is not; return how many.
 
         The state of the cluster after them is kept as a snapshot for rebuilding later states.
         """
         with self._engine.begin() as connection:
-            newest = connection.scalar(select(func.max(audit.c.id)).where(audit.c.time < time_ms))
+            newest = last_expired(connection, time_ms, now_ms)
             if newest is None:
                 return 0
             past = state_after(connection, newest)
@@ -269,12 +278,16 @@ class SqlHistory:
     The history is in the database of `url`; an empty `url` keeps it in memory. Call `open`
     before any other method; opening it again for the same cluster does nothing. All
     methods may raise the errors of SQLAlchemy. `is_durable` if it outlives this process.
+
+    It is not open any more once its file turns out to be damaged or gone. What was stored is read
+    again, from the outbox and other controllers, by who opens it again and asks for the `ids`.
     """
 
     def __init__(self, url: str) -> None:
         self._url = url or IN_MEMORY
         self._store: HistoryStore | None = None
         self._cluster_id = ""
+        self._file: tuple[int, int] | None = None
         self.writer = ThreadPoolExecutor(1, thread_name_prefix="history-writer")
         # The single connection of a database in memory must not be used concurrently.
         in_memory = is_in_memory(self._url)
@@ -310,6 +323,21 @@ class SqlHistory:
         if known is None:
             store.set_cluster_id(cluster_id)
         self._store, self._cluster_id = store, cluster_id
+        self._file = identity_of(self._url)
+
+    async def check(self) -> None:
+        """Find out whether the file is still the one that was opened.
+
+        SQLite goes on with one that was deleted, and nothing of it outlives the process.
+
+        Raises:
+            RuntimeError: it is not, or the history is not open.
+
+        """
+        is_there = await self.run(self.writer, lambda _: identity_of(self._url) == self._file)
+        if not is_there:
+            await self._drop(self._store)
+            raise RuntimeError("the file of the history was deleted or replaced")
 
     async def close(self) -> None:
         """Finish pending writes and close the database."""
@@ -331,6 +359,18 @@ class SqlHistory:
 
     async def run(self, executor: Executor, work: Callable[[HistoryStore], _Result]) -> _Result:
         """Call `work` with the open store in a thread."""
-        if self._store is None:
+        store = self._store
+        if store is None:
             raise RuntimeError("the history is not open")
-        return await asyncio.get_running_loop().run_in_executor(executor, work, self._store)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(executor, work, store)
+        except DatabaseError as problem:
+            if shows_damage(problem):
+                await self._drop(store)
+            raise
+
+    async def _drop(self, store: HistoryStore | None) -> None:
+        """Close a store that cannot be used any more, unless that was done."""
+        if store is not None and self._store is store:
+            self._store = None
+            await asyncio.get_running_loop().run_in_executor(self.writer, store.close)

@@ -155,6 +155,7 @@ class AuditReplicator:
         elif not await self._fill_gap(outbox):
             await self._publish_position(outbox)
             await self._delete_expired()
+            await self.history.check()
             await self._await_entry(outbox)
         await self._publish_position(outbox, interval_s=PUBLISH_INTERVAL_S)
 
@@ -273,7 +274,8 @@ class AuditReplicator:
         if keep_ms < 0 or now_ms - self._cleaned_ms < 1000 * RETENTION_INTERVAL_S:
             return
         self._cleaned_ms = now_ms
-        deleted = await self.history.forget_before(self.clock.wall_ms() - keep_ms)
+        wall_ms = self.clock.wall_ms()
+        deleted = await self.history.forget_before(wall_ms - keep_ms, wall_ms)
         if deleted:
             self.oldest, _ = await self.history.ids()
             logger.info("expired audit entries deleted", count=deleted)
