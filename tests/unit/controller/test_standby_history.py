@@ -69,7 +69,11 @@ class Stored:
     async def append(self, records: Sequence[AuditRecord]) -> None:
         self.records += records
 
-    async def forget_before(self, time_ms: int) -> int:
+    async def check(self) -> None:
+        assert self.cluster_id == "cluster"
+
+    async def forget_before(self, time_ms: int, now_ms: int) -> int:
+        assert time_ms <= now_ms
         before = len(self.records)
         self.records = [record for record in self.records if record.entry.time >= time_ms]
         return before - len(self.records)
