@@ -28,7 +28,6 @@ from leadline_client.wire import TopicPartition
 from leadline_common.cause import current_cause
 from leadline_common.clock import Clock
 from leadline_common.failed_brokers import FailureState
-from leadline_common.reassignments import ReassignmentPhase
 from leadline_common.settings import ControllerSettings
 from leadline_common.tasks import TaskState
 from leadline_common.zk.errors import MultiFailed
@@ -342,18 +341,16 @@ class HealingManager(EventHandler):
         await self.tasks.launch(task, self._submission(targets, task.node.reason, details))
 
     def _is_running(self, task: ReassignmentTask) -> bool:
-        """Return whether a chunk makes progress; not if all it has left has no leader."""
-        if task.node.state is not TaskState.RUNNING:
-            return task.node.state is not _QUEUED
-        entries = map(self.reassignments.get, self.reassignments.of_task(task.id))
-        return any(e is not None and e.phase is not ReassignmentPhase.WAITING for e in entries)
+        """Return whether a chunk has begun, and goes on."""
+        return task.node.state is not _QUEUED and self.tasks.goes_on(task)
 
     async def _retarget(self) -> None:
         """Choose another target for partitions whose target broker is dead as well.
 
         Otherwise their chunk never ends, and every other chunk waits for it.
         """
-        healed = {task.broker for task in self.chunks()}
+        # One that had no replicas has no chunk, and is not failed any more, but recorded as dead.
+        healed = self.records.dead.keys() | {task.broker for task in self.chunks()}
         dead = self._dead() | (healed - self.image.live)
         for task in list(self.chunks()):
             stuck = self._targeted_at(task, dead) if task.node.state is TaskState.RUNNING else []
