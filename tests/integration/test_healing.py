@@ -309,9 +309,8 @@ async def test_partitions_get_another_target_when_the_one_without_replicas_dies(
 async def test_a_running_chunk_that_loses_its_leader_holds_up_no_other_chunk(
     rig: Rig, zk_session: ZkSession
 ) -> None:
-    controller = await rig.up(
-        6, **SOON | {"failed_broker_chunk_partitions": 1}, failed_broker_budget_percent=50
-    )
+    options = SOON | {"failed_broker_chunk_partitions": 1, "failed_broker_budget_percent": 50}
+    controller = await rig.up(6, **options)
     await create(controller, "first", replica_assignment={"0": [1, 2]})
     await create(controller, "second", replica_assignment={"0": [1, 3]})
     elected = controller.leadership.active_controller
@@ -326,6 +325,28 @@ async def test_a_running_chunk_that_loses_its_leader_holds_up_no_other_chunk(
     async with Followers(rig, zk_session):
         await until(lambda: avoids_in(controller, "second", 1), "the other chunk is done")
     assert 1 in replicas(controller, "first")[0]
+
+
+async def test_a_chunk_that_nobody_can_take_over_holds_up_no_other_chunk(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    """Every other live broker has a replica already, so that there is no other target."""
+    options = SOON | {"failed_broker_chunk_partitions": 1, "failed_broker_budget_percent": 50}
+    controller = await rig.up(4, **options)
+    await create(controller, "everywhere", replica_assignment={"0": [1, 2, 3]})
+    await create(controller, "narrow", replica_assignment={"0": [1, 2]})
+    elected = controller.leadership.active_controller
+    assert elected is not None
+    await rig.brokers[1].stop()
+    await until(
+        lambda: any(entry.is_running for entry in elected.reassignments),
+        "the first chunk runs, and its new replica lags",
+    )
+    assert {entry.topic_partition.topic for entry in elected.reassignments} == {"everywhere"}
+    await rig.brokers[4].stop()
+    async with Followers(rig, zk_session):
+        await until(lambda: avoids_in(controller, "narrow", 1), "the other chunk is done")
+    assert {1, 4} <= {*replicas(controller, "everywhere")[0]}
 
 
 async def test_two_dead_brokers_of_one_partition_are_replaced_one_after_the_other(

@@ -297,6 +297,26 @@ async def test_an_intent_that_somebody_replaced_at_once_is_carried_out(
     assert (await over(controller, task["id"]))["partitions"]["failed"] == 1
 
 
+async def test_an_intent_of_a_task_that_was_cancelled_is_cancelled(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    """Such as one whose write had no answer, so that the task ended without it."""
+    controller = await rig.up(reconcile_interval_ms=300)
+    await create(controller, replica_assignment={"0": [1]})
+    task = await post_reassignment(controller, {ORDERS: (2,)})
+    data, _ = await zk_session.get(intent_path(*ORDERS))
+    await controller.http.delete(f"/v1/tasks/{task['id']}")
+    assert (await over(controller, task["id"]))["state"] == "cancelled"
+    await zk_session.ensure_path(intents_path("orders"))
+    await zk_session.create(intent_path(*ORDERS), data)
+
+    async def gone() -> bool:
+        return await zk_session.get_children(znodes.PARTITIONS_REASSIGNED) == []
+
+    await wait_until(gone, "it is undone")
+    assert await replicas(zk_session) == (1,)
+
+
 async def test_a_partition_at_its_target_is_done_at_once(rig: Rig) -> None:
     controller = await rig.up()
     await create(controller, replica_assignment={"0": [1, 2]})

@@ -15,7 +15,7 @@ these writes, its successor finds the partitions of existing chunks covered, and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -28,6 +28,7 @@ from leadline_client.wire import TopicPartition
 from leadline_common.cause import current_cause
 from leadline_common.clock import Clock
 from leadline_common.failed_brokers import FailureState
+from leadline_common.reassignments import ReassignmentPhase
 from leadline_common.settings import ControllerSettings
 from leadline_common.tasks import TaskState
 from leadline_common.zk.errors import MultiFailed
@@ -334,26 +335,26 @@ class HealingManager(EventHandler):
         task = next((task for task in queued if task.node.state is _QUEUED), None)
         if task is None:
             return
-        details = task.node.details
-        wanted = sorted(_partitions_of(task))
+        node, wanted = task.node, sorted(_partitions_of(task))
         targets = targets_for(self.image, wanted, task.broker, self.reassignments)
         logger.info("healing chunk", task=task.id, moving=len(targets), partitions=len(wanted))
-        await self.tasks.launch(task, self._submission(targets, task.node.reason, details))
+        await self.tasks.launch(task, self._submission(targets, node.reason, node.details))
 
     def _is_running(self, task: ReassignmentTask) -> bool:
-        """Return whether a chunk has begun, and goes on."""
-        return task.node.state is not _QUEUED and self.tasks.goes_on(task)
+        """Return whether a chunk has begun, and may end: not if a leader or a target is missing."""
+        if not task.node.state.is_running:
+            return task.node.state is not _QUEUED
+        left = set(self.reassignments.of_task(task.id)).difference(self._stuck(task))
+        entries = map(self.reassignments.get, left)
+        return any(e is not None and e.phase is not ReassignmentPhase.WAITING for e in entries)
 
     async def _retarget(self) -> None:
         """Choose another target for partitions whose target broker is dead as well.
 
         Otherwise their chunk never ends, and every other chunk waits for it.
         """
-        # One that had no replicas has no chunk, and is not failed any more, but recorded as dead.
-        healed = self.records.dead.keys() | {task.broker for task in self.chunks()}
-        dead = self._dead() | (healed - self.image.live)
         for task in list(self.chunks()):
-            stuck = self._targeted_at(task, dead) if task.node.state is TaskState.RUNNING else []
+            stuck = self._stuck(task) if task.node.state is TaskState.RUNNING else []
             targets = targets_for(self.image, stuck, task.broker, ())
             if not targets:
                 continue
@@ -363,11 +364,13 @@ class HealingManager(EventHandler):
             wanted = self._submission(targets, reason, details, retarget=True)
             await self.tasks.launch(await self.tasks.prepare(wanted), wanted)
 
-    def _targeted_at(self, task: ReassignmentTask, dead: Set[int]) -> list[TopicPartition]:
+    def _stuck(self, task: ReassignmentTask) -> list[TopicPartition]:
         """Return the partitions of a chunk with a dead broker among their new replicas.
 
-        A dead broker's own chunks replace the replicas that it has already.
+        Its own chunks replace the replicas that it has already. Without any it has but a record.
         """
+        healed = self.records.dead.keys() | {task.broker for task in self.chunks()}
+        dead = self._dead() | (healed - self.image.live)
         return [
             topic_partition
             for topic_partition in self.reassignments.of_task(task.id)

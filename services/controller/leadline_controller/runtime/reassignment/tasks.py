@@ -19,7 +19,6 @@ from leadline_client.wire import TopicPartition
 from leadline_common.access.caller import current_actor
 from leadline_common.cause import current_cause
 from leadline_common.clock import Clock
-from leadline_common.reassignments import ReassignmentPhase
 from leadline_common.tasks import Intent, TargetRow, TaskNode, TaskOutcome, TaskState
 from leadline_common.zk.errors import MultiFailed, RequestTooLarge
 from leadline_controller.domain.cluster import ClusterImage
@@ -39,6 +38,7 @@ from leadline_controller.runtime.reassignment.events import (
     ThrottleTask,
 )
 from leadline_controller.runtime.reassignment.task_store import ReassignmentTask, TaskStore
+from leadline_controller.runtime.reassignment.throttles import HEAL
 
 logger = structlog.get_logger(__name__)
 
@@ -239,7 +239,8 @@ class TaskManager(EventHandler):
         """Do for each task what is due."""
         for task in self.store:
             try:
-                if task.node.state is TaskState.CANCELLING:
+                # An intent whose write had no answer may be found after its task has ended.
+                if task.node.state in (TaskState.CANCELLING, TaskState.CANCELLED):
                     left = self._reassignments.of_task(task.id)
                     if not await self.agent.cancel(left):
                         self._retry_later()
@@ -268,26 +269,19 @@ class TaskManager(EventHandler):
         """Return whether a task waits for an earlier one: the controller's own tasks run in turn.
 
         A task that gives partitions another target does not wait: earlier ones depend on it. Nor
-        does any wait for one that has begun and does not go on.
+        does a chunk of self-healing, which is launched when it is its turn.
         """
         return (
             task.node.is_auto_generated
             and not task.node.retarget
+            and task.node.kind != HEAL
             and any(
                 other.node.is_auto_generated
                 and other.number < task.number
                 and not other.node.state.is_over
-                and self.goes_on(other)
                 for other in self.store
             )
         )
-
-    def goes_on(self, task: ReassignmentTask) -> bool:
-        """Return false for a task of which all that is left has no leader to copy from."""
-        if not task.node.state.is_running:
-            return True
-        entries = map(self._reassignments.get, self._reassignments.of_task(task.id))
-        return any(e is not None and e.phase is not ReassignmentPhase.WAITING for e in entries)
 
     async def _advance(self, task: ReassignmentTask) -> None:
         if task.node.state is not TaskState.ACCEPTED:
