@@ -22,7 +22,7 @@ from leadline_common import znodes
 from leadline_common.cause import current_cause
 from leadline_common.partition_intents import is_partition
 from leadline_common.settings.fields import INT32_MAX
-from leadline_common.tasks import Intent
+from leadline_common.tasks import Intent, request_number
 from leadline_common.zk.errors import MultiFailed, NotEmpty
 from leadline_controller.domain.cluster import Change, ClusterImage, StateSet, TopicGone
 from leadline_controller.domain.reassignment.batches import ReassignmentLimits
@@ -355,7 +355,7 @@ class ReassignmentAgent(EventHandler):
 
 def request_of(intent: Intent) -> int:
     """Return the number of an intent's request; intents without a task come first (-1)."""
-    return int(intent.task) if intent.task.isdecimal() else -1
+    return request_number(intent.task)
 
 
 def _limit(value: int) -> int | None:

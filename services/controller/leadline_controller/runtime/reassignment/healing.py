@@ -40,6 +40,7 @@ from leadline_controller.domain.healing import (
     due_at,
     is_healable,
     is_over_budget,
+    lost_brokers,
     replicas_on,
     targets_for,
     unqueued_wait_for,
@@ -349,10 +350,7 @@ class HealingManager(EventHandler):
         return any(e is not None and e.phase is not ReassignmentPhase.WAITING for e in entries)
 
     async def _retarget(self) -> None:
-        """Choose another target for partitions whose target broker is dead as well.
-
-        Otherwise their chunk never ends, and every other chunk waits for it.
-        """
+        """Choose another target where the target is dead as well: the chunk would never end."""
         for task in list(self.chunks()):
             stuck = self._stuck(task) if task.node.state is TaskState.RUNNING else []
             targets = targets_for(self.image, stuck, task.broker, ())
@@ -367,10 +365,10 @@ class HealingManager(EventHandler):
     def _stuck(self, task: ReassignmentTask) -> list[TopicPartition]:
         """Return the partitions of a chunk with a dead broker among their new replicas.
 
-        Its own chunks replace the replicas that it has already. Without any it has but a record.
+        A dead broker's own chunks replace the replicas that it has already.
         """
-        healed = self.records.dead.keys() | {task.broker for task in self.chunks()}
-        dead = self._dead() | (healed - self.image.live)
+        healed = {task.broker for task in self.chunks()}
+        dead = lost_brokers(self.image, self._dead(), self.records.dead.keys(), healed)
         return [
             topic_partition
             for topic_partition in self.reassignments.of_task(task.id)
