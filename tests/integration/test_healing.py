@@ -304,6 +304,14 @@ async def test_partitions_get_another_target_when_the_one_without_replicas_dies(
         await until(lambda: avoids(controller, 1), "the first is healed")
         await until(lambda: is_calm(controller), "all chunks are over")
     assert avoids(controller, 4)
+    course = [
+        (record.entry.kind, record.entry.resource["task"])
+        for record in await audit_records(zk_session)
+        if record.entry.kind in ("task_launched", "task_over")
+    ]
+    first, second, instead = (f"{number:010}" for number in range(3))
+    assert course.index(("task_over", instead)) < course.index(("task_launched", second))
+    assert course[0] == ("task_launched", first)
 
 
 async def test_a_running_chunk_that_loses_its_leader_holds_up_no_other_chunk(
