@@ -32,7 +32,7 @@ from leadline_cli.cluster_layout import (
 from leadline_cli.credentials import UnusableAuthority, client_security, credentials_in
 from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.first_admin import make_administrator
-from leadline_cli.forked_child import ForkedChild, import_ahead
+from leadline_cli.forked_child import ForkedChild, ForkServerFailed, import_ahead
 from leadline_cli.left_sessions import LeftSessions
 from leadline_cli.node_restriction import restrict_nodes
 from leadline_cli.processes import Child, wait_for_end
@@ -141,7 +141,8 @@ class Supervisor:
     ) -> None:
         """Watch the child processes until `stop` is set.
 
-        `report` gets a sentence for each one that ends. With `restart`, it is started again.
+        `report` gets a sentence for each one that ends. With `restart`, it is started again, as
+        often as that takes.
         """
         known_dead: set[str] = set()
         left = LeftSessions(report)
@@ -150,14 +151,13 @@ class Supervisor:
             for child in self.children.values():
                 if child.running:
                     known_dead.discard(child.name)
-                elif child.name not in known_dead:
+                    continue
+                if child.name not in known_dead:
                     known_dead.add(child.name)
                     left.close(child.name, session_files.get(child.name))
                     report(f"{child.name} ended with {child.exit_code}: {child.log_path}")
-                    if restart:
-                        await asyncio.sleep(_RESTART_PAUSE_S)
-                        self._start_again(child, report)
-                        known_dead.discard(child.name)
+                if restart and await self._start_again_later(child, report):
+                    known_dead.discard(child.name)
             await self._restart_requested(report)
             await wait_for_end(self.children.values(), stop, _POLL_S)
         await left.finish()
@@ -301,17 +301,33 @@ class Supervisor:
             child = self.children.get(name)
             if child is not None:
                 await child.stop()
-                self._start_again(child, report)
+                if not self._start_again(child, report):
+                    await asyncio.sleep(_RESTART_PAUSE_S)
+                    continue
             requests.done(name)
 
-    def _start_again(self, child: Child, report: Callable[[str], None]) -> None:
-        child.start()
+    async def _start_again_later(self, child: Child, report: Callable[[str], None]) -> bool:
+        """Start a process that has ended after a pause; return whether it was started."""
+        await asyncio.sleep(_RESTART_PAUSE_S)
+        return self._start_again(child, report)
+
+    def _start_again(self, child: Child, report: Callable[[str], None]) -> bool:
+        """Start a process that has ended, and return whether it was started.
+
+        If the system has no memory or process for it, the other processes go on.
+        """
+        try:
+            child.start()
+        except (OSError, ForkServerFailed) as problem:
+            report(f"{child.name} was not started: {problem}")
+            return False
         report(f"{child.name} was restarted as process {child.pid}")
         try:
             self.document().write(self.layout.data_dir)
         except OSError as problem:
             # For example, the disk is full. The cluster runs without this file.
             report(f"cluster.json is out of date: {problem.strerror}")
+        return True
 
     def _zookeeper_serves(self) -> bool:
         ports = [int(server.url.rpartition(":")[2]) for server in self.layout.zookeeper_servers]

@@ -36,6 +36,11 @@ def avoids(controller: RunningController, broker: int) -> bool:
     )
 
 
+def avoids_in(controller: RunningController, topic: str, broker: int) -> bool:
+    """Tell whether no replica of a topic is assigned to a broker."""
+    return all(broker not in assigned for assigned in replicas(controller, topic).values())
+
+
 def is_calm(controller: RunningController) -> bool:
     """Tell whether nothing is left to be healed."""
     elected = controller.leadership.active_controller
@@ -274,6 +279,82 @@ async def test_partitions_get_another_target_when_the_one_they_were_to_get_dies_
         await until(lambda: avoids(controller, 1), "the first is healed")
         await until(lambda: avoids(controller, 2), "and so is the second")
         await until(lambda: is_calm(controller), "all chunks are over")
+
+
+async def test_partitions_get_another_target_when_the_one_without_replicas_dies(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    """Nothing of an empty broker is to be healed, so it has no chunk that says that it is dead."""
+    controller = await rig.up(3, **SOON, failed_broker_budget_percent=50)
+    await create(controller, partitions=6, replication_factor=2)
+    await rig.add_brokers(4)
+    await rig.settled(controller)
+    elected = controller.leadership.active_controller
+    assert elected is not None
+    async with Followers(rig, zk_session, but=[4]):
+        await rig.brokers[1].stop()
+        await until(
+            lambda: any(
+                entry.state is not None and 4 in entry.state.adding
+                for entry in elected.reassignments
+            ),
+            "the empty broker is to take something over",
+        )
+        await rig.brokers[4].stop()
+        await until(lambda: avoids(controller, 1), "the first is healed")
+        await until(lambda: is_calm(controller), "all chunks are over")
+    assert avoids(controller, 4)
+    course = [
+        (record.entry.kind, record.entry.resource["task"])
+        for record in await audit_records(zk_session)
+        if record.entry.kind in ("task_launched", "task_over")
+    ]
+    first, second, instead = (f"{number:010}" for number in range(3))
+    assert course.index(("task_over", instead)) < course.index(("task_launched", second))
+    assert course[0] == ("task_launched", first)
+
+
+async def test_a_running_chunk_that_loses_its_leader_holds_up_no_other_chunk(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    options = SOON | {"failed_broker_chunk_partitions": 1, "failed_broker_budget_percent": 50}
+    controller = await rig.up(6, **options)
+    await create(controller, "first", replica_assignment={"0": [1, 2]})
+    await create(controller, "second", replica_assignment={"0": [1, 3]})
+    elected = controller.leadership.active_controller
+    assert elected is not None
+    await rig.brokers[1].stop()
+    await until(
+        lambda: any(entry.is_running for entry in elected.reassignments),
+        "the first chunk runs, and its new replica lags",
+    )
+    assert {entry.topic_partition.topic for entry in elected.reassignments} == {"first"}
+    await rig.brokers[2].stop()
+    async with Followers(rig, zk_session):
+        await until(lambda: avoids_in(controller, "second", 1), "the other chunk is done")
+    assert 1 in replicas(controller, "first")[0]
+
+
+async def test_a_chunk_that_nobody_can_take_over_holds_up_no_other_chunk(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    """Every other live broker has a replica already, so that there is no other target."""
+    options = SOON | {"failed_broker_chunk_partitions": 1, "failed_broker_budget_percent": 50}
+    controller = await rig.up(4, **options)
+    await create(controller, "everywhere", replica_assignment={"0": [1, 2, 3]})
+    await create(controller, "narrow", replica_assignment={"0": [1, 2]})
+    elected = controller.leadership.active_controller
+    assert elected is not None
+    await rig.brokers[1].stop()
+    await until(
+        lambda: any(entry.is_running for entry in elected.reassignments),
+        "the first chunk runs, and its new replica lags",
+    )
+    assert {entry.topic_partition.topic for entry in elected.reassignments} == {"everywhere"}
+    await rig.brokers[4].stop()
+    async with Followers(rig, zk_session):
+        await until(lambda: avoids_in(controller, "narrow", 1), "the other chunk is done")
+    assert {1, 4} <= {*replicas(controller, "everywhere")[0]}
 
 
 async def test_two_dead_brokers_of_one_partition_are_replaced_one_after_the_other(

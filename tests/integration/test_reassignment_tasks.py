@@ -16,7 +16,7 @@ from leadline_common.tasks import (
     intents_path,
     task_path,
 )
-from leadline_common.zk.ops import ANY_VERSION
+from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp
 from leadline_common.zk.session import ZkSession
 from tests.support.reassigning import (
     Followers,
@@ -225,6 +225,8 @@ async def test_defect_14_an_intent_with_a_child_is_refused_once_the_child_is_gon
         ("0", b"[]", "names no broker"),
         ("0", b"[3, 3]", "one twice"),
         ("0", b"[3, 77]", "[77] never registered"),
+        ("0", b'{"target": [3, 2], "start": [1, 1, 2], "cancelled": true}', "one twice"),
+        ("0", b'{"target": [3, 2], "start": [1, 77], "cancelled": true}', "[77] never registered"),
         ("first", b"[3]", "no partition"),
         ("00", b"[3]", "no partition"),
     ],
@@ -259,6 +261,60 @@ async def test_intents_go_with_their_topic(rig: Rig, zk_session: ZkSession) -> N
     assert (await over(controller, task["id"]))["partitions"]["failed"] == 2
     assert await zk_session.get_children(znodes.PARTITIONS_REASSIGNED) == []
     assert ORDERS not in rig.brokers[3].roles
+
+
+async def test_more_intents_than_one_transaction_can_delete_go_with_their_topic(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    topic = "o" * 200
+    await rig.up(1)
+    await rig.controllers[0].retire()
+    await zk_session.create(intents_path(topic))
+    for start in range(0, 4_000, 1_000):
+        numbers = range(start, start + 1_000)
+        await zk_session.multi([CreateOp(intent_path(topic, n), b"[1]") for n in numbers])
+    rig.controllers[0].resume()
+
+    async def gone() -> bool:
+        return await zk_session.get_children(znodes.PARTITIONS_REASSIGNED) == []
+
+    await wait_until(gone, "they are dropped")
+
+
+async def test_an_intent_that_somebody_replaced_at_once_is_carried_out(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    """The new node has the name and the version of the one that the controller knows."""
+    controller = await rig.up(reconcile_interval_ms=300)
+    await create(controller, replica_assignment={"0": [1]})
+    task = await post_reassignment(controller, {ORDERS: (2,)})
+    await until(lambda: ORDERS in rig.brokers[2].roles, "2 is being added")
+    path = intent_path(*ORDERS)
+    await zk_session.multi([DeleteOp(path, ANY_VERSION), CreateOp(path, b"[3]")])
+    async with Followers(rig, zk_session, but=[2]):
+        await until(lambda: not len(reassignment_queue_of(controller)), "it is done")
+    assert await replicas(zk_session) == (3,)
+    assert (await over(controller, task["id"]))["partitions"]["failed"] == 1
+
+
+async def test_an_intent_of_a_task_that_was_cancelled_is_cancelled(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    """Such as one whose write had no answer, so that the task ended without it."""
+    controller = await rig.up(reconcile_interval_ms=300)
+    await create(controller, replica_assignment={"0": [1]})
+    task = await post_reassignment(controller, {ORDERS: (2,)})
+    data, _ = await zk_session.get(intent_path(*ORDERS))
+    await controller.http.delete(f"/v1/tasks/{task['id']}")
+    assert (await over(controller, task["id"]))["state"] == "cancelled"
+    await zk_session.ensure_path(intents_path("orders"))
+    await zk_session.create(intent_path(*ORDERS), data)
+
+    async def gone() -> bool:
+        return await zk_session.get_children(znodes.PARTITIONS_REASSIGNED) == []
+
+    await wait_until(gone, "it is undone")
+    assert await replicas(zk_session) == (1,)
 
 
 async def test_a_partition_at_its_target_is_done_at_once(rig: Rig) -> None:

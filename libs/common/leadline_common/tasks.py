@@ -20,6 +20,7 @@ from leadline_common.znode_json import check_partitions, check_range, decode_jso
 
 TASK_PREFIX = f"{znodes.REASSIGN_PARTITIONS}/"
 """The path of a task's sequence node: its id is the number that ZooKeeper appends."""
+_SEQUENCE_DIGITS = 10
 
 
 class TaskState(StrEnum):
@@ -115,6 +116,12 @@ class Intent(msgspec.Struct, frozen=True):
     cancelled: bool = False
     topic_id: str = ""
     extra: Mapping[str, Any] | None = None
+
+
+def request_number(task_id: str) -> int:
+    """Return the position of a task among all requests; -1 for a name that is not ZooKeeper's."""
+    is_number = len(task_id) <= _SEQUENCE_DIGITS and task_id.isascii() and task_id.isdecimal()
+    return int(task_id) if is_number else -1
 
 
 def task_path(task_id: str) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 from leadline_cli.cluster_layout import ClusterOptions, lay_out_cluster
 from leadline_cli.processes import STOP_DEADLINE_S, Child
+from leadline_cli.restart_requests import RestartRequests
 from leadline_cli.supervisor import ClusterProblem, Supervisor
 from leadline_common.tcp_ports import LOOPBACK
 from tests.support.services.cluster import wait_until
@@ -53,6 +54,33 @@ async def test_a_child_that_ends_while_others_are_restarted_is_restarted_too(
     async with asyncio.timeout(30):
         await cluster.watch(stop, restart=True, report=note)
     assert ends.count("broker-1") == 2
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("cause", ["it has ended", "somebody asks for it"])
+async def test_a_process_that_cannot_be_started_again_ends_no_other(
+    tmp_path: Path, cause: str
+) -> None:
+    """The system may lack memory or processes for a moment, and the disk room for a log file."""
+    cluster, stop = MortalCluster(tmp_path), asyncio.Event()
+    child = cluster.children["broker-1"]
+    program, lines = tmp_path / "program", list[str]()
+    child.argv = [str(program)]
+    if cause == "somebody asks for it":
+        RestartRequests(tmp_path).add(child.name)
+
+    def note(line: str) -> None:
+        lines.append(line)
+        if line.startswith("broker-1 was not started: ") and not program.exists():
+            program.write_text("#!/bin/sh\n")
+            program.chmod(0o700)
+        if line.startswith("broker-1 was restarted"):
+            stop.set()
+
+    async with asyncio.timeout(30):
+        await cluster.watch(stop, restart=cause == "it has ended", report=note)
+    assert any(line.startswith("broker-1 was not started: ") for line in lines)
+    assert RestartRequests(tmp_path).pending() == []
     await cluster.stop()
 
 

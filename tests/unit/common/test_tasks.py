@@ -15,6 +15,7 @@ from leadline_common.tasks import (
     TaskState,
     decode_intent,
     decode_task,
+    request_number,
 )
 
 
@@ -58,3 +59,18 @@ def test_an_intent_by_hand_is_as_little_as_its_target(text: str) -> None:
 def test_what_is_no_intent_is_refused(text: str) -> None:
     with pytest.raises(msgspec.MsgspecError):
         decode_intent(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("0000000012", 12),
+        ("", -1),
+        ("mine", -1),
+        ("-000000001", -1),
+        ("9" * 5_000, -1),  # Python converts no number of so many digits.
+        ("\u0663", -1),
+    ],
+)
+def test_only_a_name_of_zookeepers_is_the_number_of_a_request(name: str, number: int) -> None:
+    assert request_number(name) == number

@@ -11,6 +11,7 @@ from leadline_controller.domain.healing import (
     brokers_down,
     diff_failures,
     is_over_budget,
+    lost_brokers,
 )
 from tests.unit.controller.images import cluster
 
@@ -67,3 +68,10 @@ def test_a_broker_that_returned_and_is_gone_has_failed_again(
     seen = {*live, *returned, 4}
     diff = diff_failures(image, {5}, {5, 6}, seen, returned, covered={})
     assert diff == expected
+
+
+def test_a_dead_broker_without_replicas_takes_none_over() -> None:
+    """It has no chunk, and is not failed any more, since nothing of it is to be healed."""
+    image = cluster([1, 3], ASSIGNMENT)
+    assert lost_brokers(image, due=frozenset(), recorded={5}, healed=set()) == {5}
+    assert lost_brokers(image, due={2}, recorded={1}, healed={3, 4}) == {2, 4}

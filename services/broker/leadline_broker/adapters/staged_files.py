@@ -27,10 +27,15 @@ class StagedFiles:
         self._root = root / STAGED_DIRECTORY
 
     def found(self) -> list[tuple[ReplicaKey, str, int, int]]:
-        """Return (partition, id, bytes, time of writing in Unix ms) of each upload on disk."""
+        """Return (partition, id, bytes, time of writing in Unix ms) of each upload on disk.
+
+        What somebody else has put there, such as a copy of a directory, is left alone.
+        """
         uploads = []
         for directory in sorted(self._root.glob("*-*")):
             topic_id, _, number = directory.name.rpartition("-")
+            if not (number.isascii() and number.isdecimal() and directory.is_dir()):
+                continue
             with suppress(OSError):
                 directory.rmdir()  # Only if it is empty.
                 continue

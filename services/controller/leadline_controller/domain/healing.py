@@ -14,7 +14,7 @@ network or a rack has probably failed, and copying replicas would make things wo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Set
 from itertools import islice
 
 import msgspec
@@ -76,6 +76,17 @@ def is_over_budget(image: ClusterImage, recorded: Collection[int], percent: int)
     """Tell whether more than `percent` percent of the brokers are down."""
     down = len(brokers_down(image, recorded))
     return 100 * down > percent * (down + len(image.live))
+
+
+def lost_brokers(
+    image: ClusterImage, due: Set[int], recorded: Set[int], healed: Set[int]
+) -> Set[int]:
+    """Return the brokers that take no replica over any more.
+
+    These are failed brokers that are `due`, and those down that have chunks (`healed`). One without
+    replicas has neither, but is `recorded` as dead.
+    """
+    return due | ((recorded | healed) - image.live)
 
 
 def due_at(failed: FailedBroker, interval_ms: int) -> int | None:

@@ -9,7 +9,7 @@ wakes up again until nothing is due.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from leadline_common import znodes
 from leadline_common.cause import current_cause
 from leadline_common.partition_intents import is_partition
 from leadline_common.settings.fields import INT32_MAX
-from leadline_common.tasks import Intent
+from leadline_common.tasks import Intent, request_number
 from leadline_common.zk.errors import MultiFailed, NotEmpty
 from leadline_controller.domain.cluster import Change, ClusterImage, StateSet, TopicGone
 from leadline_controller.domain.reassignment.batches import ReassignmentLimits
@@ -154,7 +154,9 @@ class ReassignmentAgent(EventHandler):
         refused = {}
         for one, intent in by_hand.items():
             current = current_replicas(self.image, one)
-            unknown = sorted(set(intent.target) - ever - set(current or intent.target))
+            # A cancellation leads to the start.
+            named = {*intent.target, *intent.start}
+            unknown = sorted(named - ever - set(named if current is None else current))
             if unknown:
                 key = one.topic, str(one.partition)
                 refused[key] = f"brokers {unknown} never registered"
@@ -202,10 +204,8 @@ class ReassignmentAgent(EventHandler):
 
         Returns False if somebody has changed one of them; all intents are read again then.
         """
-        topic_partitions = list(intents)
-        room = max(1, self.writer.max_ops // 2 - 2)
-        for start in range(0, len(topic_partitions), room):
-            part = {one: intents[one] for one in topic_partitions[start : start + room]}
+        for some in self._parts(list(intents)):
+            part = {one: intents[one] for one in some}
             ops, entry = self.intents.write_ops(part), self._entry(kind, part)
             try:
                 results = await self.writer.commit(ops, entry)
@@ -251,18 +251,27 @@ class ReassignmentAgent(EventHandler):
         return found
 
     async def _delete_intents(self, topic: str, topic_partitions: Sequence[TopicPartition]) -> None:
-        entry = self.audit.entry(
-            "reassignment_dropped",
-            {"topic": topic, "partitions": [one.partition for one in topic_partitions]},
-            reason="there is no such partition any more",
-        )
-        try:
-            await self.writer.commit(self.intents.delete_ops(topic_partitions), entry)
-        except MultiFailed as failure:
-            await self._read_after(failure)
-            self.intents.read_soon()
-            return
-        self.removed(topic_partitions)
+        for part in self._parts(topic_partitions):
+            entry = self.audit.entry(
+                "reassignment_dropped",
+                {"topic": topic, "partitions": [one.partition for one in part]},
+                reason="there is no such partition any more",
+            )
+            try:
+                await self.writer.commit(self.intents.delete_ops(part), entry)
+            except MultiFailed as failure:
+                await self._read_after(failure)
+                self.intents.read_soon()
+                return
+            self.removed(part)
+
+    def _parts(
+        self, topic_partitions: Sequence[TopicPartition]
+    ) -> Iterator[Sequence[TopicPartition]]:
+        """Yield partitions in groups whose intents fit into one transaction each."""
+        room = max(1, self.writer.max_ops // 2 - 2)
+        for start in range(0, len(topic_partitions), room):
+            yield topic_partitions[start : start + room]
 
     def removed(self, topic_partitions: Sequence[TopicPartition]) -> None:
         """Note that the intents for these partitions were deleted."""
@@ -346,7 +355,7 @@ class ReassignmentAgent(EventHandler):
 
 def request_of(intent: Intent) -> int:
     """Return the number of an intent's request; intents without a task come first (-1)."""
-    return int(intent.task) if intent.task.isdecimal() else -1
+    return request_number(intent.task)
 
 
 def _limit(value: int) -> int | None:

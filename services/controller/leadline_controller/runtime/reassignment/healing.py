@@ -15,7 +15,7 @@ these writes, its successor finds the partitions of existing chunks covered, and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -40,6 +40,7 @@ from leadline_controller.domain.healing import (
     due_at,
     is_healable,
     is_over_budget,
+    lost_brokers,
     replicas_on,
     targets_for,
     unqueued_wait_for,
@@ -330,33 +331,29 @@ class HealingManager(EventHandler):
         queued = list(self.chunks())
         if self._settings.failed_broker_interval_ms == NEVER or not queued:
             return
+        self.reassignments.refresh(self.image, self.tasks.agent.limits)  # Some may be new.
         if any(map(self._is_running, queued)):
             return
         task = next((task for task in queued if task.node.state is _QUEUED), None)
         if task is None:
             return
-        details = task.node.details
-        wanted = sorted(_partitions_of(task))
+        node, wanted = task.node, sorted(_partitions_of(task))
         targets = targets_for(self.image, wanted, task.broker, self.reassignments)
         logger.info("healing chunk", task=task.id, moving=len(targets), partitions=len(wanted))
-        await self.tasks.launch(task, self._submission(targets, task.node.reason, details))
+        await self.tasks.launch(task, self._submission(targets, node.reason, node.details))
 
     def _is_running(self, task: ReassignmentTask) -> bool:
-        """Return whether a chunk makes progress; not if all it has left has no leader."""
-        if task.node.state is not TaskState.RUNNING:
+        """Return whether a chunk has begun, and may end: not if a leader or a target is missing."""
+        if not task.node.state.is_running:
             return task.node.state is not _QUEUED
-        entries = map(self.reassignments.get, self.reassignments.of_task(task.id))
+        left = set(self.reassignments.of_task(task.id)).difference(self._stuck(task))
+        entries = map(self.reassignments.get, left)
         return any(e is not None and e.phase is not ReassignmentPhase.WAITING for e in entries)
 
     async def _retarget(self) -> None:
-        """Choose another target for partitions whose target broker is dead as well.
-
-        Otherwise their chunk never ends, and every other chunk waits for it.
-        """
-        healed = {task.broker for task in self.chunks()}
-        dead = self._dead() | (healed - self.image.live)
+        """Choose another target where the target is dead as well: the chunk would never end."""
         for task in list(self.chunks()):
-            stuck = self._targeted_at(task, dead) if task.node.state is TaskState.RUNNING else []
+            stuck = self._stuck(task) if task.node.state is TaskState.RUNNING else []
             targets = targets_for(self.image, stuck, task.broker, ())
             if not targets:
                 continue
@@ -366,11 +363,13 @@ class HealingManager(EventHandler):
             wanted = self._submission(targets, reason, details, retarget=True)
             await self.tasks.launch(await self.tasks.prepare(wanted), wanted)
 
-    def _targeted_at(self, task: ReassignmentTask, dead: Set[int]) -> list[TopicPartition]:
+    def _stuck(self, task: ReassignmentTask) -> list[TopicPartition]:
         """Return the partitions of a chunk with a dead broker among their new replicas.
 
         A dead broker's own chunks replace the replicas that it has already.
         """
+        healed = {task.broker for task in self.chunks()}
+        dead = lost_brokers(self.image, self._dead(), self.records.dead.keys(), healed)
         return [
             topic_partition
             for topic_partition in self.reassignments.of_task(task.id)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -18,8 +19,7 @@ from leadline_client.wire import TopicPartition
 from leadline_common import znodes
 from leadline_common.partition_intents import is_partition
 from leadline_common.tasks import Intent, decode_intent, intent_path, intents_path
-from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, OpResult, SetOp, Stat
-from leadline_controller.domain.cluster import NO_NODE
+from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, MultiResults, Op, SetOp, Stat
 from leadline_controller.runtime.engine.event_queue import EventQueue
 from leadline_controller.runtime.ports import ControllerStore
 from leadline_controller.runtime.reassignment.events import IntentsChanged
@@ -28,6 +28,16 @@ logger = structlog.get_logger(__name__)
 
 READ_PAUSE_S = 0.2
 """The shortest time between two reads of intents: the controller's writes fire watches too."""
+
+
+class _Known(NamedTuple):
+    """The version of a known intent, and the transaction that last wrote it.
+
+    Somebody may have replaced the node by another one of the same version.
+    """
+
+    version: int
+    zxid: int
 
 
 class FoundIntents(msgspec.Struct, frozen=True):
@@ -47,7 +57,7 @@ class IntentNodes:
 
     store: ControllerStore
     queue: EventQueue
-    _versions: dict[TopicPartition, int] = field(default_factory=dict, init=False)
+    _known: dict[TopicPartition, _Known] = field(default_factory=dict, init=False)
     _children: dict[str, set[str]] = field(default_factory=dict, init=False)
     _watched: set[str] = field(default_factory=set, init=False)
     _invalidated: set[TopicPartition] = field(default_factory=set, init=False)
@@ -88,11 +98,11 @@ class IntentNodes:
             if is_partition(name)
         }
         vanished = [
-            topic_partition for topic_partition in self._versions if topic_partition not in present
+            topic_partition for topic_partition in self._known if topic_partition not in present
         ]
         for topic_partition in vanished:
-            del self._versions[topic_partition]
-        known = self._versions.keys() - self._invalidated
+            del self._known[topic_partition]
+        known = self._known.keys() - self._invalidated
         self._invalidated.clear()
         wanted = sorted(present if everything else present - known)
         nodes = await self.store.read_nodes(
@@ -106,9 +116,9 @@ class IntentNodes:
             if not is_partition(name)
         }
         for topic_partition, node in zip(wanted, nodes, strict=True):
-            if node is None or self._versions.get(topic_partition) == node.version:
+            if node is None or self._known.get(topic_partition) == (node.version, node.zxid):
                 continue
-            self._versions[topic_partition] = node.version
+            self._known[topic_partition] = _Known(node.version, node.zxid)
             try:
                 changed[topic_partition] = (_decoded(node.data), node.version)
             except (msgspec.MsgspecError, ValueError) as problem:
@@ -135,22 +145,23 @@ class IntentNodes:
                 parents.add(topic_partition.topic)
                 ops.append(CreateOp(intents_path(topic_partition.topic)))
             path, data = intent_path(*topic_partition), znodes.encode_value(intent)
-            version = self._versions.get(topic_partition, NO_NODE)
-            ops.append(CreateOp(path, data) if version == NO_NODE else SetOp(path, data, version))
+            known = self._known.get(topic_partition)
+            ops.append(SetOp(path, data, known.version) if known else CreateOp(path, data))
         return ops
 
     def written(
-        self, intents: Mapping[TopicPartition, Intent], results: Sequence[OpResult]
+        self, intents: Mapping[TopicPartition, Intent], results: MultiResults
     ) -> FoundIntents:
         """Note that the operations of `write_ops` were applied; return the intents as written."""
         stats = (result for result in results if isinstance(result, Stat))
         for topic_partition in intents:
-            is_new = topic_partition not in self._versions
-            self._versions[topic_partition] = 0 if is_new else next(stats).version
+            is_new = topic_partition not in self._known
+            version = 0 if is_new else next(stats).version
+            self._known[topic_partition] = _Known(version, results.zxid)
             self._children.setdefault(topic_partition.topic, set()).add(
                 str(topic_partition.partition)
             )
-        return FoundIntents({one: (intents[one], self._versions[one]) for one in intents}, [])
+        return FoundIntents({one: (intents[one], self._known[one].version) for one in intents}, [])
 
     def delete_ops(self, topic_partitions: Sequence[TopicPartition]) -> list[Op]:
         """Return the operations that delete intents of one topic, and the parent if it is empty.
@@ -161,10 +172,10 @@ class IntentNodes:
         present = [
             topic_partition
             for topic_partition in topic_partitions
-            if topic_partition in self._versions
+            if topic_partition in self._known
         ]
         ops: list[Op] = [
-            DeleteOp(intent_path(*topic_partition), self._versions[topic_partition])
+            DeleteOp(intent_path(*topic_partition), self._known[topic_partition].version)
             for topic_partition in present
         ]
         topic = topic_partitions[0].topic if topic_partitions else ""
@@ -176,9 +187,8 @@ class IntentNodes:
 
     def discard_ops(self, topic: str, name: str) -> list[Op]:
         """Return the operations that delete one node, and the parent if it is empty then."""
-        version = ANY_VERSION
-        if is_partition(name):
-            version = self._versions.get(TopicPartition(topic, int(name)), ANY_VERSION)
+        known = self._known.get(TopicPartition(topic, int(name))) if is_partition(name) else None
+        version = ANY_VERSION if known is None else known.version
         ops: list[Op] = [DeleteOp(f"{intents_path(topic)}/{name}", version)]
         if self._children.get(topic) == {name}:
             ops.append(DeleteOp(intents_path(topic), ANY_VERSION))
@@ -187,13 +197,13 @@ class IntentNodes:
     def forget(self, topic: str, name: str) -> None:
         """Have a node count as new if a later read finds it."""
         if is_partition(name):
-            self._versions.pop(TopicPartition(topic, int(name)), None)
+            self._known.pop(TopicPartition(topic, int(name)), None)
         self._forget_child(topic, name)
 
     def deleted(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Note that the operations of `delete_ops` were applied."""
         for topic_partition in topic_partitions:
-            self._versions.pop(topic_partition, None)
+            self._known.pop(topic_partition, None)
             self._forget_child(topic_partition.topic, str(topic_partition.partition))
 
     def _forget_child(self, topic: str, name: str) -> None:
@@ -208,7 +218,7 @@ class IntentNodes:
         """Have a topic's intents read again: a write was refused."""
         self._watched.discard(topic)
         self._invalidated.update(
-            topic_partition for topic_partition in self._versions if topic_partition.topic == topic
+            topic_partition for topic_partition in self._known if topic_partition.topic == topic
         )
         self.read_soon()
 
@@ -221,6 +231,10 @@ def _decoded(data: bytes) -> Intent:
 
     """
     intent = decode_intent(data)
-    if not intent.target or len(set(intent.target)) < len(intent.target):
+    if not intent.target or any(map(_repeats, (intent.target, intent.start))):
         raise ValueError("it names no broker, or one twice")
     return intent
+
+
+def _repeats(replicas: tuple[int, ...]) -> bool:
+    return len(set(replicas)) < len(replicas)

@@ -23,6 +23,7 @@ from leadline_common.tasks import (
     TaskNode,
     TaskState,
     decode_task,
+    request_number,
     task_path,
 )
 from leadline_common.zk.errors import MultiFailed, NotEmpty, RequestTooLarge
@@ -53,7 +54,7 @@ class ReassignmentTask:
     @property
     def number(self) -> int:
         """The number of the request; a task with another name than a number comes first (-1)."""
-        return int(self.id) if self.id.isdecimal() else -1
+        return request_number(self.id)
 
     @property
     def broker(self) -> int:

@@ -38,6 +38,7 @@ from leadline_controller.runtime.reassignment.events import (
     ThrottleTask,
 )
 from leadline_controller.runtime.reassignment.task_store import ReassignmentTask, TaskStore
+from leadline_controller.runtime.reassignment.throttles import HEAL
 
 logger = structlog.get_logger(__name__)
 
@@ -238,7 +239,8 @@ class TaskManager(EventHandler):
         """Do for each task what is due."""
         for task in self.store:
             try:
-                if task.node.state is TaskState.CANCELLING:
+                # An intent whose write had no answer may be found after its task has ended.
+                if task.node.state in (TaskState.CANCELLING, TaskState.CANCELLED):
                     left = self._reassignments.of_task(task.id)
                     if not await self.agent.cancel(left):
                         self._retry_later()
@@ -266,11 +268,13 @@ class TaskManager(EventHandler):
     def must_queue(self, task: ReassignmentTask) -> bool:
         """Return whether a task waits for an earlier one: the controller's own tasks run in turn.
 
-        A task that gives partitions another target does not wait: earlier ones depend on it.
+        A task that gives partitions another target does not wait: earlier ones depend on it. Nor
+        does a chunk of self-healing, which is launched when it is its turn.
         """
         return (
             task.node.is_auto_generated
             and not task.node.retarget
+            and task.node.kind != HEAL
             and any(
                 other.node.is_auto_generated
                 and other.number < task.number
