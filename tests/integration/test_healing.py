@@ -49,6 +49,30 @@ def is_calm(controller: RunningController) -> bool:
     return not elected.healing.records.failed and not list(elected.healing.chunks())
 
 
+async def until_a_chunk_runs(controller: RunningController, topic: str) -> None:
+    """Wait until the first chunk runs, whose new replica lags; it is of this topic alone."""
+    elected = controller.leadership.active_controller
+    assert elected is not None
+    await until(
+        lambda: any(entry.is_running for entry in elected.reassignments),
+        "the first chunk runs, and its new replica lags",
+    )
+    assert {entry.topic_partition.topic for entry in elected.reassignments} == {topic}
+
+
+async def until_target(controller: RunningController, broker: int) -> None:
+    """Wait until a broker is to take something over."""
+    elected = controller.leadership.active_controller
+    assert elected is not None
+    await until(
+        lambda: any(
+            entry.state is not None and broker in entry.state.adding
+            for entry in elected.reassignments
+        ),
+        f"{broker} is to take something over",
+    )
+
+
 async def until_noted(session: ZkSession, *brokers: int) -> None:
     """Wait until exactly these brokers are noted as failed."""
     wanted = sorted(map(str, brokers))
@@ -260,13 +284,7 @@ async def test_partitions_get_another_target_when_the_one_they_were_to_get_dies_
     assert elected is not None
     async with Followers(rig, zk_session, but=[2]):
         await rig.brokers[1].stop()
-        await until(
-            lambda: any(
-                entry.state is not None and 2 in entry.state.adding
-                for entry in elected.reassignments
-            ),
-            "2 is to take something over",
-        )
+        await until_target(controller, 2)
         # What only 1 and 2 had could not be healed at all if 2 stopped before another has it.
         await until(
             lambda: all(
@@ -289,17 +307,9 @@ async def test_partitions_get_another_target_when_the_one_without_replicas_dies(
     await create(controller, partitions=6, replication_factor=2)
     await rig.add_brokers(4)
     await rig.settled(controller)
-    elected = controller.leadership.active_controller
-    assert elected is not None
     async with Followers(rig, zk_session, but=[4]):
         await rig.brokers[1].stop()
-        await until(
-            lambda: any(
-                entry.state is not None and 4 in entry.state.adding
-                for entry in elected.reassignments
-            ),
-            "the empty broker is to take something over",
-        )
+        await until_target(controller, 4)
         await rig.brokers[4].stop()
         await until(lambda: avoids(controller, 1), "the first is healed")
         await until(lambda: is_calm(controller), "all chunks are over")
@@ -321,14 +331,8 @@ async def test_a_running_chunk_that_loses_its_leader_holds_up_no_other_chunk(
     controller = await rig.up(6, **options)
     await create(controller, "first", replica_assignment={"0": [1, 2]})
     await create(controller, "second", replica_assignment={"0": [1, 3]})
-    elected = controller.leadership.active_controller
-    assert elected is not None
     await rig.brokers[1].stop()
-    await until(
-        lambda: any(entry.is_running for entry in elected.reassignments),
-        "the first chunk runs, and its new replica lags",
-    )
-    assert {entry.topic_partition.topic for entry in elected.reassignments} == {"first"}
+    await until_a_chunk_runs(controller, "first")
     await rig.brokers[2].stop()
     async with Followers(rig, zk_session):
         await until(lambda: avoids_in(controller, "second", 1), "the other chunk is done")
@@ -343,14 +347,8 @@ async def test_a_chunk_that_nobody_can_take_over_holds_up_no_other_chunk(
     controller = await rig.up(4, **options)
     await create(controller, "everywhere", replica_assignment={"0": [1, 2, 3]})
     await create(controller, "narrow", replica_assignment={"0": [1, 2]})
-    elected = controller.leadership.active_controller
-    assert elected is not None
     await rig.brokers[1].stop()
-    await until(
-        lambda: any(entry.is_running for entry in elected.reassignments),
-        "the first chunk runs, and its new replica lags",
-    )
-    assert {entry.topic_partition.topic for entry in elected.reassignments} == {"everywhere"}
+    await until_a_chunk_runs(controller, "everywhere")
     await rig.brokers[4].stop()
     async with Followers(rig, zk_session):
         await until(lambda: avoids_in(controller, "narrow", 1), "the other chunk is done")
