@@ -102,7 +102,7 @@ def _chunks(
     require_room(fields[12], len(section))
     parts = memoryview(section)
     try:
-        for start, end, count in chunks_in(section, 0, fields[12], most_headers):
+        for start, end, count in chunks_in(section, fields[12], most_headers):
             # A batch of its own: a hostile record cannot have the codec read on behind the chunk.
             records = DefaultRecordBatch(_padded(fields, parts[start:end], count))
             yield read(islice(records, count))

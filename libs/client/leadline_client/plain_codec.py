@@ -138,7 +138,7 @@ def _chunks(
     if compression := attributes & COMPRESSION_MASK:
         section = _decompressed(section, compression, limit)
     require_room(count, len(section))
-    chunks = chunks_in(section, 0, count, most_headers)
+    chunks = chunks_in(section, count, most_headers)
     times = fields[7], fields[8] if attributes & APPEND_TIME_BIT else None
     position = 0
     for part in chunks:
@@ -170,9 +170,7 @@ def require_room(count: int, size: int) -> None:
         raise UnreadableRecords(f"{count} records cannot be in {size} bytes")
 
 
-def chunks_in(
-    data: bytes, position: int, count: int, most_headers: int | None = None
-) -> list[Chunk]:
+def chunks_in(data: bytes, count: int, most_headers: int | None = None) -> list[Chunk]:
     """Return which records to decode at a time, by their lengths, which must lead to the end.
 
     Nothing else runs in the interpreter while the compiled codec decodes a chunk, and it compares
@@ -189,7 +187,8 @@ def chunks_in(
     """
     # In the form of the lengths, which are twice as large; a header has two bytes or more.
     suspicious = len(data) << 1 if most_headers is None else most_headers << 2
-    chunks, start, first = [], position, 0
+    chunks = []
+    position = start = first = 0
     try:
         for number in range(count):
             begin = position
