@@ -107,8 +107,7 @@ class AsyncProducer(Generic[K, V]):
         shared = queue.shared
         if shared is None or not queue.accumulator.extend(shared, record, size):
             shared = queue.shared = SharedOutcome(asyncio.get_running_loop())
-            sticky = partition is None and record.key is None
-            self._append(queue, record, size, shared, count if sticky else None)
+            self._append(queue, record, size, shared, partition, count)
         elif queue.sender is None:  # An error has ended it while records waited.
             self._start_sender(queue, time.monotonic())
         return shared.add()
@@ -182,8 +181,7 @@ class AsyncProducer(Generic[K, V]):
         """Add a record of an `estimated_size` as `send` does; complete the caller's own future."""
         count = await self._admit(topic, partition, size)
         queue = self._queue_for(topic, partition, record.key, count)
-        sticky = partition is None and record.key is None
-        self._append(queue, record, size, future, count if sticky else None)
+        self._append(queue, record, size, future, partition, count)
 
     async def add_encoded(
         self, place: TopicPartition, batch: EncodedBatch, future: Acknowledgement
@@ -268,6 +266,7 @@ class AsyncProducer(Generic[K, V]):
             UnknownTopic, UnknownPartition: the topic or `partition` does not exist.
 
         """
+        # One coroutine for both, because it is called for each record.
         count = self._counts.known(topic, partition, time.monotonic())
         if count is None:
             count = await self._counts.ask(topic, partition)
@@ -333,17 +332,18 @@ class AsyncProducer(Generic[K, V]):
         record: OutgoingRecord,
         size: int,
         token: Acknowledgement,
-        sticky: int | None,
+        partition: int | None,
+        count: int,
     ) -> None:
         """Add a record to the last batch, or to a new one.
 
-        `sticky`: of how many partitions this one was chosen because the last record went there.
+        `partition` is None if it was chosen for the record, from so many.
         """
         now_s = time.monotonic()
         opened = queue.accumulator.add(record, size, token, now_s)
-        if opened and sticky is not None:
+        if opened and partition is None and record.key is None:
             place = queue.topic_partition
-            self._partitioners[place.topic].batch_closed(place.partition, sticky)
+            self._partitioners[place.topic].batch_closed(place.partition, count)
         self._start_sender(queue, now_s)
 
     def _start_sender(self, queue: PartitionQueue, now_s: float) -> None:
