@@ -57,7 +57,7 @@ def taking_part(case: Case, everyone: Iterable[Side]) -> list[Side]:
     return [
         side
         for side in everyone
-        if side.client.name in case.clients and not (case.reads and side.configs)
+        if side.client.name in case.clients and not (case.reads and side.configs == SYNC)
     ]
 
 

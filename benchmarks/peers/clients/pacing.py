@@ -12,7 +12,7 @@ from peers.clients.work import Stopwatch, Work
 
 
 class Acknowledgement(Awaitable[Any], Protocol):
-    """What all clients' futures of a record are, and Leadline's too."""
+    """The future of a record that was sent, whichever client has made it."""
 
     def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
         """Have a function called once the record is acknowledged."""
