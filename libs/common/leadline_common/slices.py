@@ -29,8 +29,13 @@ def slices(items: Iterable[T], size: int = SLICE) -> AsyncIterator[list[T]]:
 
     They are taken from `items` when it is their turn.
     """
+    return in_turns(batched(items, size))
+
+
+def batched(items: Iterable[T], size: int = SLICE) -> Iterator[list[T]]:
+    """Yield the items in parts of at most `size`."""
     left = iter(items)
-    return in_turns(iter(lambda: list(islice(left, size)), []))
+    return iter(lambda: list(islice(left, size)), [])
 
 
 def parts(items: Iterable[T], weight: Callable[[T], int], most: int) -> Iterator[list[T]]:

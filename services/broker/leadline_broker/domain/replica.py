@@ -119,6 +119,26 @@ class Replica:
             return NO_ERROR, self.become_leader(row, now)
         return NO_ERROR, self.become_follower(row)
 
+    def repeats(self, row: PartitionRow, order: Order) -> bool:
+        """Return whether a grant, which is not older, says what this replica has applied.
+
+        `on_leader_and_isr` would change nothing but `order`. The state version stands for the ISR
+        and what else the leader reads from the state node; a follower uses none of it.
+        """
+        state = self.state
+        return (
+            row.leader_epoch == state.leader_epoch
+            and row.leader == state.leader
+            and self.role is not Role.FENCED
+            and row.replicas == state.assigned
+            and row.adding == state.adding
+            and order >= state.order
+            and (
+                self.leadership is None
+                or (row.state_version == state.state_version and state.may_lead(row))
+            )
+        )
+
     def _refusal(self, row: PartitionRow) -> int:
         """Return the code of a grant that is for another broker, epoch or directory, or 0.
 

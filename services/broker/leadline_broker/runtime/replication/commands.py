@@ -51,7 +51,7 @@ from leadline_common.rpc import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from leadline_common.slices import slices
+from leadline_common.slices import SLICE, batched, in_turns, parts, slices
 
 logger = structlog.get_logger(__name__)
 
@@ -156,27 +156,41 @@ class ControllerCommands:
 
     async def _grant_all(self, request: LeaderAndIsrRequest, order: Order) -> list[list[int]]:
         """Apply all rows, and return their error codes by topic."""
-        rows = ((topic, row) for topic in request.topics for row in topic.partitions)
+        rows = ((topic, some) for topic in request.topics for some in batched(topic.partitions))
         codes: list[int] = []
-        async for some in slices(rows):
+        async for turn in in_turns(parts(rows, lambda each: len(each[1]), SLICE)):
             self._accept(request)
             now = self.clock.monotonic_ms()
-            codes += [self._grant(*each, now, order) for each in some]
+            for topic, some in turn:
+                settings = self.settings.of(topic.configs)  # Those of the broker may have changed.
+                codes += [self._grant(topic, row, settings, now, order) for row in some]
             self.replicas.long_lived.keep_from_collector()
         remaining = iter(codes)
         return [list(islice(remaining, len(topic.partitions))) for topic in request.topics]
 
-    def _grant(self, topic: TopicRows, row: PartitionRow, now: int, order: Order) -> int:
+    def _grant(
+        self,
+        topic: TopicRows,
+        row: PartitionRow,
+        settings: PartitionSettings,
+        now: int,
+        order: Order,
+    ) -> int:
         """Apply one row and return its error code."""
-        settings = self.settings.of(topic.configs)  # Those of the broker may have changed.
+        key = (topic.topic_id, row.partition)
+        directory_epoch = self.broker_state.directory_epoch_of(key)
+        known = self.replicas.find(key)
+        if known is not None and known.repeats(row, settings, directory_epoch, order):
+            known.replica.state.order = order
+            self.late_roles.forget(key)
+            return NO_ERROR
         try:
-            partition = self._find_or_create(topic, row, settings, order)
+            partition = self._kept_or_created(known, topic, row, settings, order)
             if order >= self._latest:
                 self.replicas.configure(partition, settings)
                 # Later metadata may bring back the settings that it applied before.
                 if self._applied_settings.get(topic.topic_id) is not settings:
                     self._applied_settings.pop(topic.topic_id, None)
-            directory_epoch = self.broker_state.directory_epoch_of(partition.key)
             partition.replica.state.directory_epoch = directory_epoch
             code, effects = partition.replica.on_leader_and_isr(row, now, order)
             self.execute(partition, effects)
@@ -197,16 +211,20 @@ class ControllerCommands:
         logger.warning("grant refused", topic_partition=topic_partition, reason=reason)
         self.late_roles.refused(late)
 
-    def _find_or_create(
-        self, topic: TopicRows, row: PartitionRow, settings: PartitionSettings, order: Order
+    def _kept_or_created(
+        self,
+        partition: Partition | None,
+        topic: TopicRows,
+        row: PartitionRow,
+        settings: PartitionSettings,
+        order: Order,
     ) -> Partition:
-        """Return the replica of a row; create it if necessary.
+        """Return the replica of a row, if there is none yet a new one.
 
         A replica of an earlier partition with this number, possibly restored from a stray, is
         deleted first. All its records have epochs below the first epoch of this partition, so
         the earlier partition has been removed in the meantime (rule R12).
         """
-        partition = self.replicas.find((topic.topic_id, row.partition))
         while partition is None or _is_of_removed_partition(partition, row):
             if partition is not None:
                 logger.warning(
@@ -371,6 +389,8 @@ async def _keys_of(topics: list[TopicRows]) -> Set[ReplicaKey]:
 
 def _is_of_removed_partition(partition: Partition, row: PartitionRow) -> bool:
     """Return whether a replica has only records from before the granted partition existed."""
+    if not row.first_epoch:  # There has never been another one of this number.
+        return False
     state = partition.replica.state
     newest = max(state.leader_epoch, state.log.epochs.latest)
     return newest < row.first_epoch and state.log.log_end_offset > 0

@@ -9,10 +9,10 @@ from typing import NamedTuple, Protocol
 
 from leadline_broker.domain.effects import Effect
 from leadline_broker.domain.replica import Replica
-from leadline_broker.domain.state import ReplicaConfig, ReplicaKey
+from leadline_broker.domain.state import Order, ReplicaConfig, ReplicaKey
 from leadline_broker.runtime.ports import Log
 from leadline_client.wire import TopicPartition
-from leadline_common.rpc import MovingRow
+from leadline_common.rpc import MovingRow, PartitionRow
 from leadline_common.tracing.spans import Span
 
 NOT_APPLIED = -1
@@ -137,6 +137,17 @@ class Partition:
         self.settings = settings
         self.replica.state.config = settings.replica
         self.log.roll_at(settings.segment_bytes)
+
+    def repeats(
+        self, row: PartitionRow, settings: PartitionSettings, directory_epoch: int, order: Order
+    ) -> bool:
+        """Return whether a granted row changes nothing here, as most rows of a new controller."""
+        return (
+            self.settings is settings
+            and self.applied_epoch == row.leader_epoch
+            and self.replica.state.directory_epoch == directory_epoch
+            and self.replica.repeats(row, order)
+        )
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Notify `subscriber` of changes from now on."""
