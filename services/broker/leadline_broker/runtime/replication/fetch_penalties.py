@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from leadline_broker.domain.state import ReplicaKey
 from leadline_client.backoff import Backoff
 from leadline_common.clock import Clock
+
+T = TypeVar("T")
 
 
 class Penalties:
@@ -29,9 +32,11 @@ class Penalties:
             self._due_ms.pop(key, None)
             self._backoffs.pop(key, None)
 
-    def delays(self, key: ReplicaKey) -> bool:
-        """Return whether the partition is delayed."""
-        return key in self._due_ms
+    def without_delayed(self, partitions: Mapping[ReplicaKey, T]) -> dict[ReplicaKey, T]:
+        """Return the partitions that are not delayed."""
+        if not self._due_ms:
+            return dict(partitions)
+        return {key: value for key, value in partitions.items() if key not in self._due_ms}
 
     def due(self) -> list[ReplicaKey]:
         """Return the partitions whose delay is over, and end it."""

@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sized
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
 from typing import Final
 
@@ -174,7 +175,7 @@ class ReplicaFetcher:
             await self._flusher.settled()
             if all(
                 partition.log.durable_end_offset == partition.log.log_end_offset
-                for partition in self._changed.values()
+                for partition in islice(self._changed.values(), MOST_POSITIONS)
             ):
                 return
             await asyncio.sleep(_DURABLE_POLL_S)
@@ -246,25 +247,21 @@ class ReplicaFetcher:
     def _rows(self) -> tuple[list[FetchTopic], bool]:
         """Return positions that changed, any in a new session; and whether these are all.
 
-        Replicas that cannot fetch now are left for a later request.
+        Replicas that cannot fetch now are left for a later request, behind the others.
         """
         if self._session == NO_SESSION:
-            self._changed = {
-                key: p for key, p in self._partitions.items() if not self._penalties.delays(key)
-            }
+            self._changed = self._penalties.without_delayed(self._partitions)
         rows: dict[str, list[FetchRow]] = {}
-        named: list[ReplicaKey] = []
-        for key, partition in self._changed.items():
-            if len(named) == MOST_POSITIONS:
-                break
-            row = partition.replica.fetch_row()
-            if row is not None:
-                rows.setdefault(partition.topic_id, []).append(row)
-                named.append(key)
-        for key in named:
+        stated = list(islice(self._changed.items(), MOST_POSITIONS))
+        for key, partition in stated:
             del self._changed[key]
+            row = partition.replica.fetch_row()
+            if row is None:
+                self._changed[key] = partition
+            else:
+                rows.setdefault(partition.topic_id, []).append(row)
         topics = [FetchTopic(topic_id, topic_rows) for topic_id, topic_rows in rows.items()]
-        return topics, len(named) < MOST_POSITIONS
+        return topics, len(stated) < MOST_POSITIONS or not topics
 
     async def _send(self, request: ReplicaFetchRequest) -> list[ReplicaFetchResponse]:
         """Return the responses to this request.
