@@ -46,6 +46,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from leadline_client import LeadlineError, NewTopic
 from leadline_client.retry import RetryPolicy
+from leadline_client.wire import NO_LEADER
 from leadline_common.znodes import CONTROLLER
 from peers.processes import cpu_s, proportional_mib, resident_mib
 from peers.systems.leadline import MetadataViews
@@ -66,10 +67,13 @@ LAG: Final = re.compile(r"^leadline_event_loop_lag_max_seconds (\S+)$", re.MULTI
 BUSY: Final = re.compile(r"^leadline_event_loop_busy_max_seconds (\S+)$", re.MULTILINE)
 
 CHANGES_S: Final = 0.5
+NO_LEADERS: Final = (None, NO_LEADER)
 
 Figures = Mapping[str, float]
-IsDue = Callable[[int, Sequence[int]], bool]
-"""Whether something is still to happen to a partition that has this leader and this ISR."""
+Row = tuple[int, int | None, int, list[int], list[int]]
+"""A partition of a metadata document: number, leader, leader epoch, ISR, replicas."""
+FindDue = Callable[[Iterable[Row]], Iterable[int]]
+"""Returns the partitions, of some of a topic, to which something is still to happen."""
 
 
 def main() -> None:
@@ -118,10 +122,10 @@ class Subject(Cluster):
         """Return the whole metadata as a broker has it."""
         return await self._views.read(self._http, self.url(f"broker-{broker}"))
 
-    async def follow(self, broker: int, is_due: IsDue) -> FollowedMetadata:
-        """Return a broker's metadata, to be followed until no partition `is_due`."""
+    async def follow(self, broker: int, find_due: FindDue) -> FollowedMetadata:
+        """Return a broker's metadata, to be followed until it has no due partition."""
         url = f"{self.url(f'broker-{broker}')}/v1/metadata"
-        followed = FollowedMetadata(self._http, url, is_due)
+        followed = FollowedMetadata(self._http, url, find_due)
         await followed.read()
         return followed
 
@@ -149,13 +153,13 @@ class Subject(Cluster):
 class FollowedMetadata:
     """A broker's metadata, of which only the changes are transferred, when there are some."""
 
-    def __init__(self, http: httpx.AsyncClient, url: str, is_due: IsDue) -> None:
+    def __init__(self, http: httpx.AsyncClient, url: str, find_due: FindDue) -> None:
         self._http = http
         self._url = url
-        self._is_due = is_due
+        self._find_due = find_due
         self._etag = ""
         self._version = 0
-        self._due: set[tuple[str, int]] = set()
+        self._due: dict[str, set[int]] = {}
 
     async def read(self) -> None:
         """Read everything, and note the partitions that are due."""
@@ -182,19 +186,23 @@ class FollowedMetadata:
         self._etag, self._version = answer.headers["ETag"], document["version"]
         for topics in (document["topics"], document.get("changed_rows") or {}):
             for topic, described in topics.items():
-                for number, leader, _, isr, *_ in described["partitions"]:
-                    if leader is None or leader < 0 or self._is_due(leader, isr):
-                        self._due.add((topic, number))
-                    else:
-                        self._due.discard((topic, number))
+                rows: list[Row] = described["partitions"]
+                due = self._due.setdefault(topic, set())
+                due.difference_update([row[0] for row in rows])
+                due.update(self._find_due(rows))
+                if not due:
+                    del self._due[topic]
 
 
-def _names(broker: int, leader: int, isr: Sequence[int]) -> bool:
-    return broker in (leader, *isr)
+def _naming(broker: int, rows: Iterable[Row]) -> Iterable[int]:
+    """Return the partitions that name a broker as leader or in the ISR, or have no leader."""
+    leaders = {broker, *NO_LEADERS}
+    return [row[0] for row in rows if row[1] in leaders or broker in row[3]]
 
 
-def _is_behind(_: int, isr: Sequence[int]) -> bool:
-    return len(isr) < REPLICAS
+def _incomplete(rows: Iterable[Row]) -> Iterable[int]:
+    """Return the partitions that lack replicas in the ISR, or a leader."""
+    return [row[0] for row in rows if row[1] in NO_LEADERS or len(row[3]) < REPLICAS]
 
 
 async def created(cluster: Subject, size: int) -> AsyncIterator[Figures]:
@@ -235,7 +243,7 @@ async def failed(cluster: Subject) -> AsyncIterator[Figures]:
     """Kill a broker, and start it again."""
     victim, *survivors = BROKERS
     led = (await cluster.view(victim)).led_by(victim)
-    followed = [await cluster.follow(one, partial(_names, victim)) for one in survivors]
+    followed = [await cluster.follow(one, partial(_naming, victim)) for one in survivors]
     async with cluster.zookeeper() as session:
         watch = FailureWatch(session, victim, _last_of_each_topic(led))
         await watch.arm()
@@ -254,7 +262,7 @@ async def failed(cluster: Subject) -> AsyncIterator[Figures]:
         "until all survivors' metadata is healed, s": max(healed),
     }
     yield await cluster.delays("healed")
-    followed = [await cluster.follow(one, _is_behind) for one in survivors]
+    followed = [await cluster.follow(one, _incomplete) for one in survivors]
     begun = time.monotonic()
     cluster.restart(f"broker-{victim}")
     async with asyncio.TaskGroup() as tasks:
