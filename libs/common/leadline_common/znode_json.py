@@ -161,7 +161,11 @@ def decode_value(data: bytes, kind: type[_Struct], **defaults: Any) -> _Struct:
     An undetected wrong type would fail later, in a decision about many partitions or on a broker.
     `defaults` replace absent fields.
     """
-    members = unpack_value(data)
+    return convert_members(unpack_value(data), kind, **defaults)
+
+
+def convert_members(members: dict[str, Any], kind: type[_Struct], **defaults: Any) -> _Struct:
+    """Convert the fields of a value, and check the type of each; see `decode_value`."""
     names = [name for name in kind.__struct_encode_fields__ if name != "extra" and name in members]
     known = defaults | {name: members.pop(name) for name in names}
     return msgspec.convert(known | {"extra": members or None}, kind, str_keys=True)

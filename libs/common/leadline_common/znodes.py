@@ -22,6 +22,7 @@ from leadline_common.znode_json import (
     VALUE_VERSION,
     check_partitions,
     check_range,
+    convert_members,
     decode_typed,
     decode_value,
     pack_value,
@@ -316,8 +317,8 @@ def decode_topic(data: bytes) -> TopicAssignment:
     """
     members = unpack_value(data)
     if members and all(name.isdecimal() for name in members):
-        data = pack_value({"partitions": members}, None)
-    topic = decode_value(data, TopicAssignment, topic_id="")
+        members = {"partitions": members}
+    topic = convert_members(members, TopicAssignment, topic_id="")
     check_partitions("broker", topic.partitions)
     check_partitions("broker", topic.adding)
     check_partitions("broker", topic.removing)
