@@ -6,9 +6,9 @@ answers is read as the model of its route, without members that a newer release 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel
@@ -17,6 +17,7 @@ from leadline_common.http.forward import Forwarder, OutgoingRequest
 from leadline_common.identity import ServiceAddress
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+Send: TypeAlias = Callable[[], Awaitable[bytes]]
 _JSON_BODY = ("Content-Type", "application/json")
 
 
@@ -25,13 +26,22 @@ def path_of(*segments: str | int) -> str:
     return "".join(f"/{quote(str(one), safe='')}" for one in ("v1", *segments))
 
 
+async def send_once(send: Send) -> bytes:
+    """Send a request once, and return the answer."""
+    return await send()
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceQueries:
-    """Asks one service. `address()` returns where it is, or raises that it is not known."""
+    """Asks one service. `address()` returns where it is, or raises that it is not known.
+
+    `attempt(send)` sends a request, and may send it again.
+    """
 
     forwarder: Forwarder
     address: Callable[[], ServiceAddress]
     timeout_s: float
+    attempt: Callable[[Send], Awaitable[bytes]] = send_once
 
     async def get(
         self, path: str, model: type[ModelT], query: Mapping[str, str | int] | None = None
@@ -67,7 +77,10 @@ class ServiceQueries:
         )
 
     async def _ask(self, request: OutgoingRequest, model: type[ModelT]) -> ModelT:
-        content = await self.forwarder.call(request, self.address(), timeout_s=self.timeout_s)
+        async def send() -> bytes:
+            return await self.forwarder.call(request, self.address(), timeout_s=self.timeout_s)
+
+        content = await self.attempt(send)
         return model.model_validate_json(content, extra="ignore")
 
 

@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from leadline_broker.api.next_controller import with_next_controller
 from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_client.errors import CoordinatorNotAvailable, NoController
@@ -66,8 +67,11 @@ def add_administration(
     """
 
     async def forward(request: Request) -> Response:
-        to = find_controller(metadata)
-        return await forwarder.forward(request, to, timeout_s=CONTROLLER_TIMEOUT_S)
+        async def send() -> Response:
+            to = find_controller(metadata)
+            return await forwarder.forward(request, to, timeout_s=CONTROLLER_TIMEOUT_S)
+
+        return await with_next_controller(metadata, send)
 
     router = administration.administration_routes(_forwarded_by(forward))
     app.add_routes_of(router)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from leadline_broker.api.forwarding import (
@@ -10,6 +11,7 @@ from leadline_broker.api.forwarding import (
     find_controller,
     find_coordinator,
 )
+from leadline_broker.api.next_controller import with_next_controller
 from leadline_broker.api.v3 import (
     clusters,
     configs,
@@ -93,7 +95,10 @@ def _context(
         advertised_url=lambda: broker.settings.advertised_url,
         engine=lambda: broker.engine,
         controller=ServiceQueries(
-            app.forwarder, lambda: find_controller(broker.metadata), CONTROLLER_TIMEOUT_S
+            app.forwarder,
+            lambda: find_controller(broker.metadata),
+            CONTROLLER_TIMEOUT_S,
+            partial(with_next_controller, broker.metadata),
         ),
         coordinator=ServiceQueries(
             to_coordinator,

@@ -207,16 +207,27 @@ class ClusterMetadataCache:
 
     async def wait_newer(self, after: int, timeout_ms: int) -> bool:
         """Wait until the version exceeds `after`; return whether it does."""
+        return await self._until(lambda: self.version > after, timeout_ms)
+
+    async def wait_next_controller(self, former: ControllerRow, timeout_ms: int) -> bool:
+        """Wait until another controller, or the same one in another term, is active.
+
+        Returns whether one is. Its metadata may have the version of what `former` sent.
+        """
+        return await self._until(lambda: self.active_controller != former, timeout_ms)
+
+    async def _until(self, condition: Callable[[], bool], timeout_ms: int) -> bool:
+        """Wait until a condition holds after some request; return whether it does."""
         with suppress(TimeoutError), counted_wait():
             async with asyncio.timeout(timeout_ms / 1000):
-                while self.version <= after:
+                while not condition():
                     waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                     self._waiting.add(waiting)
                     try:
                         await waiting
                     finally:
                         self._waiting.discard(waiting)
-        return self.version > after
+        return condition()
 
     def topic_names(self) -> list[str]:
         """Return the names of all topics."""
