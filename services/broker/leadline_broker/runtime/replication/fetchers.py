@@ -247,21 +247,23 @@ class ReplicaFetcher:
     def _rows(self) -> tuple[list[FetchTopic], bool]:
         """Return positions that changed, any in a new session; and whether these are all.
 
-        Replicas that cannot fetch now are left for a later request, behind the others.
+        Replicas that cannot fetch now are left for a later request.
         """
         if self._session == NO_SESSION:
             self._changed = self._penalties.without_delayed(self._partitions)
         rows: dict[str, list[FetchRow]] = {}
-        stated = list(islice(self._changed.items(), MOST_POSITIONS))
-        for key, partition in stated:
-            del self._changed[key]
+        named: list[ReplicaKey] = []
+        for key, partition in self._changed.items():
+            if len(named) == MOST_POSITIONS:
+                break
             row = partition.replica.fetch_row()
-            if row is None:
-                self._changed[key] = partition
-            else:
+            if row is not None:
                 rows.setdefault(partition.topic_id, []).append(row)
+                named.append(key)
+        for key in named:
+            del self._changed[key]
         topics = [FetchTopic(topic_id, topic_rows) for topic_id, topic_rows in rows.items()]
-        return topics, len(stated) < MOST_POSITIONS or not topics
+        return topics, len(named) < MOST_POSITIONS
 
     async def _send(self, request: ReplicaFetchRequest) -> list[ReplicaFetchResponse]:
         """Return the responses to this request.
