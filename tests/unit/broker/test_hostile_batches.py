@@ -37,6 +37,11 @@ async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
         yield running
 
 
+def checks_of(max_decompressed_bytes: int) -> BatchChecks:
+    """Return checks that take no time."""
+    return BatchChecks(lambda: max_decompressed_bytes, lambda: 0)
+
+
 async def turns_during(checks: BatchChecks, data: bytes) -> int:
     """How often another task had its turn while a batch was checked."""
     turns = 0
@@ -54,14 +59,14 @@ async def turns_during(checks: BatchChecks, data: bytes) -> int:
 
 
 async def test_a_small_batch_is_checked_without_a_thread() -> None:
-    assert await turns_during(BatchChecks(lambda: LARGE), good("lz4")) == 0
+    assert await turns_during(checks_of(LARGE), good("lz4")) == 0
 
 
 async def test_a_large_batch_of_few_records_is_checked_without_a_thread() -> None:
     data = batches.encode([OutgoingRecord(b"v" * 1000) for _ in range(1_000)], now_ms=NOW)
 
     assert len(data) > SMALL_BYTES
-    assert await turns_during(BatchChecks(lambda: LARGE), data) == 0
+    assert await turns_during(checks_of(LARGE), data) == 0
 
 
 @pytest.mark.parametrize(
@@ -73,7 +78,7 @@ async def test_a_large_batch_of_few_records_is_checked_without_a_thread() -> Non
     ],
 )
 async def test_other_tasks_run_while_what_is_not_light_is_checked(data: bytes) -> None:
-    assert await turns_during(BatchChecks(lambda: LARGE), data) > 0
+    assert await turns_during(checks_of(LARGE), data) > 0
 
 
 @pytest.mark.parametrize(
@@ -90,24 +95,24 @@ async def test_a_check_that_takes_long_goes_on_in_a_thread(data: bytes) -> None:
     """
     steps = count()
 
-    assert await turns_during(BatchChecks(lambda: LARGE, lambda: 0.0), data) == 0
-    assert await turns_during(BatchChecks(lambda: LARGE, lambda: next(steps) / 1_000), data) > 0
+    assert await turns_during(BatchChecks(lambda: LARGE, lambda: 0), data) == 0
+    assert await turns_during(BatchChecks(lambda: LARGE, lambda: next(steps)), data) > 0
 
 
 async def test_a_broken_batch_that_is_large_is_refused() -> None:
     data = batches.encode([OutgoingRecord(b"v" * 100_000)], now_ms=NOW)
     for broken in (data[:-1], data[:70_000] + b"w" + data[70_001:]):
         with pytest.raises(CorruptBatch):
-            await BatchChecks(lambda: LARGE).check(broken, LARGE)
+            await checks_of(LARGE).check(broken, LARGE)
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 async def test_other_tasks_run_while_a_large_batch_is_checked(codec: str) -> None:
-    assert await turns_during(BatchChecks(lambda: LARGE), good(codec, 50_000)) > 0
+    assert await turns_during(checks_of(LARGE), good(codec, 50_000)) > 0
 
 
 async def test_a_small_batch_that_turns_out_large_is_checked_in_a_thread() -> None:
-    [header] = await BatchChecks(lambda: LARGE).check(good("zstd", 5_000), LARGE)
+    [header] = await checks_of(LARGE).check(good("zstd", 5_000), LARGE)
 
     assert header.size < SMALL_BYTES
     assert header.record_count == 5_000
@@ -115,7 +120,7 @@ async def test_a_small_batch_that_turns_out_large_is_checked_in_a_thread() -> No
 
 async def test_a_small_limit_holds_for_small_batches() -> None:
     with pytest.raises(BodyTooLarge):
-        await BatchChecks(lambda: 1_024).check(good("zstd", 50), 1_024)
+        await checks_of(1_024).check(good("zstd", 50), 1_024)
 
 
 @pytest.mark.parametrize("one", HOSTILE, ids=str)

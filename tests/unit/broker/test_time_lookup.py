@@ -25,7 +25,7 @@ class WatchedChecks(BatchChecks):
     """Counts what is decoded in the worker, which waits for `go_on`."""
 
     def __init__(self) -> None:
-        super().__init__(lambda: 1 << 24)
+        super().__init__(lambda: 1 << 24, lambda: 0)
         self.in_worker = 0
         self.go_on = threading.Event()
         self.go_on.set()

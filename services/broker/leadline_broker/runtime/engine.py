@@ -216,7 +216,7 @@ class Engine:
         )
 
     def _serving(self) -> Serving:
-        configuration = self._dependencies.configuration
+        configuration, clock = self._dependencies.configuration, self._dependencies.clock
         return Serving(
             broker_state=self._dependencies.broker_state,
             replicas=self.replicas,
@@ -224,10 +224,12 @@ class Engine:
             acks=self.acks,
             metrics=self._dependencies.metrics,
             executor=self._executor,
-            checks=BatchChecks(lambda: configuration.current.message_max_decompressed_bytes),
+            checks=BatchChecks(
+                lambda: configuration.current.message_max_decompressed_bytes, clock.monotonic_ms
+            ),
             sequences=self._sequences(),
             producer_ids=self.producer_ids,
-            clock=self._dependencies.clock,
+            clock=clock,
         )
 
     def _sequences(self) -> ProducerSequences:

@@ -26,7 +26,7 @@ SMALL_BYTES: Final = 64 * 1024
 LIGHT_BYTES: Final = 1024 * 1024 + 4096
 LIGHT_RECORDS: Final = 4096
 """With no more bytes and records, batches that are not compressed are checked in less than 3 ms."""
-_LOOP_S: Final = 0.002
+_LOOP_MS: Final = 2
 """How long a check runs on the event loop, at most and one chunk of records more."""
 _BATCH: Final = 16
 """How many records take as long as what each batch takes besides."""
@@ -39,15 +39,13 @@ class BatchChecks:
     """Checks batches before they are accepted. Owned by the event loop.
 
     `max_decompressed_bytes()` returns the setting in force. At most two batches are decompressed
-    at a time, which bounds the memory.
+    at a time, which bounds the memory. `monotonic_ms()` is that of `Clock`.
     """
 
     def __init__(
-        self,
-        max_decompressed_bytes: Callable[[], int],
-        clock: Callable[[], float] = time.perf_counter,
+        self, max_decompressed_bytes: Callable[[], int], monotonic_ms: Callable[[], int]
     ) -> None:
-        self._clock = clock
+        self._monotonic_ms = monotonic_ms
         self._max_decompressed_bytes = max_decompressed_bytes
         self._workers = asyncio.Semaphore(_WORKERS)
         self._readers = asyncio.Semaphore(_READERS)
@@ -76,8 +74,8 @@ class BatchChecks:
 
     async def _begin_here(self, steps: Steps) -> list[BatchHeader]:
         """Check batches at once, unless that turns out to take long."""
-        until = self._clock() + _LOOP_S
-        while self._clock() <= until:
+        until_ms = self._monotonic_ms() + _LOOP_MS
+        while self._monotonic_ms() < until_ms:
             try:
                 next(steps)
             except StopIteration as end:
