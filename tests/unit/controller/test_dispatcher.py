@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set
 
 import pytest
 
-from leadline_client.wire import NO_LEADER
 from leadline_common.znodes import TopicAssignment
 from leadline_controller.domain.cluster import StateSet, TopicSet
 from leadline_controller.runtime.channel import dispatcher as dispatching
@@ -15,39 +15,20 @@ from tests.unit.controller.noted_roles import noting_dispatcher
 
 
 @pytest.mark.parametrize(
-    ("former", "waiting"),
-    [
-        (NO_LEADER, {3, 4}),
-        (5, {3, 4}),
-        (3, {4}),
-        (2, {2, 3, 4}),
-        (None, set()),
-    ],
-    ids=["nobody led", "the one that died", "one of them", "it leads on", "not known"],
+    ("displaced", "waiting"),
+    [(set(), {3, 4}), ({5}, {3, 4}), ({3}, {4}), (None, set())],
+    ids=["nobody led", "the one that died", "one of them", "not known"],
 )
-async def test_only_who_begins_or_ceases_to_lead_does_not_wait(
-    former: int | None, waiting: set[int]
+async def test_only_who_followed_and_follows_again_waits(
+    displaced: Set[int] | None, waiting: set[int]
 ) -> None:
     after = state(2, (2, 3, 4))
     dispatcher, queues = noting_dispatcher(cluster({2, 3, 4}, {0: (2, 3, 4)}, {0: after}))
 
-    dispatcher.send_roles([StateSet(TOPIC, 0, after, 5, 50)], None if former is None else [former])
+    dispatcher.send_roles([StateSet(TOPIC, 0, after, 5, 50)], displaced)
 
     assert {broker for broker, queue in queues.items() if queue.waiting == [True]} == waiting
     assert all(len(queue.waiting) == 1 for queue in queues.values())
-    await dispatcher.close()
-
-
-async def test_each_partition_has_its_own_former_leader() -> None:
-    """Broker 3 cedes partition 0 to 2, and goes on following it in partition 1."""
-    states = {0: state(2, (2, 3)), 1: state(2, (2, 3))}
-    dispatcher, queues = noting_dispatcher(cluster({2, 3}, dict.fromkeys(states, (2, 3)), states))
-    changes = [StateSet(TOPIC, number, after, 5, 50) for number, after in states.items()]
-
-    dispatcher.send_roles(changes, [3, 2])
-
-    assert (queues[3].roles, queues[3].waiting) == ([0, 1], [False, True])
-    assert (queues[2].roles, queues[2].waiting) == ([0, 1], [False, True])
     await dispatcher.close()
 
 

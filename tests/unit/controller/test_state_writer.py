@@ -94,26 +94,28 @@ async def test_every_write_checks_the_controller_epoch(
     assert [ops[0] for ops in store.sent] == [EPOCH_CHECK] * 3
 
 
-async def test_it_tells_which_brokers_led(writer: StateWriter, image: ClusterImage) -> None:
+async def test_it_tells_which_brokers_lead_no_more(
+    writer: StateWriter, image: ClusterImage
+) -> None:
     told: list[object] = []
-    writer.on_written = lambda written, former: told.append((len(written), former))
+    writer.on_written = lambda written, displaced: told.append((len(written), displaced))
 
     await writer.write(decide(image), ENTRY, lambda _: decide(image))
 
-    assert told == [(1, [1])]
+    assert told == [(1, {1})]
 
 
-async def test_a_leader_that_stays_led_before(writer: StateWriter) -> None:
+async def test_a_leader_that_stays_is_not_displaced(writer: StateWriter) -> None:
     """Broker 1 leaves the ISR, and broker 2 leads on."""
     led_by_2 = cluster({2}, {0: (1, 2)}, {0: state(2, (1, 2))})
     led_by_2.brokers[2] = broker(2, INCARNATION)
     writer.image = led_by_2
     told: list[object] = []
-    writer.on_written = lambda written, former: told.append((len(written), former))
+    writer.on_written = lambda written, displaced: told.append((len(written), displaced))
 
     await writer.write(decide(led_by_2), ENTRY, lambda _: decide(led_by_2))
 
-    assert told == [(1, [2])]
+    assert told == [(1, set())]
 
 
 async def test_a_failed_check_of_the_epoch_ends_the_term(

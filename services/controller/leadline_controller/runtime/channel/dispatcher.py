@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice, repeat
+from itertools import islice
 from typing import TypeAlias
 
 from leadline_client.wire import NO_LEADER, TopicPartition
@@ -99,27 +99,24 @@ class BrokerDispatcher:
 
     # -- sending ---------------------------------------------------------------
 
-    def send_roles(
-        self, changes: Sequence[StateSet], former_leaders: Sequence[int] | None = None
-    ) -> None:
+    def send_roles(self, changes: Iterable[StateSet], displaced: Set[int] | None = None) -> None:
         """Send roles to the replicas of these partitions, and metadata to every broker.
 
-        `former_leaders` led them until now, one by one; None if that is not known. Who begins or
-        ceases to lead gets that role before the metadata, the others after it, if these are many.
+        `displaced` are the brokers that led any of them until now, None if that is not known. Any
+        other broker gets the metadata before its roles to follow, if these are many.
         """
+        may_wait = frozenset[int]() if displaced is None else self._queues.keys() - displaced
         first: _RolesByBroker = {broker: {} for broker in self._queues}
         others: _RolesByBroker = {broker: {} for broker in self._queues}
-        unknown = repeat(None, len(changes))
-        for change, former in zip(changes, former_leaders or unknown, strict=True):
+        for change in changes:
             topic = self._image.topics.get(change.topic)
             partition = topic.partitions.get(change.partition) if topic else None
             if partition is None:
                 continue
             self._digests.touch(change.topic, change.partition)
             leader = partition.state.leader if partition.state else NO_LEADER
-            leads_on = former == leader
             for broker in partition.replicas:
-                waits = former is not None and (leads_on or broker not in {leader, former})
+                waits = broker != leader and broker in may_wait
                 topics = (others if waits else first).get(broker)
                 if topics is not None:
                     topics.setdefault(change.topic, []).append(change.partition)

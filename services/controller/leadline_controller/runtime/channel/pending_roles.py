@@ -23,8 +23,8 @@ PendingPartitions: TypeAlias = dict[str, dict[int, None]]
 class PendingRoles:
     """The roles that one broker has to acknowledge: the first ones, and those that may wait.
 
-    Clients ask leaders. So a role that begins or ends a leadership is one of the first. A broker
-    that leads on with another ISR, or follows again, may learn of it after clients do.
+    Clients ask leaders. So a role that begins or ends a leadership is one of the first; a broker
+    that followed and follows again may learn its leader after clients do.
     """
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ retries (rule R7: a state that is as wanted already needs no decision any more).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -66,7 +66,7 @@ class StateWriter:
     """Writes under the epoch of one leadership term.
 
     `on_written` gets the states of each multi as soon as it succeeds and the image has
-    applied them, and which broker led each of these partitions until then (None: not known,
+    applied them, and the brokers that led some of these partitions until then (None: not known,
     because the states were read). `on_found` gets states that were read, before the image
     applies them.
     `guard` is the guard of the request being handled. `sent` counts the multis of the term,
@@ -78,7 +78,7 @@ class StateWriter:
     term: LeadershipTerm
     clock: Clock
     max_ops: int
-    on_written: Callable[[list[StateSet], Sequence[int] | None], None]
+    on_written: Callable[[list[StateSet], Set[int] | None], None]
     on_found: Callable[[Sequence[StateSet]], Awaitable[None]] | None = field(
         default=None, init=False
     )
@@ -327,7 +327,7 @@ class StateWriter:
         self.image.apply(written)
         self.long_lived.add(len(written))
         self.long_lived.keep_from_collector()
-        self.on_written(written, _former_leaders(batch.decisions))
+        self.on_written(written, _displaced(batch.decisions))
 
 
 class _Batch(NamedTuple):
@@ -338,9 +338,13 @@ class _Batch(NamedTuple):
     answer: asyncio.Future[MultiResults]
 
 
-def _former_leaders(decisions: Iterable[StateDecision]) -> list[int]:
-    """Return which brokers led until now."""
-    return [one.before.leader if one.before is not None else NO_LEADER for one in decisions]
+def _displaced(decisions: Sequence[StateDecision]) -> Set[int]:
+    """Return the brokers that cease to lead a partition."""
+    return {
+        decision.before.leader
+        for decision in decisions
+        if decision.before is not None and decision.before.leader != decision.after.leader
+    }
 
 
 def _is_unreadable(decision: StateDecision, existing: Set[str]) -> bool:
