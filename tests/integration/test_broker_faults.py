@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
 
+from leadline_broker.api.next_controller import NEXT_CONTROLLER_S
 from leadline_cli.credentials import Credentials
 from leadline_client.batches import parse_headers
 from leadline_client.errors import NoController
@@ -106,6 +108,24 @@ async def test_a_restart_before_the_session_ends_is_a_new_incarnation(cluster: C
     row = (await cluster.client.describe(TOPIC)).partitions[0]
     assert row.leader_epoch > epoch
     assert await read(cluster, f"broker-{row.leader}") == ["before"]
+
+
+async def test_a_request_waits_for_the_next_controller(cluster: Cluster) -> None:
+    """A caller without retries needs none while the controller changes."""
+    await cluster.kill("controller-1")
+    cluster.restart("controller-1")
+    new_topic = {"name": "waited", "partitions": 1, "replication_factor": 3}
+
+    async def created() -> bool:
+        begun = time.monotonic()
+        answer = await cluster.post("broker-1", "/v1/topics", json=new_topic, timeout=60)
+        if answer.status_code == httpx.codes.CREATED:
+            return True
+        assert answer.json()["error_code"] == NoController.code, answer.text
+        assert time.monotonic() - begun >= NEXT_CONTROLLER_S, "it did not wait"
+        return False
+
+    await wait_until(created, "the topic is created", STARTED_S)
 
 
 async def test_a_broker_that_was_told_nothing_yet_does_not_say_that_there_is_nothing(

@@ -6,6 +6,8 @@ handles the requests.
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
 
@@ -17,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from leadline_broker.api.next_controller import with_next_controller
 from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
-from leadline_client.errors import CoordinatorNotAvailable, NoController
+from leadline_client.errors import CoordinatorNotAvailable, NoController, error_from_body
 from leadline_common.api import administration, groups
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.bulk import DEFAULT_MAX_BULK_BYTES
@@ -69,7 +71,9 @@ def add_administration(
     async def forward(request: Request) -> Response:
         async def send() -> Response:
             to = find_controller(metadata)
-            return await forwarder.forward(request, to, timeout_s=CONTROLLER_TIMEOUT_S)
+            response = await forwarder.forward(request, to, timeout_s=CONTROLLER_TIMEOUT_S)
+            _raise_for_no_controller(response)
+            return response
 
         return await with_next_controller(metadata, send)
 
@@ -98,6 +102,16 @@ def add_groups(
     app.add_routes_of(router)
     app.add_asgi_route(groups.COMMIT, _ForwardedCommit(forward))
     return _operations_of(router, forward)
+
+
+def _raise_for_no_controller(response: Response) -> None:
+    """Raise NoController if that is what the response says."""
+    if response.status_code != HTTPStatus.SERVICE_UNAVAILABLE:
+        return
+    with suppress(ValueError):  # to HEAD, there is no body
+        error = error_from_body(response.status_code, json.loads(bytes(response.body)))
+        if isinstance(error, NoController):
+            raise error
 
 
 def _address(kind: Kind, found: ControllerRow) -> ServiceAddress:

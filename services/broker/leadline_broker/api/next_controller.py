@@ -1,7 +1,8 @@
 """Requests for the controller while it changes.
 
 A broker learns of a new controller by its metadata. Until then it knows the address of the former
-one. Its callers would find out by asking again, at growing intervals, so it waits for them.
+one, where nobody listens any more, or a process that has been started again and is not elected yet.
+Callers would have to ask again, at growing intervals, so the broker does it for them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from leadline_client.errors import NoController
 
 NEXT_CONTROLLER_S: Final = 5.0
 """How long a request waits for the next controller. Sessions may take longer to expire."""
+AGAIN_MS: Final = 100
+"""How soon the same controller is asked again, because it may be about to be active."""
 
 T = TypeVar("T")
 
@@ -22,12 +25,12 @@ T = TypeVar("T")
 async def with_next_controller(
     metadata: ClusterMetadataCache, send: Callable[[], Awaitable[T]]
 ) -> T:
-    """Send a request to the controller that the metadata names, and to the next one if it is gone.
+    """Send a request to the controller that the metadata names, until one is active.
 
     `send` raises NoController only if nothing has happened, so sending again is safe.
 
     Raises:
-        NoController: no controller is known, or no other one within `NEXT_CONTROLLER_S`.
+        NoController: no controller is known, or none was active for `NEXT_CONTROLLER_S`.
         LeadlineError: another error of `send`.
 
     """
@@ -38,6 +41,6 @@ async def with_next_controller(
         try:
             return await send()
         except NoController:
-            left_ms = int((deadline - loop.time()) * 1000)
-            if asked is None or not await metadata.wait_next_controller(asked, left_ms):
+            if asked is None or loop.time() >= deadline:
                 raise
+            await metadata.wait_next_controller(asked, AGAIN_MS)
