@@ -26,6 +26,8 @@ EMPTY = GroupRecord("g", "range", "eager", 1)
 OWNED = GroupRecord("g", "range", "eager", 2, {"m": MemberSubscription(topics=("t",))}, {P: "m"})
 EMPTY_AGAIN = GroupRecord("g", "range", "eager", 3)
 GROUPS = 300
+LONG_NAME = "名" * 255
+"""A group's name. The name of its znode has nine characters for each of these."""
 
 
 def _owning(group: str, generation: int) -> GroupRecord:
@@ -103,3 +105,17 @@ async def test_groups_are_read_together_with_a_fixed_number_of_reads(
     assert all(one.offsets == {P: CommittedOffset(one.record.generation, 0)} for one in found)
     # Up to 250 groups at once: nodes, members with owners, and offsets; names of both levels.
     assert session.reads == {"get_many": 2 * 3, "get_children_many": 2 * 2}
+
+
+async def test_a_group_with_a_long_name_and_many_offsets_is_read(zk_session: ZkSession) -> None:
+    """The paths of 1,000 of its offsets are too large for one request."""
+    await zk_session.ensure_path(consumer_znodes.GROUPS)
+    await zk_session.create(consumer_znodes.COORDINATOR_EPOCH, b"0")
+    term = LeadershipTerm(0, 0)
+    offsets = {TopicPartition("t", n): CommittedOffset(n, 0) for n in range(1_000)}
+    await GroupNodes(zk_session).write_offsets(term, LONG_NAME, offsets)
+
+    (found,) = await GroupNodes(zk_session).load()
+
+    assert found.record.name == LONG_NAME
+    assert found.offsets == offsets
