@@ -293,6 +293,16 @@ async def test_joins_are_bounded_and_leave_nothing_behind(world: World) -> None:
     assert world.counted.total == 2
 
 
+async def test_the_owners_of_a_topic_fit_into_one_znode_whatever_their_names_are(
+    world: World,
+) -> None:
+    """Up to group.max.size members share it, and its limit counts bytes."""
+    consumer = world.join(client_id="😀" * 255)
+
+    assert len(consumer.name.encode()) <= 40 + len("-m0")
+    assert consumer.name.startswith("😀" * 10)
+
+
 async def test_who_is_no_member_any_more_ends_its_waiting_poll(world: World) -> None:
     consumer = world.join()
     await consumer.settled(0, 1)

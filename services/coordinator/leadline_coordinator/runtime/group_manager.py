@@ -52,7 +52,7 @@ _LARGE: Final = 20_000
 """Members times topics, plus partitions, from which an assignment is computed in a thread."""
 _RETRY_S: Final = 0.1
 _MAX_PREFIX: Final = 40
-"""Characters of a consumer's own name in its member id: a topic's owners share one znode."""
+"""Bytes of a consumer's own name in its member id: a topic's owners share one znode."""
 _MAX_QUEUED: Final = 256
 
 
@@ -168,8 +168,9 @@ class GroupManager:
             channel.end()
 
     def _new_member_id(self, hello: Hello) -> str:
-        prefix = hello.instance_id or hello.client_id or "consumer"
-        return f"{prefix[:_MAX_PREFIX]}-{self._context.new_id()}"
+        name = hello.instance_id or hello.client_id or "consumer"
+        prefix = name.encode()[:_MAX_PREFIX].decode(errors="ignore")
+        return f"{prefix}-{self._context.new_id()}"
 
     def _now(self) -> int:
         return self._context.clock.monotonic_ms()
