@@ -29,7 +29,7 @@ from leadline_common.group_polls import (
     encode_cursor,
 )
 from leadline_common.identity import ServiceAddress
-from leadline_common.leader_election import ElectionState, Leader, LeadershipTerm
+from leadline_common.leader_election import ElectionState, Leader, LeadershipTerm, TermEnded
 from leadline_common.settings import CoordinatorSettings
 from leadline_coordinator.domain.channel_limits import ChannelCount
 from leadline_coordinator.domain.members import FIRST_POLL_MS, GroupMember
@@ -205,7 +205,7 @@ async def world() -> AsyncIterator[World]:
         yield made
     finally:
         running.cancel()
-        with suppress(asyncio.CancelledError):
+        with suppress(asyncio.CancelledError, TermEnded):
             await running
 
 
@@ -315,6 +315,22 @@ async def test_who_is_no_member_any_more_ends_its_waiting_poll(world: World) -> 
 
     with pytest.raises(UnknownMember):
         await waiting
+    assert world.counted.total == 0
+
+
+async def test_the_end_of_a_term_ends_a_waiting_poll(world: World) -> None:
+    """The next poll finds the next coordinator; this one may be about to stop."""
+    consumer = world.join()
+    await consumer.settled(0, 1)
+    told = await consumer.poll()
+    waiting = asyncio.create_task(consumer.sync(commit=False, watch=told.point, wait_ms=20_000))
+    await asyncio.sleep(0)  # until it waits
+
+    world.lost.set()
+
+    async with asyncio.timeout(10):
+        news = await waiting
+    assert (news.superseded, news.changed) == (False, False)
     assert world.counted.total == 0
 
 

@@ -163,8 +163,9 @@ class GroupManager:
             self._request_rebalance(self.group.name)
 
     def close(self) -> None:
-        """End all channels."""
-        for channel in self._channels.values():
+        """End all channels, and the polls that wait for something to tell."""
+        while self._channels:
+            _, channel = self._channels.popitem()
             channel.end()
 
     def _new_member_id(self, hello: Hello) -> str:
