@@ -13,7 +13,9 @@ import pytest
 
 from leadline_client.channel import Hello
 from leadline_client.errors import (
+    CoordinatorNotAvailable,
     GroupFull,
+    StoreOutcomeUnknown,
     TooManyChannels,
     UnknownGroup,
     UnknownMember,
@@ -63,6 +65,7 @@ class World:
     asked_for_ends: asyncio.Event = field(default_factory=asyncio.Event)
     ends_answer: asyncio.Event = field(default_factory=asyncio.Event)
     lost: asyncio.Event = field(default_factory=asyncio.Event)
+    lease: bool = True
     clock: ManualClock = field(default_factory=lambda: ManualClock(1_000_000))
     _ids: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -113,7 +116,7 @@ class World:
         """Never lose the connection."""
 
     def lease_valid(self) -> bool:
-        return True
+        return self.lease
 
     async def topic_names(self, _: object = None) -> list[str]:
         return ["t"]
@@ -332,6 +335,27 @@ async def test_the_end_of_a_term_ends_a_waiting_poll(world: World) -> None:
         news = await waiting
     assert (news.superseded, news.changed) == (False, False)
     assert world.counted.total == 0
+
+
+async def test_no_lease_of_a_member_is_extended_after_that_of_the_coordinator(
+    world: World,
+) -> None:
+    """Rules R10 and R16: the next coordinator may be waiting for the end of the member's lease."""
+    consumer = world.join()
+    await consumer.settled(0, 1)
+    await consumer.poll(p0=5)
+    session = consumer.member.session
+    assert session is not None
+    before_ms = session.acknowledged_at_ms
+    world.clock.advance(1_000)
+
+    world.lease = False  # as after a pause; nothing has noticed it yet
+    with pytest.raises(CoordinatorNotAvailable):
+        await consumer.sync(commit=False)
+    with pytest.raises(StoreOutcomeUnknown):
+        await consumer.sync()  # ZooKeeper may have taken the commit
+
+    assert session.acknowledged_at_ms == before_ms
 
 
 async def test_a_second_poll_supersedes_the_one_that_waits(world: World) -> None:
