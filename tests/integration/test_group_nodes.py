@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
 
 from leadline_client.wire import TopicPartition
-from leadline_common import consumer_znodes
-from leadline_common.leader_election import LeadershipTerm
+from leadline_common import consumer_znodes, znodes
+from leadline_common.leader_election import LeadershipTerm, TermEnded
 from leadline_common.zk.client import READ_BATCH
-from leadline_common.zk.ops import Stat
+from leadline_common.zk.errors import MultiFailed
+from leadline_common.zk.ops import ANY_VERSION, MultiResults, Op, SetOp, Stat
 from leadline_common.zk.session import ZkSession
 from leadline_coordinator.adapters.group_nodes import GroupNodes
 from leadline_coordinator.domain.records import (
@@ -62,6 +65,76 @@ class CountingSession(ZkSession):
     ) -> list[list[str] | None]:
         self.reads["get_children_many"] += 1
         return await super().get_children_many(paths, batch_size=batch_size)
+
+
+class OvertakenSession(ZkSession):
+    """Another coordinator is elected as soon as so many multis are sent."""
+
+    left = -1
+
+    def submit_multi(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:
+        if self.left == 0:
+            super().submit_multi([SetOp(consumer_znodes.COORDINATOR_EPOCH, b"1", ANY_VERSION)])
+        self.left -= 1
+        return super().submit_multi(ops)
+
+
+@pytest.fixture
+async def overtaken(zk_chroot: str) -> AsyncIterator[OvertakenSession]:
+    session = OvertakenSession()
+    await session.start(zk_chroot, SESSION_TIMEOUT_MS)
+    await session.ensure_path(consumer_znodes.GROUPS)
+    await session.ensure_path(znodes.AUDIT)
+    await session.create(consumer_znodes.COORDINATOR_EPOCH, b"0")
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
+MANY = {TopicPartition("t", n): CommittedOffset(n, 0) for n in range(1_500)}
+"""Too many for one multi."""
+
+
+async def test_a_write_that_another_coordinator_cut_off_is_not_said_to_be_refused(
+    overtaken: OvertakenSession,
+) -> None:
+    """One that another coordinator was elected before has changed nothing."""
+    nodes = GroupNodes(overtaken)
+    await nodes.record(LeadershipTerm(0, 0), EMPTY)
+
+    overtaken.left = 1
+    with pytest.raises(MultiFailed):
+        await nodes.write_offsets(LeadershipTerm(0, 0), "g", MANY)
+
+    (found,) = await GroupNodes(overtaken).load()
+    assert 0 < len(found.offsets) < len(MANY)
+    with pytest.raises(TermEnded):
+        await nodes.write_offsets(LeadershipTerm(0, 0), "g", MANY)
+
+
+async def test_a_deletion_that_another_coordinator_cut_off_is_not_said_to_be_refused(
+    overtaken: OvertakenSession,
+) -> None:
+    nodes = GroupNodes(overtaken)
+    await nodes.write_offsets(LeadershipTerm(0, 0), "g", MANY)
+
+    overtaken.left = 1
+    with pytest.raises(MultiFailed):
+        await nodes.delete_group(LeadershipTerm(0, 0), "g")
+
+    (found,) = await GroupNodes(overtaken).load()
+    assert 0 < len(found.offsets) < len(MANY)
+
+
+async def test_a_first_write_after_the_next_election_has_changed_nothing(
+    overtaken: OvertakenSession,
+) -> None:
+    overtaken.left = 0
+    with pytest.raises(TermEnded):
+        await GroupNodes(overtaken).write_offsets(LeadershipTerm(0, 0), "new", {P: MANY[P]})
+
+    assert await GroupNodes(overtaken).load() == []
 
 
 async def test_writers_that_have_to_look_first_do_not_forget_what_the_other_has_written(

@@ -159,10 +159,7 @@ class GroupNodes:
 
     async def write_audit(self, term: LeadershipTerm, entry: AuditEntry) -> None:
         """Write an audit entry alone."""
-        try:
-            await self._submit(term, [[audit_op(entry)]])
-        except MultiFailed as failure:
-            raise TermEnded("another coordinator has been elected") from failure
+        await self._submit(term, [[audit_op(entry)]])
 
     async def _apply(
         self,
@@ -172,20 +169,31 @@ class GroupNodes:
         value: bytes | None = None,
         audit: Sequence[AuditEntry] = (),
     ) -> None:
-        """Submit the multis that make the difference, in order, each under the term's epoch."""
+        """Submit the multis that make the difference, in order, each under the term's epoch.
+
+        Raises:
+            TermEnded: another coordinator has been elected; nothing was written.
+            ZkError: something may be written.
+
+        """
+        earlier: MultiFailed | None = None
         for attempt in range(1, _ATTEMPTS + 1):
-            written = self._written.get(group)
-            if written is None:
-                written = await self._read_or_create(term, group, value)
             try:
+                written = self._written.get(group)
+                if written is None:
+                    written = await self._read_or_create(term, group, value)
                 await self._submit(term, _with_audit(difference(written), audit))
             except MultiFailed as failure:
                 self._written.pop(group, None)
-                if failure.index == 0 and isinstance(failure.error, BadVersion):
-                    raise TermEnded("another coordinator has been elected") from failure
-                if attempt == _ATTEMPTS:
+                if attempt == _ATTEMPTS or _is_fenced(failure):
                     raise
                 logger.warning("a group was changed by others", group=group, reason=str(failure))
+                earlier = failure
+            except TermEnded:
+                self._written.pop(group, None)
+                if earlier is not None:  # of which a part may be written
+                    raise earlier from None
+                raise
             except ZkError:
                 self._written.pop(group, None)
                 raise
@@ -193,9 +201,19 @@ class GroupNodes:
                 return
 
     async def _submit(self, term: LeadershipTerm, multis: Sequence[Sequence[Op]]) -> None:
+        """Submit multis in order, each under the term's epoch.
+
+        Raises:
+            TermEnded: another coordinator has been elected; nothing was written.
+            MultiFailed: one was refused, also for that reason; others may be written.
+
+        """
         check = CheckOp(nodes.COORDINATOR_EPOCH, term.epoch_version)
         pending = [self._session.submit_multi([check, *ops]) for ops in multis if ops]
-        for outcome in await asyncio.gather(*pending, return_exceptions=True):
+        outcomes = await asyncio.gather(*pending, return_exceptions=True)
+        if outcomes and _is_fenced(outcomes[0]):  # and so are the others: they came after it
+            raise TermEnded("another coordinator has been elected")
+        for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
 
@@ -219,6 +237,13 @@ class GroupNodes:
         ops: list[Op] = [CreateOp(nodes.group_path(group), first), *map(CreateOp, parents)]
         await self._submit(term, [ops])
         self._written[group] = WrittenGroup(first)
+
+
+def _is_fenced(outcome: object) -> bool:
+    """Tell whether a multi was refused because another coordinator has been elected."""
+    if not isinstance(outcome, MultiFailed):
+        return False
+    return outcome.index == 0 and isinstance(outcome.error, BadVersion)
 
 
 def _with_audit(multis: Sequence[list[Op]], audit: Sequence[AuditEntry]) -> list[list[Op]]:
