@@ -15,6 +15,7 @@ from leadline_common.zk.client import READ_BATCH
 from leadline_common.zk.errors import MultiFailed
 from leadline_common.zk.ops import ANY_VERSION, MultiResults, Op, SetOp, Stat
 from leadline_common.zk.session import ZkSession
+from leadline_common.znodes import AuditEntry
 from leadline_coordinator.adapters.group_nodes import GroupNodes
 from leadline_coordinator.domain.records import (
     CommittedOffset,
@@ -135,6 +136,20 @@ async def test_a_first_write_after_the_next_election_has_changed_nothing(
         await GroupNodes(overtaken).write_offsets(LeadershipTerm(0, 0), "new", {P: MANY[P]})
 
     assert await GroupNodes(overtaken).load() == []
+
+
+async def test_audit_entries_of_many_requests_are_written_though_one_multi_has_no_room(
+    overtaken: OvertakenSession,
+) -> None:
+    """A write carries those of all requests that came during the one before it."""
+    term, nodes = LeadershipTerm(0, 0), GroupNodes(overtaken)
+    entry = AuditEntry(0, "cause", "admin", "offsets_reset", reason="r" * 200_000)
+
+    await nodes.write_offsets(term, "g", {P: MANY[P]}, [entry] * 6)
+
+    assert len(await overtaken.get_children(znodes.AUDIT)) == 6
+    (found,) = await GroupNodes(overtaken).load()
+    assert found.offsets == {P: MANY[P]}
 
 
 async def test_writers_that_have_to_look_first_do_not_forget_what_the_other_has_written(

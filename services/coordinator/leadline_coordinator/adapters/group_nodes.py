@@ -45,7 +45,8 @@ _READ_AT_ONCE: Final = 250
 class GroupNodes:
     """The groups below `/consumers/groups`, over one session; see `runtime.ports.GroupStore`.
 
-    The audit entries that a method takes are written in the last of its multis.
+    The audit entries that a method takes are written in the last of its multis, or after it if they
+    do not fit there.
     """
 
     def __init__(self, session: ZkSession) -> None:
@@ -247,9 +248,13 @@ def _is_fenced(outcome: object) -> bool:
 
 
 def _with_audit(multis: Sequence[list[Op]], audit: Sequence[AuditEntry]) -> list[list[Op]]:
-    """Add audit entries to the last multi."""
+    """Add audit entries to the last multi; if they do not fit there, to its last operation."""
     *before, last = multis or [[]]
-    return [*before, [*last, *map(audit_op, audit)]]
+    entries = [audit_op(entry) for entry in audit]
+    whole = list(batches_of([*last, *entries]))
+    if len(whole) <= 1:
+        return [*before, *whole]
+    return [*before, last[:-1], *batches_of([*last[-1:], *entries])]
 
 
 def _differences(
