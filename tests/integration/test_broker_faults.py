@@ -152,6 +152,15 @@ async def test_a_broker_that_was_told_nothing_yet_does_not_say_that_there_is_not
     await wait_until(is_told, "the broker is told")
 
 
+async def test_a_long_poll_is_answered_by_a_broker_that_stops(cluster: Cluster) -> None:
+    polling = asyncio.create_task(cluster.get("broker-1", "/v1/metadata", after=10**9, wait="25s"))
+    await this_broker(cluster, "broker-1")  # which it asks after that
+
+    assert await cluster.terminate("broker-1") == 0
+
+    assert (await polling).status_code == 200
+
+
 async def test_a_clean_stop_leaves_nothing_to_recover(cluster: Cluster) -> None:
     leader = await cluster.leader_of(TOPIC, 0)
     await send(cluster, leader, "v")

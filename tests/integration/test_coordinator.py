@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -20,6 +21,7 @@ from leadline_common import consumer_znodes, znodes
 from leadline_common.clock import SystemClock
 from leadline_common.rpc import ControllerRow
 from leadline_common.zk.ops import ANY_VERSION
+from leadline_common.zk.ports import SessionState
 from leadline_common.zk.session import ZkSession
 from leadline_coordinator.domain.records import Ends
 from leadline_coordinator.runtime.coordinator import Coordinator
@@ -254,6 +256,43 @@ async def test_a_new_topic_and_new_partitions_reach_the_groups_that_they_concern
     assert not any(topic == "__orders" for topic, _ in consumer.owned)
     assert {topic for stop in consumer.stops for topic, _ in stop.partitions} == {"orders-eu"}
     await consumer.drop()
+
+
+async def test_watches_of_topics_that_a_broken_connection_took_are_set_again(
+    zk_chroot: str, zk_session: ZkSession
+) -> None:
+    await make_topic(zk_session, "orders", PARTITIONS)
+    async with coordinator(zk_chroot, group_topics_interval_ms=600_000) as rig:
+        await rig.active()
+        consumer = FrameConsumer(rig.url, "g", topics=None, pattern=".*")
+        await consumer.connect()
+        await settled(consumer)
+
+        await break_connection(rig)
+        await make_topic(zk_session, "new", 2)
+
+        await until(
+            lambda: consumer.owned == all_of("orders", PARTITIONS) | all_of("new", 2),
+            "the new topic is noticed",
+        )
+        await consumer.drop()
+
+
+async def break_connection(rig: CoordinatorRig) -> None:
+    """Break the connection of a coordinator to ZooKeeper, and wait until it has another one."""
+    session: Any = rig.elector.election.session
+    states: list[SessionState] = []
+    transport = session._session._transport
+    tell = transport._on_state
+
+    def on_state(state: SessionState) -> None:
+        states.append(state)
+        tell(state)
+
+    transport._on_state = on_state
+    transport._client._connection._socket.shutdown(socket.SHUT_RDWR)
+    expected = [SessionState.SUSPENDED, SessionState.CONNECTED]
+    await until(lambda: states == expected, "the coordinator is connected again")
 
 
 async def test_a_topic_that_comes_while_its_subscriber_is_being_let_in_is_not_missed(

@@ -52,8 +52,12 @@ class ElectionStore:
     ) -> None:
         self.lost = asyncio.Event()
         self._nodes = nodes
+        self._on_reconnected: list[Callback] = []
         self._session = ZkSession(
-            on_state=self._on_state, credentials=credentials, open_transport=open_transport
+            on_state=self._on_state,
+            on_reconnected=self._reconnected,
+            credentials=credentials,
+            open_transport=open_transport,
         )
 
     async def start(self, hosts: str, session_timeout_ms: int) -> None:
@@ -84,8 +88,8 @@ class ElectionStore:
         return self._session.lease_valid()
 
     def on_reconnected(self, callback: Callback) -> None:
-        """Call `callback` after each reconnection, which may have lost watches."""
-        self._session.on_reconnected = callback
+        """Call `callback`, too, after each reconnection, which may have lost watches."""
+        self._on_reconnected.append(callback)
 
     def submit(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:
         """Send a multi. Multis of one store are applied in the order of submission."""
@@ -149,6 +153,10 @@ class ElectionStore:
             return -1, "", ""
         UNREADABLE.discard(self._nodes.leader)
         return identity
+
+    def _reconnected(self) -> None:
+        for callback in self._on_reconnected:
+            callback()
 
     def _on_state(self, state: SessionState) -> None:
         logger.info("ZooKeeper session changed", session=f"{self.session_id:x}", state=state.name)

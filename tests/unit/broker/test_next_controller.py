@@ -9,6 +9,7 @@ import pytest
 
 from leadline_broker.api import next_controller
 from leadline_broker.api.next_controller import with_next_controller
+from leadline_broker.api.v3.lookup import settle
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_client.errors import ConnectionLost, LeadlineError, NoController
 from leadline_common.rpc import ControllerRow, UpdateMetadataRequest
@@ -138,6 +139,25 @@ async def test_without_another_one_it_fails_in_the_end(
         await with_next_controller(metadata, send)
 
     assert set(send.asked) == {1}
+
+
+async def test_nothing_holds_up_a_broker_that_stops(metadata: ClusterMetadataCache) -> None:
+    """What waits for another controller, or for newer metadata, is answered at once."""
+    send = Sends(metadata)
+    task = await started(with_next_controller(metadata, send))
+    polling = asyncio.create_task(metadata.wait_newer(metadata.version, 30_000))
+    settling = asyncio.create_task(settle(metadata, lambda: False))
+    await turns()
+
+    metadata.stop()
+
+    async with asyncio.timeout(2):
+        with pytest.raises(NoController, match="cannot be reached"):
+            await task
+        assert not await polling
+        assert not await settling
+        assert not await metadata.wait_newer(metadata.version, 30_000)
+    assert send.asked == [1]
 
 
 async def test_a_broker_that_knows_none_says_so_at_once() -> None:

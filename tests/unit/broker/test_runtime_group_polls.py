@@ -220,6 +220,29 @@ async def test_a_poll_that_another_one_has_superseded_says_so(world: World) -> N
     assert (answer.status_code, answer.json()["error_code"]) == (409, 40979)
 
 
+@pytest.mark.parametrize("owned", [True, False])
+async def test_a_broker_that_stops_lets_no_consumer_wait(world: World, *, owned: bool) -> None:
+    if not owned:
+        answer = msgspec.structs.replace(world.coordinator.answer, partitions=[])
+        world.coordinator.answer = answer
+    watched = asyncio.Event()
+
+    async def sync(member: str, request: SyncRequest) -> SyncAnswer:
+        if request.watch is not None:
+            watched.set()
+            await asyncio.Event().wait()
+        return await world.coordinator.sync(member, request)
+
+    world.cluster.wires[1].on_sync = sync
+    waiting = asyncio.create_task(world.poll(wait_ms=20_000))
+    await watched.wait()
+
+    world.cluster.brokers[1].stop_serving()
+
+    async with asyncio.timeout(5):
+        assert (await waiting)["records"] == []
+
+
 async def test_where_latest_begins_is_told_before_any_record(world: World) -> None:
     """Else a repeated poll would begin behind the records of an answer that was lost."""
     await world.cluster.produce(1, "old")

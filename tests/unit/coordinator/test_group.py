@@ -17,6 +17,8 @@ from leadline_client.errors import (
     UnknownMember,
 )
 from leadline_client.wire import GroupState, TopicPartition
+from leadline_common.zk.client import MAX_REQUEST_BYTES
+from leadline_coordinator.adapters.group_values import member_values
 from leadline_coordinator.domain.commits import check_owned, committing_member
 from leadline_coordinator.domain.group import (
     TRANSITIONS,
@@ -27,7 +29,7 @@ from leadline_coordinator.domain.group import (
 from leadline_coordinator.domain.members import GroupLimits
 from leadline_coordinator.domain.membership import GroupMembership
 from leadline_coordinator.domain.rebalance import why_necessary
-from leadline_coordinator.domain.records import MemberSubscription
+from leadline_coordinator.domain.records import GroupRecord, MemberSubscription
 from leadline_coordinator.domain.subscriptions import (
     TopicSubscriptionIndex,
     subscribed_topics,
@@ -253,6 +255,21 @@ def test_defect_18_a_start_splits_each_topic_among_its_own_threads() -> None:
     world.run(1_000)
     _, start = world.kinds(Start)[-1]
     assert start.threads == ((("t", (0, 1)), ("u", (0, 1))), (("t", (2, 3)),))
+
+
+@pytest.mark.parametrize("character", ["a", '"', "名", "😀"])
+def test_a_subscription_that_is_accepted_fits_into_one_request_to_zookeeper(character: str) -> None:
+    """Its topics are written twice: those of all, and those with a number of threads."""
+    count = 100_000 // (5 + 5 * len(character.encode()))
+    topics = tuple(f"{number:05}" + 5 * character for number in range(count + 1))
+    counts = tuple((topic, 1_000) for topic in topics)
+
+    subscription = subscription_of(Hello(topics=topics[:-1], topic_threads=counts[:-1]))
+
+    record = GroupRecord("g", "range", "eager", 1, {"m": subscription})
+    assert len(member_values(record)["m"]) < MAX_REQUEST_BYTES // 2
+    with pytest.raises(InvalidSubscription, match="topics: "):
+        subscription_of(Hello(topics=topics, topic_threads=counts))
 
 
 def test_a_pattern_stands_for_whole_names_and_never_for_internal_topics() -> None:

@@ -106,6 +106,23 @@ async def test_beyond_the_end_the_leader_is_asked_again_and_its_answer_counts() 
     assert await ends.refusals({P: at(12)}) == {}
 
 
+async def test_nobody_waits_for_leaders_after_the_end_of_the_term() -> None:
+    """Nor those whose question had to wait for others."""
+    leaders = Leaders()
+    leaders.answering.clear()
+    ends = log_ends_of(leaders, timeout_ms=60_000)
+    partitions = [TopicPartition("t", number) for number in range(6)]
+    waiting = [asyncio.create_task(ends.refusals({one: at(5)})) for one in partitions]
+    await leaders.reached.wait()
+
+    await ends.close()
+
+    async with asyncio.timeout(5):
+        answers = await asyncio.gather(*waiting, ends.refusals({P: at(5)}))
+    refusals = [refusal for answer in answers for refusal in answer.values()]
+    assert [type(one) for one in refusals] == [LeaderNotAvailable] * 7
+
+
 async def test_after_a_truncation_what_was_read_before_is_still_committed() -> None:
     leaders = Leaders()
     ends = log_ends_of(leaders)

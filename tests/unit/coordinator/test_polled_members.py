@@ -13,7 +13,9 @@ import pytest
 
 from leadline_client.channel import Hello
 from leadline_client.errors import (
+    CoordinatorNotAvailable,
     GroupFull,
+    StoreOutcomeUnknown,
     TooManyChannels,
     UnknownGroup,
     UnknownMember,
@@ -29,7 +31,7 @@ from leadline_common.group_polls import (
     encode_cursor,
 )
 from leadline_common.identity import ServiceAddress
-from leadline_common.leader_election import ElectionState, Leader, LeadershipTerm
+from leadline_common.leader_election import ElectionState, Leader, LeadershipTerm, TermEnded
 from leadline_common.settings import CoordinatorSettings
 from leadline_coordinator.domain.channel_limits import ChannelCount
 from leadline_coordinator.domain.members import FIRST_POLL_MS, GroupMember
@@ -63,6 +65,7 @@ class World:
     asked_for_ends: asyncio.Event = field(default_factory=asyncio.Event)
     ends_answer: asyncio.Event = field(default_factory=asyncio.Event)
     lost: asyncio.Event = field(default_factory=asyncio.Event)
+    lease: bool = True
     clock: ManualClock = field(default_factory=lambda: ManualClock(1_000_000))
     _ids: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -113,7 +116,7 @@ class World:
         """Never lose the connection."""
 
     def lease_valid(self) -> bool:
-        return True
+        return self.lease
 
     async def topic_names(self, _: object = None) -> list[str]:
         return ["t"]
@@ -205,7 +208,7 @@ async def world() -> AsyncIterator[World]:
         yield made
     finally:
         running.cancel()
-        with suppress(asyncio.CancelledError):
+        with suppress(asyncio.CancelledError, TermEnded):
             await running
 
 
@@ -293,6 +296,16 @@ async def test_joins_are_bounded_and_leave_nothing_behind(world: World) -> None:
     assert world.counted.total == 2
 
 
+async def test_the_owners_of_a_topic_fit_into_one_znode_whatever_their_names_are(
+    world: World,
+) -> None:
+    """Up to group.max.size members share it, and its limit counts bytes."""
+    consumer = world.join(client_id="😀" * 255)
+
+    assert len(consumer.name.encode()) <= 40 + len("-m0")
+    assert consumer.name.startswith("😀" * 10)
+
+
 async def test_who_is_no_member_any_more_ends_its_waiting_poll(world: World) -> None:
     consumer = world.join()
     await consumer.settled(0, 1)
@@ -306,6 +319,43 @@ async def test_who_is_no_member_any_more_ends_its_waiting_poll(world: World) -> 
     with pytest.raises(UnknownMember):
         await waiting
     assert world.counted.total == 0
+
+
+async def test_the_end_of_a_term_ends_a_waiting_poll(world: World) -> None:
+    """The next poll finds the next coordinator; this one may be about to stop."""
+    consumer = world.join()
+    await consumer.settled(0, 1)
+    told = await consumer.poll()
+    waiting = asyncio.create_task(consumer.sync(commit=False, watch=told.point, wait_ms=20_000))
+    await asyncio.sleep(0)  # until it waits
+
+    world.lost.set()
+
+    async with asyncio.timeout(10):
+        news = await waiting
+    assert (news.superseded, news.changed) == (False, False)
+    assert world.counted.total == 0
+
+
+async def test_no_lease_of_a_member_is_extended_after_that_of_the_coordinator(
+    world: World,
+) -> None:
+    """Rules R10 and R16: the next coordinator may be waiting for the end of the member's lease."""
+    consumer = world.join()
+    await consumer.settled(0, 1)
+    await consumer.poll(p0=5)
+    session = consumer.member.session
+    assert session is not None
+    before_ms = session.acknowledged_at_ms
+    world.clock.advance(1_000)
+
+    world.lease = False  # as after a pause; nothing has noticed it yet
+    with pytest.raises(CoordinatorNotAvailable):
+        await consumer.sync(commit=False)
+    with pytest.raises(StoreOutcomeUnknown):
+        await consumer.sync()  # ZooKeeper may have taken the commit
+
+    assert session.acknowledged_at_ms == before_ms
 
 
 async def test_a_second_poll_supersedes_the_one_that_waits(world: World) -> None:

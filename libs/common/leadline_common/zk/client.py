@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Final, TypeVar
 
@@ -267,10 +267,10 @@ class ZkClient(ABC):
         root = self._open_transport().root
         pending = []
         for start in range(0, len(paths), batch_size):
-            batch = paths[start : start + batch_size]
-            request = EncodedRequest(_checked(codec.encode_multi_read(opcode, batch, root)))
-            reading = self._submit(operation, request, _decoder(decode, batch), batch[0], batch)
-            pending.append(reading)
+            most = paths[start : start + batch_size]
+            for batch, encoded in _encoded_reads(opcode, most, root):
+                request, decoder = EncodedRequest(encoded), _decoder(decode, batch)
+                pending.append(self._submit(operation, request, decoder, batch[0], batch))
         results: list[_T] = []
         for answer in await asyncio.gather(*pending):
             results += answer
@@ -316,6 +316,22 @@ def _optional_stat(reply: Reply | None) -> Stat | None:
 
 def no_body(_: Reply | None) -> None:
     """Decode a reply without a body."""
+
+
+def _encoded_reads(
+    opcode: int, paths: Sequence[str], root: str
+) -> Iterator[tuple[Sequence[str], bytes]]:
+    """Yield paths in order, with the multiRead of each part that fits into one request.
+
+    Long paths are rare, such as those of a group with a name of 255 Chinese characters.
+    """
+    encoded = codec.encode_multi_read(opcode, paths, root)
+    if len(encoded) <= MAX_REQUEST_BYTES or len(paths) == 1:
+        yield paths, _checked(encoded)
+        return
+    middle = len(paths) // 2
+    yield from _encoded_reads(opcode, paths[:middle], root)
+    yield from _encoded_reads(opcode, paths[middle:], root)
 
 
 def _checked(encoded: bytes) -> bytes:

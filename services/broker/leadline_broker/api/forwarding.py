@@ -23,7 +23,7 @@ from leadline_client.errors import CoordinatorNotAvailable, NoController, error_
 from leadline_common.api import administration, groups
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.bulk import DEFAULT_MAX_BULK_BYTES
-from leadline_common.http.forward import Forward, Forwarder
+from leadline_common.http.forward import FORWARDED, Forward, Forwarder
 from leadline_common.http.middleware import limit_body
 from leadline_common.http.router import ServiceRouter
 from leadline_common.identity import Kind, ServiceAddress, ServiceIdentity
@@ -75,6 +75,8 @@ def add_administration(
             _raise_for_no_controller(response)
             return response
 
+        if FORWARDED in request.headers:  # It is never forwarded again, whoever comes next.
+            return await send()
         return await with_next_controller(metadata, send)
 
     router = administration.administration_routes(_forwarded_by(forward))

@@ -30,7 +30,8 @@ async def with_next_controller(
     `send` raises NoController only if nothing has happened, so sending again is safe.
 
     Raises:
-        NoController: no controller is known, or none was active for `NEXT_CONTROLLER_S`.
+        NoController: no controller is known, none was active for `NEXT_CONTROLLER_S`, or this broker
+            is about to stop.
         LeadlineError: another error of `send`.
 
     """
@@ -44,3 +45,5 @@ async def with_next_controller(
             if asked is None or loop.time() >= deadline:
                 raise
             await metadata.wait_next_controller(asked, AGAIN_MS)
+            if metadata.is_stopped:
+                raise

@@ -195,6 +195,7 @@ class Broker:
         """Refuse requests from now on, and answer all waiting ones."""
         self.state.stopping = True
         self._fence()
+        self.metadata.stop()
         if self._engine is not None:
             self._engine.offset_finder.stop()
 

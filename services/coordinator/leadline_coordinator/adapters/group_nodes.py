@@ -45,7 +45,8 @@ _READ_AT_ONCE: Final = 250
 class GroupNodes:
     """The groups below `/consumers/groups`, over one session; see `runtime.ports.GroupStore`.
 
-    The audit entries that a method takes are written in the last of its multis.
+    The audit entries that a method takes are written in the last of its multis, or after it if they
+    do not fit there.
     """
 
     def __init__(self, session: ZkSession) -> None:
@@ -159,10 +160,7 @@ class GroupNodes:
 
     async def write_audit(self, term: LeadershipTerm, entry: AuditEntry) -> None:
         """Write an audit entry alone."""
-        try:
-            await self._submit(term, [[audit_op(entry)]])
-        except MultiFailed as failure:
-            raise TermEnded("another coordinator has been elected") from failure
+        await self._submit(term, [[audit_op(entry)]])
 
     async def _apply(
         self,
@@ -172,20 +170,31 @@ class GroupNodes:
         value: bytes | None = None,
         audit: Sequence[AuditEntry] = (),
     ) -> None:
-        """Submit the multis that make the difference, in order, each under the term's epoch."""
+        """Submit the multis that make the difference, in order, each under the term's epoch.
+
+        Raises:
+            TermEnded: another coordinator has been elected; nothing was written.
+            ZkError: something may be written.
+
+        """
+        earlier: MultiFailed | None = None
         for attempt in range(1, _ATTEMPTS + 1):
-            written = self._written.get(group)
-            if written is None:
-                written = await self._read_or_create(term, group, value)
             try:
+                written = self._written.get(group)
+                if written is None:
+                    written = await self._read_or_create(term, group, value)
                 await self._submit(term, _with_audit(difference(written), audit))
             except MultiFailed as failure:
                 self._written.pop(group, None)
-                if failure.index == 0 and isinstance(failure.error, BadVersion):
-                    raise TermEnded("another coordinator has been elected") from failure
-                if attempt == _ATTEMPTS:
+                if attempt == _ATTEMPTS or _is_fenced(failure):
                     raise
                 logger.warning("a group was changed by others", group=group, reason=str(failure))
+                earlier = failure
+            except TermEnded:
+                self._written.pop(group, None)
+                if earlier is not None:  # of which a part may be written
+                    raise earlier from None
+                raise
             except ZkError:
                 self._written.pop(group, None)
                 raise
@@ -193,9 +202,19 @@ class GroupNodes:
                 return
 
     async def _submit(self, term: LeadershipTerm, multis: Sequence[Sequence[Op]]) -> None:
+        """Submit multis in order, each under the term's epoch.
+
+        Raises:
+            TermEnded: another coordinator has been elected; nothing was written.
+            MultiFailed: one was refused, also for that reason; others may be written.
+
+        """
         check = CheckOp(nodes.COORDINATOR_EPOCH, term.epoch_version)
         pending = [self._session.submit_multi([check, *ops]) for ops in multis if ops]
-        for outcome in await asyncio.gather(*pending, return_exceptions=True):
+        outcomes = await asyncio.gather(*pending, return_exceptions=True)
+        if outcomes and _is_fenced(outcomes[0]):  # and so are the others: they came after it
+            raise TermEnded("another coordinator has been elected")
+        for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
 
@@ -221,10 +240,21 @@ class GroupNodes:
         self._written[group] = WrittenGroup(first)
 
 
+def _is_fenced(outcome: object) -> bool:
+    """Tell whether a multi was refused because another coordinator has been elected."""
+    if not isinstance(outcome, MultiFailed):
+        return False
+    return outcome.index == 0 and isinstance(outcome.error, BadVersion)
+
+
 def _with_audit(multis: Sequence[list[Op]], audit: Sequence[AuditEntry]) -> list[list[Op]]:
-    """Add audit entries to the last multi."""
+    """Add audit entries to the last multi; if they do not fit there, to its last operation."""
     *before, last = multis or [[]]
-    return [*before, [*last, *map(audit_op, audit)]]
+    entries = [audit_op(entry) for entry in audit]
+    whole = list(batches_of([*last, *entries]))
+    if len(whole) <= 1:
+        return [*before, *whole]
+    return [*before, last[:-1], *batches_of([*last[-1:], *entries])]
 
 
 def _differences(

@@ -24,8 +24,8 @@ INTERNAL_PREFIX: Final = "__"
 """Topics with this prefix are internal; no pattern matches them."""
 
 _MAX_TOPICS: Final = 10_000
-_MAX_TOPICS_CHARACTERS: Final = 100_000
-"""Of all names together: a member has to fit into a znode, with room to spare."""
+_MAX_TOPICS_BYTES: Final = 100_000
+"""Of all names together, in UTF-8: a member has to fit into a znode, with room to spare."""
 _MAX_THREADS: Final = 1_000
 _MAX_NAME: Final = 255
 _MIN_SECRET: Final = 16
@@ -71,7 +71,7 @@ def subscription_of(hello: Hello, polling: PollingTerms | None = None) -> Member
         check_pattern(hello.pattern)
     if hello.topics is not None and not 0 < len(hello.topics) <= _MAX_TOPICS:
         raise InvalidSubscription(f"topics: must name 1 to {_MAX_TOPICS} topics")
-    if sum(map(len, hello.topics or ())) > _MAX_TOPICS_CHARACTERS:
+    if sum(len(topic.encode()) for topic in hello.topics or ()) > _MAX_TOPICS_BYTES:
         raise InvalidSubscription("topics: too many; subscribe to a pattern instead")
     _check_threads(hello)
     if hello.instance_id is not None and not 0 < len(hello.instance_id) <= _MAX_NAME:

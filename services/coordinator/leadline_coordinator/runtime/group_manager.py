@@ -52,7 +52,7 @@ _LARGE: Final = 20_000
 """Members times topics, plus partitions, from which an assignment is computed in a thread."""
 _RETRY_S: Final = 0.1
 _MAX_PREFIX: Final = 40
-"""Characters of a consumer's own name in its member id: a topic's owners share one znode."""
+"""Bytes of a consumer's own name in its member id: a topic's owners share one znode."""
 _MAX_QUEUED: Final = 256
 
 
@@ -163,13 +163,15 @@ class GroupManager:
             self._request_rebalance(self.group.name)
 
     def close(self) -> None:
-        """End all channels."""
-        for channel in self._channels.values():
+        """End all channels, and the polls that wait for something to tell."""
+        while self._channels:
+            _, channel = self._channels.popitem()
             channel.end()
 
     def _new_member_id(self, hello: Hello) -> str:
-        prefix = hello.instance_id or hello.client_id or "consumer"
-        return f"{prefix[:_MAX_PREFIX]}-{self._context.new_id()}"
+        name = hello.instance_id or hello.client_id or "consumer"
+        prefix = name.encode()[:_MAX_PREFIX].decode(errors="ignore")
+        return f"{prefix}-{self._context.new_id()}"
 
     def _now(self) -> int:
         return self._context.clock.monotonic_ms()

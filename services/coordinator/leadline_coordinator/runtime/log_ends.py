@@ -41,6 +41,7 @@ class LogEnds:
         self._known: dict[TopicPartition, LogPoint] = {}
         self._next = _Question()
         self._asking: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     async def refusals(
         self, points: Mapping[TopicPartition, LogPoint]
@@ -57,9 +58,9 @@ class LogEnds:
         timeout_s = self._context.settings.offsets_commit_timeout_ms / 1000
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while unanswered := beyond.keys() - answers.keys():
+                while not self._closed and (unanswered := beyond.keys() - answers.keys()):
                     answers |= await self._ask({one: points[one].topic_id for one in unanswered})
-                    if beyond.keys() - answers.keys():
+                    if not self._closed and beyond.keys() - answers.keys():
                         await asyncio.sleep(_PAUSE_S)
         return {
             one: refusal(one, point, answers.get(one))
@@ -73,9 +74,11 @@ class LogEnds:
 
     async def close(self) -> None:
         """Stop asking; whoever waits is told that leaders do not answer."""
+        self._closed = True
         for task in self._asking:
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)
+        self._next.over.set()
 
     def _beyond(self, points: Mapping[TopicPartition, LogPoint]) -> dict[TopicPartition, LogPoint]:
         return {one: at for one, at in points.items() if not is_within(at, self._known.get(one))}

@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from leadline_client.channel import FromCoordinator, Hello, Welcome
-from leadline_client.errors import StaleGeneration, UnknownMember
+from leadline_client.errors import (
+    CoordinatorNotAvailable,
+    LeadlineError,
+    StaleGeneration,
+    StoreOutcomeUnknown,
+    UnknownMember,
+)
 from leadline_common.group_commits import CommitRequest, CommittedRow, OffsetToCommit
 from leadline_common.group_polls import Cursor, SessionPoint, SyncAnswer, SyncRequest, decode_cursor
 from leadline_coordinator.domain.channel_limits import ChannelCount
@@ -102,6 +108,7 @@ class PolledMembers:
         Raises:
             UnknownGroup, UnknownMember, WrongMemberSecret: the caller is no member (any more).
             InvalidRequest: the cursor is none, or the member has a channel.
+            CoordinatorNotAvailable: this coordinator may have lost leadership; nothing was done.
             OutcomeUnknown: positions may or may not be committed; the poll may be repeated.
 
         """
@@ -114,6 +121,8 @@ class PolledMembers:
         if request.commit and cursor is not None:
             not_committed = await self._commit(manager, name, request.secret, cursor)
             member = self._member(manager, name, request.secret)
+            self._check_leadership(StoreOutcomeUnknown)
+        self._check_leadership(CoordinatorNotAvailable)
         session = self._session(manager, member, cursor)
         now_ms = self.coordinator.context.clock.monotonic_ms()
         acknowledge(manager.group, member, session, cursor, now_ms)
@@ -127,6 +136,20 @@ class PolledMembers:
     def _open(self, group: str) -> PolledChannel:
         self.counted.open_polled()
         return PolledChannel(group, self.new_connection(), on_end=self.counted.close_polled)
+
+    def _check_leadership(self, error: type[LeadlineError]) -> None:
+        """Check that this coordinator may extend the lease of a member (rules R10 and R16).
+
+        After a pause of this process, polls may come before the end of the term is noticed. Another
+        coordinator may have counted the last lease of the member by then.
+
+        Raises:
+            LeadlineError: the `error`; it may not.
+
+        """
+        coordinator = self.coordinator
+        if not (coordinator.ready.is_set() and coordinator.context.store.lease_valid()):
+            raise error("this coordinator may have lost leadership: poll again")
 
     def _member(self, manager: GroupManager, name: str, secret: str) -> GroupMember:
         with self.coordinator.context.metrics.refused_secrets_counted("poll"):

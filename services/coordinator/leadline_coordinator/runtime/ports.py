@@ -23,8 +23,9 @@ class GroupStore(Protocol):
     """The groups in ZooKeeper.
 
     Every method may raise `ZkError`: ConnectionLoss means that the outcome of a write is
-    unknown, SessionExpired that the session is over. Writes raise TermEnded if the
-    coordinator epoch is no longer that of `term` (R16). `audit` is written with the change.
+    unknown, MultiFailed that a part of it may be written, SessionExpired that the session is
+    over. Writes raise TermEnded if the coordinator epoch is no longer that of `term` (R16) and
+    nothing was written. `audit` is written with the change.
     """
 
     async def load(self) -> list[StoredGroup]:

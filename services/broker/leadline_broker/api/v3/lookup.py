@@ -59,11 +59,13 @@ def find_row(cluster: ClusterView, topic: str, partition: int) -> PartitionRow:
 
 
 async def settle(metadata: ClusterMetadataCache, condition: Callable[[], bool]) -> bool:
-    """Wait until the metadata meets a condition; return whether it does within `SETTLING_MS`."""
+    """Wait until the metadata meets a condition; return whether it does within `SETTLING_MS`.
+
+    A broker that is about to stop waits for nothing.
+    """
     deadline = monotonic() + SETTLING_MS / 1000
     while not condition():
-        left_ms = int(1000 * (deadline - monotonic()))
-        if left_ms <= 0:
-            return False
-        await metadata.wait_newer(metadata.version, left_ms)
+        left_ms = max(0, int(1000 * (deadline - monotonic())))
+        if not await metadata.wait_newer(metadata.version, left_ms):
+            return condition()
     return True

@@ -56,6 +56,7 @@ class ClusterMetadataCache:
         self._history = MetadataHistory()
         self._document: bytes | None = None
         self._waiting: set[asyncio.Future[None]] = set()
+        self.is_stopped = False
 
     @property
     def tag(self) -> MetadataTag | None:
@@ -124,10 +125,18 @@ class ClusterMetadataCache:
         }
         self.version = request.version
         self._document = None
+        self._wake()
+
+    def _wake(self) -> None:
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_result(None)
         self._waiting.clear()
+
+    def stop(self) -> None:
+        """End all waits, also those that begin later: the broker is about to stop."""
+        self.is_stopped = True
+        self._wake()
 
     def _replace(self, name: str, known: ServedTopic | None, served: ServedTopic) -> None:
         if served is known:
@@ -217,10 +226,10 @@ class ClusterMetadataCache:
         return await self._until(lambda: self.active_controller != former, timeout_ms)
 
     async def _until(self, condition: Callable[[], bool], timeout_ms: int) -> bool:
-        """Wait until a condition holds after some request; return whether it does."""
+        """Wait until a condition holds after some request, or `stop`; return whether it does."""
         with suppress(TimeoutError), counted_wait():
             async with asyncio.timeout(timeout_ms / 1000):
-                while not condition():
+                while not condition() and not self.is_stopped:
                     waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                     self._waiting.add(waiting)
                     try:

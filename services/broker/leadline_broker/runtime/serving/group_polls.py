@@ -154,7 +154,8 @@ class GroupPolls:
             require(Action.READ, "topic", {row.topic for row in sync.partitions})
             polled = await self._read(polled, sync, poll)
             left_ms = int(deadline - self.clock.monotonic_ms())
-            if left_ms <= 0 or not poll.max_records or polled.must_be_told():
+            is_last = left_ms <= 0 or not poll.max_records or self.offset_finder.is_stopping
+            if is_last or polled.must_be_told():
                 return polled
             with counted_wait():
                 news = await self._wait(poll, polled, left_ms)
@@ -307,7 +308,7 @@ class GroupPolls:
         self, positions: Mapping[TopicPartition, Position], left_ms: int
     ) -> None:
         if not positions:
-            await asyncio.sleep(left_ms / 1000)
+            await self.offset_finder.until_stopping()
             return
         after: dict[str, dict[int, int]] = {}
         for one, position in positions.items():

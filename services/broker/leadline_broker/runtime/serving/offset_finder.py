@@ -63,6 +63,15 @@ class OffsetFinder:
         """Answer every waiting request now, because the broker is about to stop."""
         self._stopping.set()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the broker is about to stop, so that nobody may wait."""
+        return self._stopping.is_set()
+
+    async def until_stopping(self) -> None:
+        """Wait until the broker is about to stop."""
+        await self._stopping.wait()
+
     async def answer(self, question: BulkQuestion) -> BulkAnswer:
         """Return a result for each partition, in order; with `wait_ms`, wait for an update.
 
@@ -77,7 +86,7 @@ class OffsetFinder:
         while True:
             found = await self._find(asked, ask_leaders=ask_leaders)
             left = deadline - self.clock.monotonic_ms()
-            expired = left <= 0 or self._stopping.is_set()
+            expired = left <= 0 or self.is_stopping
             if expired or any(_is_beyond(answer, after) for answer in found):
                 return BulkAnswer(found)
             with counted_wait():
@@ -171,7 +180,7 @@ class OffsetFinder:
             else self._wait_at(leader, topic_partitions, after, left_ms)
             for leader, topic_partitions in by_leader.items()
         ]
-        waits.append(self._stopping.wait())
+        waits.append(self.until_stopping())
         if ask_leaders:
             version = self.metadata.version
             waits.append(self.metadata.wait_newer(version, max(1, int(left_ms))))
