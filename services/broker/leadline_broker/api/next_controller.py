@@ -30,8 +30,8 @@ async def with_next_controller(
     `send` raises NoController only if nothing has happened, so sending again is safe.
 
     Raises:
-        NoController: no controller is known, none was active for `NEXT_CONTROLLER_S`, or this broker
-            is about to stop.
+        NoController: no controller is known, none was active for `NEXT_CONTROLLER_S`, or this
+            broker is about to stop.
         LeadlineError: another error of `send`.
 
     """
