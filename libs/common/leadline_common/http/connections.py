@@ -121,6 +121,8 @@ class BoundedProtocol(TlsFlowControl, HttpToolsProtocol):
         protocol = self.transport.get_protocol()
         if isinstance(protocol, BoundedWebSocket):
             protocol.take_over(self.bounds, self._peer, self._release)
+            if not protocol.handshake_initiated:  # uvicorn would wait for ever.
+                self._refuse(InvalidRequest("a WebSocket begins with a shorter head and no body"))
         # It refers to this object, which hears no more of the connection, not even its end.
         del self.parser
 
