@@ -14,6 +14,7 @@ import pytest
 
 from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_broker.adapters.log.errors import DiskFull, LogFailed
+from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_client.errors import StorageFailed
 from tests.unit.broker.log_support import batch, open_log, read_all
@@ -226,3 +227,23 @@ def test_an_index_that_cannot_be_read_is_rebuilt(tmp_path: Path) -> None:
     index.mkdir()
     again = open_log(tmp_path, clean=True, segment_bytes=100)
     assert read_all(again) == [batch(number, b"x" * 50) for number in range(2)]
+
+
+def test_an_index_whose_rebuilding_failed_is_rebuilt_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lookup by time passed over the whole segment, because its latest time was not known."""
+    log = two_segments(tmp_path)
+    log.close()
+    log.directory.joinpath("00000000000000000000.index").unlink()
+    again = open_log(tmp_path, clean=True, segment_bytes=100)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(FileCache, "pin", refuse)
+        with pytest.raises(StorageFailed, match="Too many open files"):
+            again.batch_for_timestamp(0, 0)
+
+    assert again.batch_for_timestamp(0, 0) == batch(0, b"x" * 50)
