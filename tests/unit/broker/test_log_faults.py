@@ -247,3 +247,24 @@ def test_an_index_whose_rebuilding_failed_is_rebuilt_again(
             again.batch_for_timestamp(0, 0)
 
     assert again.batch_for_timestamp(0, 0) == batch(0, b"x" * 50)
+
+
+@pytest.mark.parametrize("broken", ["iterdir", "stat"])
+def test_strays_that_cannot_be_listed_are_purged_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """Maintenance tries again after a StorageFailed; any other error ends the broker."""
+    directory = LogDirectory(tmp_path, cluster_id="c", broker_id=1)
+    stray = tmp_path / "orders-0.0-stray"
+    stray.mkdir()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as now:
+        now.setattr(Path, broken, refuse)
+        with pytest.raises(StorageFailed, match="Too many open files"):
+            directory.purge_strays(1 << 60, 0)
+
+    assert directory.purge_strays(1 << 60, 0) == [stray.name]
+    directory.release()
