@@ -404,6 +404,23 @@ async def test_pipelined_requests_are_bounded() -> None:
             await until(lambda: not bounds._open, "the connections are closed")
 
 
+async def test_a_request_learns_that_its_connection_is_gone_before_those_behind_it() -> None:
+    """It would go on beyond the limits of connections, and fail when it answers."""
+    messages: list[str] = []
+
+    async def wait(scope: Any, receive: Any, send: Any) -> None:
+        del send
+        if scope["type"] == "http":
+            await receive()  # the end of its body
+            messages.append((await receive())["type"])
+
+    async with serving(wait) as (port, bounds):
+        assert await exchange(port, GOOD * 50) == b""
+        async with asyncio.timeout(DEADLINE_S):
+            await until(lambda: not bounds._open and bool(messages), "the request has ended")
+    assert messages == ["http.disconnect"]
+
+
 def mutated(random_: random.Random) -> bytes:
     """Return a request with a few bytes changed, removed, repeated or inserted."""
     whole = POST + b"Content-Length: 3\r\nX-Leadline-Cause: c\r\n\r\nabc"
