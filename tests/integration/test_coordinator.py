@@ -16,6 +16,7 @@ from websockets.asyncio.client import connect
 from leadline_broker.adapters.zookeeper import ZkBrokerStore
 from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
 from leadline_client import channel
+from leadline_client.errors import UnknownMember
 from leadline_client.wire import GroupState, TopicPartition
 from leadline_common import consumer_znodes, znodes
 from leadline_common.clock import SystemClock
@@ -338,6 +339,11 @@ async def test_a_standby_forwards_requests_and_turns_consumers_away(
     async with coordinator(zk_chroot, 2) as standby, group_of(rig, 1):
         await until(lambda: standby.service.active is not None, "the standby knows who is active")
         body = (await standby.http.get("/v1/groups/g")).json()
+        row = {"topic": "orders", "partition": 0, "offset": 3}
+        commit = await standby.http.post("/v1/groups/other/offsets", json={"offsets": [row]})
+        assert commit.json()["offsets"][0]["error_code"] == 0
+        lost = await standby.http.post("/v1/groups/g/consumers/none/sync", json={"secret": "s"})
+        assert lost.json()["error_code"] == UnknownMember.code
         stray = FrameConsumer(standby.url, "g")
         await stray.connect()
         await stray.closed.wait()

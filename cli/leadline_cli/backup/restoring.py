@@ -119,7 +119,7 @@ class Prepared:
 
 
 def put_back(copy: Path, place: Path) -> None:
-    """Copy a history to its place, where it appears whole or not at all.
+    """Copy a history to its place, where it appears whole or not at all, and alone.
 
     A restore that is interrupted and run again keeps what it finds there.
 
@@ -129,6 +129,8 @@ def put_back(copy: Path, place: Path) -> None:
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     draft = place.with_name(f".{place.name}.new")
+    for suffix in ("-wal", "-shm"):  # SQLite would apply what the lost file has left to the copy.
+        place.with_name(place.name + suffix).unlink(missing_ok=True)
     try:
         with copy.open("rb") as content, draft.open("wb") as file:
             shutil.copyfileobj(content, file)

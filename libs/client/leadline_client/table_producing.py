@@ -137,8 +137,25 @@ def _numbered(reader: pa.RecordBatchReader, most: int) -> Iterator[tuple[int, pa
 
 
 def _json(batch: pa.RecordBatch, names: Sequence[str], first: int) -> pa.BinaryArray:
-    rows = enumerate(batch.select(names).to_pylist(), first)
+    rows = enumerate(_rows(batch.select(names), first), first)
     return pa.array([_row_json(number, row) for number, row in rows], pa.binary())
+
+
+def _rows(batch: pa.RecordBatch, first: int) -> list[dict[str, Any]]:
+    """Return rows as Python's objects.
+
+    Raises SerializationFailed, which names the first that cannot be: times beyond the year 9999 or
+    finer than a µs, text that is not UTF-8.
+    """
+    try:
+        rows: list[dict[str, Any]] = batch.to_pylist()
+    except (ValueError, OverflowError, pa.ArrowException) as error:
+        if len(batch) == 1:
+            raise SerializationFailed(f"row {first} has no JSON: {error}", row=first) from error
+        middle = len(batch) // 2
+        before = _rows(batch.slice(0, middle), first)
+        return before + _rows(batch.slice(middle), first + middle)
+    return rows
 
 
 def _row_json(number: int, row: dict[str, Any]) -> bytes:

@@ -20,6 +20,14 @@ from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.offsets import nested
 
 VERSION = 1
+_UNREADABLE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +110,7 @@ def decode(content: bytes, path: str) -> Manifest:
             dict(document["topic_ids"]),
             tuple(document["replaces"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as failure:
+    except _UNREADABLE as failure:
         raise damaged(f"{path} is no manifest: {type(failure).__name__}: {failure}") from failure
 
 

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -127,7 +128,8 @@ class _LocalPending:
                 return
 
     def discard(self) -> None:
-        self.file.close()
+        with suppress(OSError):  # A full disk does not take what is buffered.
+            self.file.close()
         self._temporary.unlink(missing_ok=True)
 
 
@@ -210,9 +212,9 @@ class _RemotePending:
 
     def discard(self) -> None:
         if not self._over:
-            self.file.close()
-            with suppress(OSError):
-                self._fs.delete_file(self._temporary)
+            for step in (self.file.close, partial(self._fs.delete_file, self._temporary)):
+                with suppress(OSError):
+                    step()
             self._over = True
 
 

@@ -81,6 +81,13 @@ PRODUCE = [
         "not base64", RECORDS, 40050, {"records": [{"value": "?"}], "format": "base64"}, "value"
     ),
     bad_json(
+        "base64 beyond ASCII",
+        RECORDS,
+        40050,
+        {"records": [{"value": "é"}], "format": "base64"},
+        "value",
+    ),
+    bad_json(
         "timestamp beyond 64 bits",
         RECORDS,
         40050,

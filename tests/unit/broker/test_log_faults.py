@@ -14,7 +14,9 @@ import pytest
 
 from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_broker.adapters.log.errors import DiskFull, LogFailed
+from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.partition_log import PartitionLog
+from leadline_client.errors import StorageFailed
 from tests.unit.broker.log_support import batch, open_log, read_all
 from tests.unit.broker.log_writer import SEGMENT_BYTES, content
 
@@ -189,3 +191,80 @@ def test_an_append_during_a_flush_counts_for_the_next_one(
 
 def _refuse(_fd: int) -> None:
     raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def two_segments(root: Path) -> PartitionLog:
+    log = open_log(root, segment_bytes=100)
+    for number in range(2):
+        log.append(batch(number, b"x" * 50))
+    return log
+
+
+def test_what_cannot_be_deleted_stays_until_the_next_retention(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An OSError would end the broker's maintenance, and so the broker."""
+    log = two_segments(tmp_path)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "unlink", refuse)
+        with pytest.raises(StorageFailed, match="Input/output error"):
+            log.apply_retention(0, -1, 0, limit_offset=2)
+    assert read_all(log) == [batch(number, b"x" * 50) for number in range(2)]
+
+    assert log.apply_retention(0, -1, 0, limit_offset=2) > 0
+    assert log.log_start_offset == 1
+
+
+def test_an_index_that_cannot_be_read_is_rebuilt(tmp_path: Path) -> None:
+    log = two_segments(tmp_path)
+    log.close()
+    index = log.directory / "00000000000000000000.index"
+    index.unlink()
+    index.mkdir()
+    again = open_log(tmp_path, clean=True, segment_bytes=100)
+    assert read_all(again) == [batch(number, b"x" * 50) for number in range(2)]
+
+
+def test_an_index_whose_rebuilding_failed_is_rebuilt_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lookup by time passed over the whole segment, because its latest time was not known."""
+    log = two_segments(tmp_path)
+    log.close()
+    log.directory.joinpath("00000000000000000000.index").unlink()
+    again = open_log(tmp_path, clean=True, segment_bytes=100)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(FileCache, "pin", refuse)
+        with pytest.raises(StorageFailed, match="Too many open files"):
+            again.batch_for_timestamp(0, 0)
+
+    assert again.batch_for_timestamp(0, 0) == batch(0, b"x" * 50)
+
+
+@pytest.mark.parametrize("broken", ["iterdir", "stat"])
+def test_strays_that_cannot_be_listed_are_purged_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """Maintenance tries again after a StorageFailed; any other error ends the broker."""
+    directory = LogDirectory(tmp_path, cluster_id="c", broker_id=1)
+    stray = tmp_path / "orders-0.0-stray"
+    stray.mkdir()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as now:
+        now.setattr(Path, broken, refuse)
+        with pytest.raises(StorageFailed, match="Too many open files"):
+            directory.purge_strays(1 << 60, 0)
+
+    assert directory.purge_strays(1 << 60, 0) == [stray.name]
+    directory.release()

@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from leadline_client.errors import BrokerFenced, FencedLeaderEpoch, LeadershipLost
+from leadline_client.errors import (
+    BrokerFenced,
+    FencedLeaderEpoch,
+    LeadershipLost,
+    StorageFailed,
+)
 from leadline_common import rpc
 from leadline_common.rpc import NO_ERROR
 from tests.unit.broker.small_cluster import TOPIC_ID, SmallCluster, three
@@ -355,3 +360,20 @@ async def test_what_was_moved_is_counted(cluster: SmallCluster) -> None:
 
     assert value(1, "moved_out") == value(4, "moved_in") == size
     assert value(2, "moved_in") == value(1, "moved_in") == 0
+
+
+async def test_a_disk_that_cannot_be_read_keeps_no_heartbeat_back(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is known to be copied then: all of the log is left."""
+    await cluster.produce(1, "a")
+    await cluster.grant(1, replicas=EXPANDED, adding=(4,))
+    partition = cluster.brokers[1].engine.replicas.all()[0]
+
+    def unreadable(*_: object) -> int:
+        raise StorageFailed("the disk does not answer")
+
+    monkeypatch.setattr(type(partition.log), "size_from", unreadable)
+    [row] = partition.moving()
+
+    assert (row.bytes_left, row.bytes_total) == (partition.log.size_bytes, partition.log.size_bytes)

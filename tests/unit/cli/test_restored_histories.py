@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -33,6 +36,22 @@ def test_a_copy_that_is_interrupted_leaves_no_part_of_a_history(tmp_path: Path) 
     with pytest.raises(OSError, match="Input/output error"):
         put_back(UNREADABLE, place)
     assert list(place.parent.iterdir()) == []
+
+
+def test_a_history_is_put_back_without_the_write_ahead_log_of_the_lost_one(tmp_path: Path) -> None:
+    lost, crashed, copy = (tmp_path / name for name in ("lost.db", "crashed.db", "copy.db"))
+    with closing(sqlite3.connect(lost)) as writer:
+        writer.executescript(
+            "PRAGMA journal_mode=WAL; CREATE TABLE audit(id); CREATE TABLE more(id)"
+        )
+        shutil.copy(f"{lost}-wal", f"{crashed}-wal")  # As a kill of the writer leaves it.
+    with closing(sqlite3.connect(copy)) as writer:
+        writer.executescript("CREATE TABLE audit(id); INSERT INTO audit VALUES (7)")
+
+    put_back(copy, crashed)
+
+    with closing(sqlite3.connect(crashed)) as reader:
+        assert reader.execute("SELECT id FROM audit").fetchall() == [(7,)]
 
 
 @pytest.mark.parametrize("source", ["/../history.db", "/a/../../history.db", "/history.db", ""])

@@ -18,6 +18,7 @@ from leadline_client.errors import (
     InvalidRequest,
     NotEnoughReplicas,
     OutcomeUnknown,
+    SerializationFailed,
     UnknownPartition,
     UnknownTopic,
 )
@@ -221,3 +222,22 @@ def test_a_buffer_smaller_than_the_table_is_enough(cluster: StandInCluster) -> N
     with Producer(cluster.bootstrap, settings) as producer:
         assert produce_table(producer, "t", table_of(2_000), key="k", value="v") == 2_000
     assert sum(len(cluster.values(partition)) for partition in range(3)) == 2_000
+
+
+@pytest.mark.parametrize(
+    "unusable",
+    [pa.scalar(1 << 40, pa.timestamp("s")), pa.scalar((1 << 31) - 1, pa.date32())],
+    ids=["timestamp", "date"],
+)
+def test_a_value_that_python_does_not_have_stops_the_call_with_its_row(
+    cluster: StandInCluster, unusable: pa.Scalar
+) -> None:
+    """The rows of thousands before it are sent, as with any other value that has no JSON."""
+    column = pa.concat_arrays(
+        [pa.repeat(pa.scalar(0, unusable.type), 2_300), pa.repeat(unusable, 700)]
+    )
+    with Producer(cluster.bootstrap) as producer:
+        with pytest.raises(SerializationFailed, match="row 2300 has no JSON") as failed:
+            produce_table(producer, "t", pa.table({"at": column}), partition=0)
+        assert failed.value.details == {"row": 2_300}
+    assert len(cluster.values(0)) == 2_000

@@ -260,6 +260,18 @@ async def test_a_channel_that_reads_nothing_is_disconnected(limit: str) -> None:
         writer.close()
 
 
+@pytest.mark.parametrize(
+    ("fields", "body"),
+    [(b"X-Long: " + b"x" * 9_000 + b"\r\n", b""), (b"Content-Length: 1\r\n", b"x")],
+)
+async def test_an_upgrade_that_is_no_handshake_is_refused(fields: bytes, body: bytes) -> None:
+    async with serving() as (port, bounds):
+        upgrade = UPGRADE.removesuffix(b"\r\n") + fields + b"\r\n" + body
+        assert code(await exchange(port, upgrade)) == 40050
+        async with asyncio.timeout(DEADLINE_S):
+            await until(lambda: not bounds._open, "the connection is closed")
+
+
 async def test_an_upgraded_connection_is_freed_without_the_garbage_collector() -> None:
     async def talk(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "websocket":
@@ -390,6 +402,23 @@ async def test_pipelined_requests_are_bounded() -> None:
         seen.wake.set()
         async with asyncio.timeout(DEADLINE_S):
             await until(lambda: not bounds._open, "the connections are closed")
+
+
+async def test_a_request_learns_that_its_connection_is_gone_before_those_behind_it() -> None:
+    """It would go on beyond the limits of connections, and fail when it answers."""
+    messages: list[str] = []
+
+    async def wait(scope: Any, receive: Any, send: Any) -> None:
+        del send
+        if scope["type"] == "http":
+            await receive()  # the end of its body
+            messages.append((await receive())["type"])
+
+    async with serving(wait) as (port, bounds):
+        assert await exchange(port, GOOD * 50) == b""
+        async with asyncio.timeout(DEADLINE_S):
+            await until(lambda: not bounds._open and bool(messages), "the request has ended")
+    assert messages == ["http.disconnect"]
 
 
 def mutated(random_: random.Random) -> bytes:

@@ -55,6 +55,17 @@ def test_a_file_appears_whole_or_not_at_all(store: ArchiveStore) -> None:
         read(store, "a/b/c")
 
 
+def test_a_file_is_discarded_though_a_full_disk_does_not_take_the_rest(store: ArchiveStore) -> None:
+    pending = store.begin("a")
+    pending.file.close()
+    pending.file = Path("/dev/full").open("wb")  # noqa: SIM115 - `discard` closes it
+    pending.file.write(b"buffered")
+
+    pending.discard()
+
+    assert store.paths() == []
+
+
 def test_what_a_writer_left_unfinished_is_swept(store: ArchiveStore) -> None:
     pending = store.begin("topic=t/partition=0")
     kept = store.begin("_checkpoint/offsets")

@@ -143,7 +143,15 @@ def _spoiled() -> list[bytes]:
     rows = [{**row, "path": "elsewhere"}, {**row, "rows": "9"}, {**row, "more": 1}, {}, "x"]
     documents = [{**document, "files": [one]} for one in rows]
     documents += [{**document, "version": 2}, {**document, "ends": {"t": 1}}, {}]
-    return [b"", b"{", b"[]", b"\xff", *(json.dumps(one).encode() for one in documents)]
+    documents.append({**document, "ends": {"t": {"0": float("inf")}}})
+    return [
+        b"",
+        b"{",
+        b"[]",
+        b"[" * 100_000,
+        b"\xff",
+        *(json.dumps(one).encode() for one in documents),
+    ]
 
 
 @pytest.mark.parametrize("content", _spoiled())

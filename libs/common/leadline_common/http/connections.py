@@ -12,7 +12,11 @@ from typing import Any, ClassVar, Final
 
 import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from leadline_client.errors import (
     HeadTooLarge,
@@ -71,6 +75,7 @@ class BoundedProtocol(TlsFlowControl, HttpToolsProtocol):
         self._read_mark = (0.0, 0)
         self._written = WriteProgress()
         self._client_name: str | None = None
+        self._running: RequestResponseCycle | None = None
 
     # The connection.
 
@@ -97,6 +102,10 @@ class BoundedProtocol(TlsFlowControl, HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Give back what the connection held."""
         super().connection_lost(exc)
+        running, self._running = self._running, None
+        if running is not None:  # uvicorn tells the last request that has come, which may wait.
+            running.disconnected = True
+            running.message_event.set()
         self._unset_keepalive_if_required()  # uvicorn leaves it to keep what was reset.
         self.bounds.unwatch(self)
         self._free_body()
@@ -121,6 +130,8 @@ class BoundedProtocol(TlsFlowControl, HttpToolsProtocol):
         protocol = self.transport.get_protocol()
         if isinstance(protocol, BoundedWebSocket):
             protocol.take_over(self.bounds, self._peer, self._release)
+            if not protocol.handshake_initiated:  # uvicorn would wait for ever.
+                self._refuse(InvalidRequest("a WebSocket begins with a shorter head and no body"))
         # It refers to this object, which hears no more of the connection, not even its end.
         del self.parser
 
@@ -240,10 +251,15 @@ class BoundedProtocol(TlsFlowControl, HttpToolsProtocol):
         self._in_body = False
         super().on_message_complete()
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
     def on_response_complete(self) -> None:
         """Give back what the body held."""
         self._free_body()
         self._read_mark = (self.loop.time(), self._body_bytes)
+        self._running = None
         super().on_response_complete()
 
     def _free_body(self) -> None:

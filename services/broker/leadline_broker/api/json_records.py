@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol, TypeVar
@@ -186,7 +185,7 @@ def _to_bytes(value: Any, form: RecordFormat, field: str) -> bytes | None:
         return value.encode()
     try:
         return base64.b64decode(value, validate=True)
-    except binascii.Error:
+    except ValueError:  # Also that of a text beyond ASCII, which is no `binascii.Error`.
         raise invalid_field(field, "is not base64") from None
 
 

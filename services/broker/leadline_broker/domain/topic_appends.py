@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from leadline_client.errors import LeadlineError, UnknownPartition
@@ -11,10 +11,13 @@ from leadline_client.murmur2 import partition_for_key
 
 @dataclass(frozen=True, slots=True)
 class TopicLayout:
-    """The partitions of a topic, and the one for records of a request that have no key."""
+    """The partitions of a topic, and the one for records of a request that have no key.
+
+    A set, because each of 100,000 records may state one of 10,000 partitions.
+    """
 
     topic: str
-    numbers: Collection[int]
+    numbers: Set[int]
     keyless: int
 
     def place(self, partition: int | None, key: bytes | None) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -80,23 +82,23 @@ def build_app(
     app.state.administration = administration
     app.add_routes_of(groups.group_routes())
     app.add_routes_of(export_routes(coordinator))
-    add_commit_route(app, coordinator)
-    add_sync_route(app, coordinator)
+    gate = partial(
+        StandbyGate,
+        service=coordinator,
+        forwarder=app.forwarder,
+        local=_LOCAL,
+        timeout_s=_FORWARD_TIMEOUT_S,
+    )
+    # Plain endpoints are called before the layer that forwards all other requests.
+    add_commit_route(app, coordinator, gate)
+    add_sync_route(app, coordinator, gate)
     computer = Computer()
     provide_computer(app, computer)
     app.add_routes_of(what_if_routes(computer))
     app.router.routes.append(channel_route(coordinator))
     _add_documents(app, coordinator)
     # Innermost: within the layer that assigns cause ids and counts requests.
-    app.user_middleware.append(
-        Middleware(
-            StandbyGate,
-            service=coordinator,
-            forwarder=app.forwarder,
-            local=_LOCAL,
-            timeout_s=_FORWARD_TIMEOUT_S,
-        )
-    )
+    app.user_middleware.append(Middleware(gate))
     app.route_index()  # a route without a stated right stops the service here
     return app
 

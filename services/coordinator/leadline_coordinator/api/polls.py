@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from starlette.types import ASGIApp
+
 from leadline_client.channel import Hello
 from leadline_common.access.caller import require, require_matches
 from leadline_common.access.rights import Action
@@ -15,15 +19,18 @@ from leadline_coordinator.domain.subscriptions import PollingTerms, check_sessio
 from leadline_coordinator.runtime.service import CoordinatorService
 
 
-def add_sync_route(app: ServiceApp, coordinator: CoordinatorService) -> None:
-    """Add the route that synchronizes a consumer."""
+def add_sync_route(
+    app: ServiceApp, coordinator: CoordinatorService, gate: Callable[[ASGIApp], ASGIApp]
+) -> None:
+    """Add the route that synchronizes a consumer; `gate` forwards what a standby gets."""
 
     async def sync(request: SyncRequest, group: str, member: str) -> SyncAnswer:
         members = coordinator.polled_members()
         require_topics(members.subscription(group, member, request.secret))
         return await members.sync(group, member, request)
 
-    app.add_asgi_route(SYNC, bulk_endpoint(sync, SyncRequest, max_body_bytes=MAX_SYNC_BYTES))
+    endpoint = bulk_endpoint(sync, SyncRequest, max_body_bytes=MAX_SYNC_BYTES)
+    app.add_asgi_route(SYNC, gate(endpoint))
 
 
 def join_group(coordinator: CoordinatorService, group: str, body: JoinBody) -> PollingMember:

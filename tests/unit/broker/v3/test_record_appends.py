@@ -36,7 +36,7 @@ class Log:
         self._refuse = refuse
 
     def layout(self, topic: str) -> TopicLayout:
-        return TopicLayout(topic, [0, 1], 1)
+        return TopicLayout(topic, {0, 1}, 1)
 
     async def produce(self, topic: str, number: int, data: bytearray, **_: Any) -> ProduceResult:
         assert topic == "t"

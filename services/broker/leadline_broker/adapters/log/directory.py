@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from leadline_broker.adapters.log import root_files
 from leadline_broker.adapters.log.checked_files import fsync_path
-from leadline_broker.adapters.log.errors import CorruptFile, storage_error
+from leadline_broker.adapters.log.errors import CorruptFile, storage_error, storage_errors
 from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.inventory import INVENTORY_DIRECTORY, LogInventory
 from leadline_broker.adapters.log.layout import (
@@ -155,10 +155,8 @@ class LogDirectory:
 
     def forget_lost(self, assigned: Collection[ReplicaKey]) -> None:
         """Forget lost logs of replicas that are not assigned to this broker any more."""
-        try:
+        with storage_errors():
             self._inventory.keep_only(assigned)
-        except OSError as error:
-            raise storage_error(error) from error
 
     def stored(self) -> list[tuple[str, str, int, PartitionLog, int]]:
         """Return (topic, topic id, partition, log, checkpointed high watermark) of each log.
@@ -239,7 +237,9 @@ class LogDirectory:
     def purge_strays(self, now_ms: int, grace_ms: int) -> list[str]:
         """Delete the strays older than `stray.grace.ms`; return their names. Thread-safe."""
         purged = []
-        for name, since in self.strays().items():
+        with storage_errors():
+            strays = self.strays()
+        for name, since in strays.items():
             if since <= now_ms - grace_ms:
                 doomed = self.root / (name.removesuffix(STRAY_SUFFIX) + DELETE_SUFFIX)
                 # `open` may have just restored it.
@@ -252,10 +252,8 @@ class LogDirectory:
     def persist_controller_epoch(self, epoch: int) -> None:
         """Store the highest accepted controller epoch; durable when this returns."""
         if epoch > self.controller_epoch:
-            try:
+            with storage_errors():
                 root_files.write_controller_epoch(self.root, epoch)
-            except OSError as error:
-                raise storage_error(error) from error
             self.controller_epoch = epoch
 
     def checkpoint_high_watermarks(self, high_watermarks: HighWatermarks) -> None:
@@ -263,12 +261,9 @@ class LogDirectory:
 
         Those of logs that could not be read stay as they were.
         """
-        with self._checkpointing:
-            try:
-                ends = {**self._unread_ends, **high_watermarks}
-                root_files.write_high_watermarks(self.root, ends)
-            except OSError as error:
-                raise storage_error(error) from error
+        with self._checkpointing, storage_errors():
+            ends = {**self._unread_ends, **high_watermarks}
+            root_files.write_high_watermarks(self.root, ends)
 
     def high_watermarks(self) -> dict[ReplicaKey, int]:
         """Return the checkpointed high watermarks, by (topic id, partition)."""
@@ -333,10 +328,8 @@ class LogDirectory:
 
     def _forget(self, key: ReplicaKey) -> None:
         """Remove a replica from the inventory before its directory goes."""
-        try:
+        with storage_errors():
             self._inventory.remove(key)
-        except OSError as error:
-            raise storage_error(error) from error
 
     def _prepare_directory(self, identity: PartitionIdentity) -> None:
         """Ensure that the partition's directory is its own log, or does not exist."""
@@ -352,10 +345,8 @@ class LogDirectory:
     def _lose_unreadable(self, key: ReplicaKey) -> None:
         """Note that a log that could not be read is set aside: the id stays its own."""
         if self.failures.pop(key, None) is not None:
-            try:
+            with storage_errors():
                 self._inventory.lose([key], self._unreadable[key], written=False)
-            except OSError as error:
-                raise storage_error(error) from error
 
     def _restore_stray(self, path: Path, key: ReplicaKey) -> None:
         """Rename the latest stray of a replica, if any, back to the partition's name."""
@@ -365,7 +356,8 @@ class LogDirectory:
                 self._rename(stray, path)
 
     def _move_to_stray(self, path: Path, topic_id: str) -> None:
-        os.utime(path)
+        with storage_errors():
+            os.utime(path)
         self._rename(path, free_name(path, topic_id, STRAY_SUFFIX))
 
     def _rename(self, path: Path, target: Path) -> None:

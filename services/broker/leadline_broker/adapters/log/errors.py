@@ -15,6 +15,8 @@ All of them are refusals: the operation had no effect.
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from leadline_client.errors import Refused, StorageFailed
 
@@ -66,3 +68,12 @@ def storage_error(error: OSError) -> StorageFailed:
     if error.errno in NO_SPACE:
         return DiskFull(f"no space left: {error.strerror}")
     return StorageFailed(f"the log cannot be accessed: {error.strerror}")
+
+
+@contextmanager
+def storage_errors() -> Iterator[None]:
+    """Raise a `storage_error` for the OSError of a block."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(error) from error

@@ -85,14 +85,14 @@ def read_index(base: Path, interval: int, size: int) -> tuple[SparseIndex, int, 
     """Return (index, next offset, latest timestamp) of a segment of `size` bytes.
 
     Raises:
-        CorruptFile: a file is missing or damaged, or does not match the segment.
+        CorruptFile: a file is missing, unreadable or damaged, or does not match the segment.
 
     """
     try:
         body = read_checked(base.with_suffix(INDEX_SUFFIX), _KIND)
         time_body = read_checked(base.with_suffix(TIME_INDEX_SUFFIX), _TIME_KIND)
-    except FileNotFoundError as error:
-        raise CorruptFile(f"{base.name} has no index") from error
+    except OSError as error:
+        raise CorruptFile(f"{base.name} has no index: {error.strerror}") from error
     if body[: _SUMMARY.size] != time_body[: _SUMMARY.size]:
         raise CorruptFile(f"the indexes of {base.name} do not belong together")
     indexed_size, next_offset, max_timestamp = _SUMMARY.unpack_from(body)

@@ -12,7 +12,7 @@ from leadline_broker.adapters.log import recovery
 from leadline_broker.adapters.log.checked_files import fsync_path
 from leadline_broker.adapters.log.durability import Durability, OnFlushed, append_bytes
 from leadline_broker.adapters.log.epoch_file import write_unsynced_epochs
-from leadline_broker.adapters.log.errors import CorruptStoredBatch, storage_error
+from leadline_broker.adapters.log.errors import CorruptStoredBatch, storage_errors
 from leadline_broker.adapters.log.file_cache import FileCache, LogFile
 from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.scan import admit
@@ -62,10 +62,8 @@ class PartitionLog:
         self.directory = root / identity.directory_name
         self._config = config
         self._files = files
-        try:
+        with storage_errors():
             self._state, self.recovery = recovery.load(self.directory, config, files, clean=clean)
-        except OSError as error:
-            raise storage_error(error) from error
         self._durability = Durability(
             self.directory, files, self._state.epochs, self._state.end_offset, on_created
         )
@@ -102,7 +100,8 @@ class PartitionLog:
 
     def size_from(self, offset: int) -> int:
         """Return the bytes from `offset` to the end, rounded to index entries."""
-        return self._state.size_from(offset)
+        with storage_errors():
+            return self._state.size_from(offset)
 
     @property
     def failed(self) -> bool:
@@ -128,12 +127,10 @@ class PartitionLog:
         """
         self._durability.require_usable()
         headers = admit(data, self.log_end_offset, self.epochs.latest, crc_checked=crc_checked)
-        try:
+        with storage_errors():
             segment = self._segment_for(len(data))
             if headers[-1].leader_epoch != self.epochs.latest:
                 write_unsynced_epochs(self.directory, self.epochs, headers)
-        except OSError as error:
-            raise storage_error(error) from error
         self._write(segment.file, data, segment.size)
         position = segment.size
         with self._durability.marking:
@@ -183,10 +180,8 @@ class PartitionLog:
         if offset >= end_offset:
             return b""
         segment = self._state.segments[self._state.segment_number(offset)]
-        try:
+        with storage_errors():
             return segment.read(offset, max_bytes, end_offset, self.epochs)
-        except OSError as error:
-            raise storage_error(error) from error
 
     def batch_for_timestamp(self, timestamp: int, from_offset: int) -> bytes:
         """Return the first batch whose latest timestamp (ms) is at or after `timestamp`.
@@ -198,10 +193,8 @@ class PartitionLog:
 
         """
         self._durability.require_usable()
-        try:
+        with storage_errors():
             data = self._state.batch_for_timestamp(timestamp, from_offset)
-        except OSError as error:
-            raise storage_error(error) from error
         if data and not crc_matches(data, header_at(data)):
             raise CorruptStoredBatch(f"the batch for the time {timestamp} is damaged")
         return data
@@ -254,20 +247,26 @@ class PartitionLog:
         A segment is deleted if its latest record is older than `retention_ms`, or if the log
         still holds `retention_bytes` without it; a negative limit disables the rule.
         `limit_offset` is the high watermark. Inactive producers are removed too.
+
+        Raises:
+            StorageFailed: a file cannot be read or deleted; what remains is retained.
+
         """
         self._durability.require_usable()
         self.producers.mark_active(now_ms)
         self.producers.expire(now_ms - self._config.producer_id_expiration_ms)
         self.producers.publishes.expire(now_ms - self._config.publish_app_retention_ms)
         removed = 0
-        while len(self._state.segments) > 1:
-            oldest = self._state.segments[0]
-            aged = 0 <= retention_ms < now_ms - oldest.max_timestamp and oldest.max_timestamp >= 0
-            excess = 0 <= retention_bytes <= self.size_bytes - oldest.size
-            if oldest.next_offset > limit_offset or not (aged or excess):
-                break
-            removed += oldest.size
-            self._remove_oldest()
+        with storage_errors():
+            while len(self._state.segments) > 1:
+                oldest = self._state.segments[0]
+                latest = oldest.max_timestamp
+                aged = 0 <= retention_ms < now_ms - latest and latest >= 0
+                excess = 0 <= retention_bytes <= self.size_bytes - oldest.size
+                if oldest.next_offset > limit_offset or not (aged or excess):
+                    break
+                removed += oldest.size
+                self._remove_oldest()
         for segment in self._state.segments[:-1]:
             segment.release_index()
         return removed
@@ -279,7 +278,7 @@ class PartitionLog:
             StorageFailed: the flush failed; the next open must recover the log.
 
         """
-        with self._durability.exclusive():
+        with storage_errors(), self._durability.exclusive():
             if self._durability.closed:
                 return
             try:
@@ -288,8 +287,6 @@ class PartitionLog:
                     self._seal_active()
                     kept = {segment.base_offset for segment in self._state.segments}
                     remove_snapshots(self.directory, (kept | {self.log_end_offset}).__contains__)
-            except OSError as error:
-                raise storage_error(error) from error
             finally:
                 self._release()
 
@@ -332,10 +329,8 @@ class PartitionLog:
         write_snapshot(self.directory, self.log_end_offset, self.producers)
 
     def _write(self, file: LogFile, data: Buffer, position: int) -> None:
-        try:
+        with storage_errors():
             fd = self._files.pin(file)
-        except OSError as error:
-            raise storage_error(error) from error
         try:
             append_bytes(fd, data, position)
         except OSError as error:
@@ -385,14 +380,15 @@ class PartitionLog:
             self._state.segments.pop()
 
     def _remove_oldest(self) -> None:
-        self._state.segments.pop(0).remove()
+        self._state.segments[0].remove()
+        self._state.segments.pop(0)
         start = self.log_start_offset
-        remove_snapshots(self.directory, start.__le__)
         self._durability.entries_changed()
         with self._durability.marking:
             self.epochs.advance_start(start)
             self.epochs.truncate_to(self.log_end_offset)  # A log without batches has no epoch.
             self._durability.epochs_changed()
+        remove_snapshots(self.directory, start.__le__)
 
     def _release(self) -> None:
         self._durability.close()

@@ -113,6 +113,9 @@ class Segment:
                     self._add(span.base_offset, span.position, span.max_timestamp)
         except CorruptStoredBatch:
             return
+        except OSError:
+            self._index = self._max_timestamp = None  # They are incomplete.
+            raise
 
     def release_index(self) -> None:
         """Release the index of a closed segment; it is loaded again when it is needed."""

@@ -11,6 +11,7 @@ from leadline_broker.domain.effects import Effect
 from leadline_broker.domain.replica import Replica
 from leadline_broker.domain.state import Order, ReplicaConfig, ReplicaKey
 from leadline_broker.runtime.ports import Log
+from leadline_client.errors import StorageFailed
 from leadline_client.wire import TopicPartition
 from leadline_common.rpc import MovingRow, PartitionRow
 from leadline_common.tracing.spans import Span
@@ -258,14 +259,20 @@ class Partition:
         leadership = self.replica.leadership
         if leadership is None:
             return []
-        size, log = self.log.size_bytes, self.log
+        size = self.log.size_bytes
         return [
-            MovingRow(
-                self.topic, self.partition, replica, min(size, log.size_from(known.end)), size
-            )
+            MovingRow(self.topic, self.partition, replica, self._size_from(known.end), size)
             for replica in self.replica.state.adding
             if (known := leadership.progress.get(replica)) is not None
         ]
+
+    def _size_from(self, offset: int) -> int:
+        """Return the bytes from `offset` on; all of them, if the disk does not tell."""
+        size = self.log.size_bytes
+        try:
+            return min(size, self.log.size_from(offset))
+        except StorageFailed:
+            return size
 
     def describe(self) -> ReplicaInfo:
         """Return the replica as `GET /v1/replicas` returns it."""

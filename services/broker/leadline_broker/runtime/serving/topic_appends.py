@@ -35,7 +35,8 @@ class TopicAppends:
             raise self.metadata.why_unknown(topic)
         rows = ((number, self.metadata.partition(topic, number)) for number in numbers)
         led = [number for number, row in rows if row is not None and row.leader != NO_LEADER]
-        return TopicLayout(topic, numbers, keyless_partition(numbers, led, self.random.random()))
+        keyless = keyless_partition(numbers, led, self.random.random())
+        return TopicLayout(topic, frozenset(numbers), keyless)
 
     async def append(
         self, topic: str, batches: Mapping[int, bytearray], *, acks: Acks, timeout_ms: int
