@@ -29,6 +29,12 @@ def metadata() -> ClusterMetadataCache:
     return known
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing but news of another controller end a wait."""
+    monkeypatch.setattr(next_controller, "FIRST_PAUSE_MS", 60_000)
+
+
 class Sends:
     """Answers with the epoch of the controller that was asked, if it is one of those alive."""
 
@@ -63,6 +69,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.usefixtures("patient")
 async def test_it_is_sent_to_the_next_one_once_that_is_known(
     metadata: ClusterMetadataCache,
 ) -> None:
@@ -79,6 +86,7 @@ async def test_it_is_sent_to_the_next_one_once_that_is_known(
     assert send.asked == [1, 2]
 
 
+@pytest.mark.usefixtures("patient")
 async def test_its_metadata_may_have_the_version_of_the_former_one(
     metadata: ClusterMetadataCache,
 ) -> None:
@@ -92,11 +100,8 @@ async def test_its_metadata_may_have_the_version_of_the_former_one(
     assert task.done()
 
 
-async def test_one_that_is_not_active_yet_is_asked_again(
-    metadata: ClusterMetadataCache, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_that_is_not_active_yet_is_asked_again(metadata: ClusterMetadataCache) -> None:
     """It has been elected and takes over, or it has been started again where it was before."""
-    monkeypatch.setattr(next_controller, "AGAIN_MS", 1)
     send = Sends(metadata)
     task = await started(with_next_controller(metadata, send))
 
@@ -105,6 +110,7 @@ async def test_one_that_is_not_active_yet_is_asked_again(
     assert await task == 1
 
 
+@pytest.mark.usefixtures("patient")
 async def test_the_same_one_may_be_elected_again(metadata: ClusterMetadataCache) -> None:
     send = Sends(metadata)
     task = await started(with_next_controller(metadata, send))
@@ -116,6 +122,7 @@ async def test_the_same_one_may_be_elected_again(metadata: ClusterMetadataCache)
     assert await task == 2
 
 
+@pytest.mark.usefixtures("patient")
 async def test_one_that_became_known_meanwhile_is_asked_at_once(
     metadata: ClusterMetadataCache,
 ) -> None:
@@ -141,6 +148,7 @@ async def test_without_another_one_it_fails_in_the_end(
     assert set(send.asked) == {1}
 
 
+@pytest.mark.usefixtures("patient")
 async def test_nothing_holds_up_a_broker_that_stops(metadata: ClusterMetadataCache) -> None:
     """What waits for another controller, or for newer metadata, is answered at once."""
     send = Sends(metadata)

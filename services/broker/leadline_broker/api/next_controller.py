@@ -16,7 +16,8 @@ from leadline_client.errors import NoController
 
 NEXT_CONTROLLER_S: Final = 5.0
 """How long a request waits for the next controller. Sessions may take longer to expire."""
-AGAIN_MS: Final = 100
+FIRST_PAUSE_MS: Final = 10
+LONGEST_PAUSE_MS: Final = 160
 """How soon the same controller is asked again, because it may be about to be active."""
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ async def with_next_controller(
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + NEXT_CONTROLLER_S
+    pause_ms = FIRST_PAUSE_MS
     while True:
         asked = metadata.active_controller
         try:
@@ -44,6 +46,7 @@ async def with_next_controller(
         except NoController:
             if asked is None or loop.time() >= deadline:
                 raise
-            await metadata.wait_next_controller(asked, AGAIN_MS)
+            is_next = await metadata.wait_next_controller(asked, pause_ms)
             if metadata.is_stopped:
                 raise
+            pause_ms = FIRST_PAUSE_MS if is_next else min(2 * pause_ms, LONGEST_PAUSE_MS)
