@@ -88,7 +88,7 @@ class ElectionStore:
         return self._session.lease_valid()
 
     def on_reconnected(self, callback: Callback) -> None:
-        """Call `callback`, too, after each reconnection, which may have lost watches."""
+        """Add a callback for after each reconnection, which may have lost watches."""
         self._on_reconnected.append(callback)
 
     def submit(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:

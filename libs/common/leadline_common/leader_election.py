@@ -103,7 +103,7 @@ class ElectionSession(Protocol):
         """Tell whether this process may still act as the leader (rule R10)."""
 
     def on_reconnected(self, callback: Callback) -> None:
-        """Call `callback`, too, after each reconnection, which may have lost watches."""
+        """Add a callback for after each reconnection, which may have lost watches."""
 
     async def close(self) -> None:
         """End the session, which deletes the leader node if this session created it."""

@@ -13,14 +13,14 @@ SLICE: Final = 500
 """How many items of about 20 µs each take 10 ms, which nobody who waits meanwhile notices."""
 
 
-async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield the items, and let the loop run before each but the first.
+async def in_turns(items: Iterable[T], pause_s: float = 0) -> AsyncIterator[T]:
+    """Yield the items, and let the loop run for `pause_s` before each but the first.
 
     Whatever the caller knows about the rest of the world may have changed with each item.
     """
     for number, item in enumerate(items):
         if number:
-            await asyncio.sleep(0)
+            await asyncio.sleep(pause_s)
         yield item
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 
 import pytest
 
@@ -33,6 +33,7 @@ def metadata() -> ClusterMetadataCache:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing but news of another controller end a wait."""
     monkeypatch.setattr(next_controller, "FIRST_PAUSE_MS", 60_000)
+    monkeypatch.setattr(next_controller, "LONGEST_PAUSE_MS", 60_000)
 
 
 class Sends:
@@ -56,10 +57,9 @@ class Sends:
         return controller.epoch
 
 
-async def started(sending: Awaitable[int]) -> asyncio.Task[int]:
+async def started(sending: Coroutine[None, None, int]) -> asyncio.Task[int]:
     """Begin to send, until it waits."""
-    task = asyncio.ensure_future(sending)
-    assert isinstance(task, asyncio.Task)
+    task = asyncio.create_task(sending)
     await turns()
     return task
 

@@ -199,6 +199,16 @@ def cursor_of(answer: SyncAnswer, **positions: int) -> str:
     return encode_cursor(Cursor(answer.point, answer.generation, topics))
 
 
+async def waiting_poll(world: World) -> tuple[Consumer, asyncio.Task[SyncAnswer]]:
+    """Return a member of a settled group, and its poll that waits for news."""
+    consumer = world.join()
+    await consumer.settled(0, 1)
+    told = await consumer.poll()
+    waiting = asyncio.create_task(consumer.sync(commit=False, watch=told.point, wait_ms=20_000))
+    await asyncio.sleep(0)  # until it waits
+    return consumer, waiting
+
+
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     made = World()
@@ -307,11 +317,7 @@ async def test_the_owners_of_a_topic_fit_into_one_znode_whatever_their_names_are
 
 
 async def test_who_is_no_member_any_more_ends_its_waiting_poll(world: World) -> None:
-    consumer = world.join()
-    await consumer.settled(0, 1)
-    told = await consumer.poll()
-    waiting = asyncio.create_task(consumer.sync(commit=False, watch=told.point, wait_ms=20_000))
-    await asyncio.sleep(0)  # until it waits
+    consumer, waiting = await waiting_poll(world)
 
     world.manager.members.evict(consumer.name, UnknownMember("evicted"))
     world.manager.apply_effects()
@@ -323,11 +329,7 @@ async def test_who_is_no_member_any_more_ends_its_waiting_poll(world: World) -> 
 
 async def test_the_end_of_a_term_ends_a_waiting_poll(world: World) -> None:
     """The next poll finds the next coordinator; this one may be about to stop."""
-    consumer = world.join()
-    await consumer.settled(0, 1)
-    told = await consumer.poll()
-    waiting = asyncio.create_task(consumer.sync(commit=False, watch=told.point, wait_ms=20_000))
-    await asyncio.sleep(0)  # until it waits
+    _, waiting = await waiting_poll(world)
 
     world.lost.set()
 
@@ -359,11 +361,7 @@ async def test_no_lease_of_a_member_is_extended_after_that_of_the_coordinator(
 
 
 async def test_a_second_poll_supersedes_the_one_that_waits(world: World) -> None:
-    consumer = world.join()
-    await consumer.settled(0, 1)
-    told = await consumer.poll()
-    waiting = asyncio.create_task(consumer.sync(commit=False, watch=told.point, wait_ms=20_000))
-    await asyncio.sleep(0)  # until it waits
+    consumer, waiting = await waiting_poll(world)
 
     await consumer.sync()
 

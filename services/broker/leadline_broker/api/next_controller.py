@@ -8,10 +8,12 @@ Callers would have to ask again, at growing intervals, so the broker does it for
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
+from leadline_client.backoff import Backoff
 from leadline_client.errors import NoController
 
 NEXT_CONTROLLER_S: Final = 5.0
@@ -38,7 +40,7 @@ async def with_next_controller(
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + NEXT_CONTROLLER_S
-    pause_ms = FIRST_PAUSE_MS
+    pauses = Backoff(random.random, first_ms=FIRST_PAUSE_MS, longest_ms=LONGEST_PAUSE_MS)
     while True:
         asked = metadata.active_controller
         try:
@@ -46,7 +48,7 @@ async def with_next_controller(
         except NoController:
             if asked is None or loop.time() >= deadline:
                 raise
-            is_next = await metadata.wait_next_controller(asked, pause_ms)
-            if metadata.is_stopped:
+            if await metadata.wait_next_controller(asked, int(pauses.next_ms())):
+                pauses.reset()
+            elif metadata.is_stopped:
                 raise
-            pause_ms = FIRST_PAUSE_MS if is_next else min(2 * pause_ms, LONGEST_PAUSE_MS)

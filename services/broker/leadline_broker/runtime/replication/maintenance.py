@@ -22,7 +22,7 @@ from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_client.errors import StorageFailed
 from leadline_common.clock import Clock
 from leadline_common.settings import BrokerSettings
-from leadline_common.slices import batched, slices
+from leadline_common.slices import batched, in_turns, slices
 
 logger = structlog.get_logger(__name__)
 
@@ -78,9 +78,8 @@ class Maintenance:
         a long pause of this process every follower seems to lag. After the loss of a broker there
         are tens of thousands, and nothing is in less of a hurry than a lag of seconds.
         """
-        for number, some in enumerate(batched(list(self.replicas.unsettled))):
-            if number:
-                await asyncio.sleep(_ISR_CHECK_PAUSE_S)
+        unsettled = batched(list(self.replicas.unsettled))
+        async for some in in_turns(unsettled, _ISR_CHECK_PAUSE_S):
             if not self.broker_state.lease_valid():
                 return
             now = self.clock.monotonic_ms()
