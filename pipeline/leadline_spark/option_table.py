@@ -170,8 +170,8 @@ OPTIONS: tuple[Option, ...] = (
     _read(
         "fetchMaxBytes",
         NUMBER,
-        "The size of one fetch, in bytes.",
-        default="8388608",
+        "The size of one fetch, in bytes. A task holds two of them.",
+        default="16777216",
         aliases=("kafka.max.partition.fetch.bytes",),
     ),
     _read(

@@ -40,7 +40,7 @@ class ReadSettings:
     """How tasks read; pickled into each of them."""
 
     columns: tuple[str, ...]
-    fetch_max_bytes: int = 8 << 20
+    fetch_max_bytes: int = 16 << 20
     deadline_s: float = 60.0
     fail_on_data_loss: bool = True
     decoder: str = "auto"

@@ -42,7 +42,7 @@ class TaskPlanner:
         """Read the options. Raises LeadlineSparkError."""
         settings = ReadSettings(
             wanted_columns(options),
-            options.number("fetchMaxBytes") or 8 << 20,
+            options.number("fetchMaxBytes") or 16 << 20,
             (options.number("fetchDeadlineMs") or 60_000) / 1_000,
             options.flag("failOnDataLoss"),
             options.text("decoder") or "auto",
