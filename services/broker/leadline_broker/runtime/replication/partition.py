@@ -104,7 +104,8 @@ class Partition:
     """One local replica. Owned by the event loop.
 
     `applied_epoch` is the leader epoch of its current role, or `NOT_APPLIED` while it is
-    fenced; heartbeats report it.
+    fenced; heartbeats report it. `fingerprint` is its part of the broker's digest (rule R8), 0
+    while it is fenced.
     """
 
     topic: str
@@ -114,6 +115,7 @@ class Partition:
     replica: Replica
     settings: PartitionSettings
     applied_epoch: int = field(default=NOT_APPLIED, init=False)
+    fingerprint: int = field(default=0, init=False)
     traffic: Traffic = field(default=Traffic(), init=False)
     flushed_traffic: Traffic = field(default=Traffic(), init=False)
     subscribers: dict[Subscriber, None] | None = field(default=None, init=False)

@@ -152,14 +152,11 @@ class ReplicaManager:
         _set_membership(self.growing, partition, leadership is not None and bool(state.adding))
 
     def _count(self, partition: Partition, epoch: int) -> None:
-        topic_id, number = partition.key
-        if partition.applied_epoch != NOT_APPLIED:
-            self.digest ^= replica_fingerprint(topic_id, number, partition.applied_epoch)
-            self.applied_count -= 1
-        if epoch != NOT_APPLIED:
-            self.digest ^= replica_fingerprint(topic_id, number, epoch)
-            self.applied_count += 1
-        partition.applied_epoch = epoch
+        is_applied = epoch != NOT_APPLIED
+        fingerprint = replica_fingerprint(*partition.key, epoch) if is_applied else 0
+        self.digest ^= partition.fingerprint ^ fingerprint
+        self.applied_count += is_applied - (partition.applied_epoch != NOT_APPLIED)
+        partition.applied_epoch, partition.fingerprint = epoch, fingerprint
 
     def fence_all(self) -> None:
         """Fence every replica, because this incarnation has ended (rule R9).
