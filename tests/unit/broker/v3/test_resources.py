@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -18,7 +21,7 @@ from leadline_broker.api.v3.models.configs import ConfigChange
 from leadline_broker.api.v3.models.topics import KafkaNewTopic, PartitionsCount
 from leadline_broker.api.v3.routes import ClusterView, V3Context
 from leadline_broker.api.v3.shown_configs import cluster_configs, default_of, topic_configs
-from leadline_broker.api.v3.topics import add_partitions, wanted_topic
+from leadline_broker.api.v3.topics import add_partitions, list_topics, wanted_topic
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_client.errors import ConnectionLost, LeaderNotAvailable
 from leadline_client.wire import GroupState
@@ -68,6 +71,24 @@ class _Context:
         )
         self.state = self
         self.broker_id = 7
+
+    def changed(
+        self, version: int, *, topics: Sequence[TopicRows] = (), deleted: Sequence[str] = ()
+    ) -> UpdateMetadataRequest:
+        """Return a change of the metadata to this version."""
+        return UpdateMetadataRequest(
+            broker_id=1,
+            incarnation=1,
+            cluster_id="c",
+            controller=ControllerRow(1, "", 1),
+            cause="test",
+            version=version,
+            base_version=version - 1,
+            full=False,
+            brokers=[BrokerRow(1, "http://b", None, 1), BrokerRow(2, "http://d", None, 1)],
+            topics=list(topics),
+            deleted=list(deleted),
+        )
 
     def now_ms(self) -> int:
         return NOW
@@ -130,6 +151,20 @@ async def test_a_removal_of_brokers_whose_outcome_is_unknown_says_so(cluster: Cl
     assert response.headers[OUTCOME_HEADER] == "unknown"
     message = raised.value.message
     assert message.startswith("brokers [1] are being removed; broker 2: the outcome is unknown")
+
+
+async def test_a_topic_that_is_deleted_while_topics_are_listed_is_left_out(
+    cluster: ClusterView,
+) -> None:
+    metadata = cluster.metadata
+    names = [f"t{number:03}" for number in range(400)]  # more than are encoded in one turn
+    changed = cast("_Context", cluster.context).changed
+    metadata.apply(changed(2, topics=[TopicRows(name, "id", {}, [row(0)]) for name in names]))
+    listing = asyncio.create_task(list_topics(cluster))
+    await asyncio.sleep(0)  # the list has begun
+    metadata.apply(changed(3, deleted=["orders", "t399"]))
+    shown = [topic["topic_name"] for topic in json.loads((await listing).body)["data"]]
+    assert shown == ["orders", *names[:-1]], "what was encoded before stays"
 
 
 class _Growing:
