@@ -98,6 +98,16 @@ def test_defect_19_a_repeated_exactly_once_write_begins_where_it_did(leader: Lea
     assert start(0.1, app="b") != start(0.1)
 
 
+@pytest.mark.parametrize("version", [0, 1_764_000_000, 2**31 - 1])
+def test_any_name_and_version_of_a_write_has_a_first_partition(
+    leader: Leader, version: int
+) -> None:
+    # Many number their writes by the time in seconds, and the name's hash has 32 bits.
+    for app in ("a", "b", "c", "d", "e"):
+        once = settings(leader, txnAppId=app, txnVersion=str(version))
+        assert WriteTask(once, 3).run(rows(2)).rows == 2
+
+
 def test_a_task_numbers_its_batches(leader: Leader) -> None:
     done = WriteTask(settings(leader, batchBytes="50"), 0).run(rows(5))
     assert done == WriteResult(0, 5)
