@@ -237,6 +237,25 @@ def test_a_drain_that_was_called_off_excuses_no_later_failure(
     assert [(row.state, row.duration_ms) for row in down] == [(state, 10_000)]
 
 
+def test_a_task_that_never_began_starts_with_its_first_entry(
+    quick: SparkSession, tmp_path: Path
+) -> None:
+    """An operator wrote it into ZooKeeper, without a time, and cancelled it while it waited."""
+    h = HandWritten()
+    h.brokers(0, [1, 2])
+    for at, kind, state, finished in (
+        (10, "task_cancelled", "cancelling", 0),
+        (11, "task_over", "cancelled", ms(11)),
+    ):
+        after = {"state": state, "total": 1, "created_at": 0, "finished_at": finished}
+        h.add(at, kind, resource={"task": "7", "kind": "reassignment"}, after=after)
+    history = take_history(read_files(quick, [str(h.write(tmp_path / "h.ndjson"))]), ms(30))
+    (task,) = task_stats(history).collect()
+    assert (task.started_at, task.ended_at, task.duration_ms) == (ms(10), ms(11), 1_000)
+    job.analyse(history, tmp_path / "out")
+    assert "reassignment 7: cancelled, 1 s" in (tmp_path / "out" / job.REPORT).read_text()
+
+
 def test_a_broker_whose_first_trace_is_its_failure_counts_from_then_on(
     quick: SparkSession, tmp_path: Path
 ) -> None:

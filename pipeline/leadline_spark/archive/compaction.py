@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from leadline_spark.archive import manifest as manifests
 from leadline_spark.archive.manifest import ManifestEntry
-from leadline_spark.archive.parquet import SCHEMA, FileWriter, read_row_groups
+from leadline_spark.archive.parquet import FileWriter, read_row_groups
 from leadline_spark.archive.storage import ArchiveStore
 from leadline_spark.errors import LeadlineSparkError
 
@@ -48,7 +48,7 @@ def merge(store: ArchiveStore, group: MergeGroup) -> ManifestEntry:
         for entry in group.entries:
             for table in read_row_groups(store, entry.path):
                 rows += table.num_rows
-                for batch in table.cast(SCHEMA).to_batches():
+                for batch in table.to_batches():
                     writer.add(batch)
         # Check before the file is visible: its name could be that of a file of the archive.
         if (rows, writer.end) != (wanted, last.name.end):

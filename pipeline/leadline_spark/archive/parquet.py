@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from leadline_client.wire import TopicPartition
-from leadline_spark.archive.manifest import ManifestEntry
+from leadline_spark.archive.manifest import ManifestEntry, damaged
 from leadline_spark.archive.naming import DataName, partition_folder
 from leadline_spark.archive.storage import ArchiveStore
 from leadline_spark.errors import LeadlineSparkError
@@ -228,20 +228,38 @@ def _span_of(batch: pa.RecordBatch) -> _Span:
 
 
 def read_row_groups(store: ArchiveStore, path: str) -> Iterator[pa.Table]:
-    """Yield the row groups of a file. Raises OSError for a page with a wrong checksum."""
-    with store.open(path) as file, pq.ParquetFile(file, page_checksum_verification=True) as parquet:
+    """Yield the row groups of a file, in the columns of SCHEMA.
+
+    Raises LEADLINE_ARCHIVE_DAMAGED if it cannot be decoded, as after a change of a byte, and
+    FileNotFoundError.
+    """
+    with _opened(store, path) as parquet:
         for number in range(parquet.num_row_groups):
-            yield parquet.read_row_group(number, use_threads=False)
+            yield parquet.read_row_group(number, use_threads=False).cast(SCHEMA)
 
 
 def read_row_group(store: ArchiveStore, path: str, number: int) -> pa.Table:
-    """Return one row group, in the columns of SCHEMA. Raises OSError as `read_row_groups` does."""
-    with store.open(path) as file, pq.ParquetFile(file, page_checksum_verification=True) as parquet:
+    """Return one row group, in the columns of SCHEMA. Raises as `read_row_groups` does."""
+    with _opened(store, path) as parquet:
         return parquet.read_row_group(number, use_threads=False).cast(SCHEMA)
 
 
 def row_group_rows(store: ArchiveStore, path: str) -> list[int]:
-    """Return the number of records in each row group of a file."""
-    with store.open(path) as file, pq.ParquetFile(file) as parquet:
+    """Return the number of records in each row group. Raises as `read_row_groups` does."""
+    with _opened(store, path) as parquet:
         metadata = parquet.metadata
         return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+
+
+@contextmanager
+def _opened(store: ArchiveStore, path: str) -> Iterator[pq.ParquetFile]:
+    try:
+        with (
+            store.open(path) as file,
+            pq.ParquetFile(file, page_checksum_verification=True) as parquet,
+        ):
+            yield parquet
+    except (ValueError, pa.ArrowException, OSError) as failure:
+        if isinstance(failure, OSError) and failure.errno is not None:
+            raise  # It is the system's: pyarrow's, for what it cannot decode, have no number.
+        raise damaged(f"{path} cannot be read: {failure}") from failure

@@ -20,9 +20,9 @@ from leadline_client.columnar.encode import Records, append_time, encode
 from leadline_client.errors import LeadlineError, UnknownStaged
 from leadline_client.transport import OCTETS
 from leadline_client.wire import TopicPartition
-from leadline_spark.archive.manifest import ManifestEntry
+from leadline_spark.archive.manifest import ManifestEntry, damaged
 from leadline_spark.archive.parquet import read_row_group, row_group_rows
-from leadline_spark.archive.storage import open_store
+from leadline_spark.archive.storage import ArchiveStore, open_store
 from leadline_spark.cluster.cluster_client import ClusterClient, Connection, document
 from leadline_spark.cluster.leader_client import LeaderClient
 from leadline_spark.codec.columns import HEADERS
@@ -68,7 +68,7 @@ def replay_partition(replay: PartitionReplay) -> int:
     """Publish the records that are not published yet, and return their number.
 
     Raises LeadlineSparkError: LEADLINE_REPLAY_CONFLICT if the partition has other records,
-    LEADLINE_LEADER_UNREACHABLE, LEADLINE_REFUSED.
+    LEADLINE_ARCHIVE_DAMAGED, LEADLINE_LEADER_UNREACHABLE, LEADLINE_REFUSED.
     """
     cluster = ClusterClient(replay.connection)
     client = LeaderClient(cluster, replay.target, deadline_s=replay.deadline_s)
@@ -83,18 +83,34 @@ def replay_partition(replay: PartitionReplay) -> int:
 
 
 def row_group_chunks(replay: PartitionReplay) -> list[Chunk]:
-    """Return the row groups of all files, with their offsets in the new topic."""
+    """Return the row groups of all files, with their offsets in the new topic.
+
+    Raises LEADLINE_ARCHIVE_DAMAGED if a file is not what its manifest says.
+    """
     store = open_store(replay.location)
     rows = [
         (entry.path, number, count)
         for entry in replay.entries
-        for number, count in enumerate(row_group_rows(store, entry.path))
+        for number, count in enumerate(_counted(store, entry))
     ]
     ends = accumulate(count for _, _, count in rows)
     return [
         Chunk(chunk, path, number, end - count, end)
         for chunk, ((path, number, count), end) in enumerate(zip(rows, ends, strict=True))
     ]
+
+
+def _counted(store: ArchiveStore, entry: ManifestEntry) -> list[int]:
+    """Return the records in each row group of a file: all that its manifest counts."""
+    try:
+        counts = row_group_rows(store, entry.path)
+    except FileNotFoundError as gone:
+        message = f"{entry.path} is gone: a compaction may have merged it, then replay again"
+        raise damaged(message) from gone
+    if sum(counts) != entry.rows:
+        message = f"{entry.path} has {sum(counts)} records, not {entry.rows}"
+        raise damaged(message)
+    return counts
 
 
 def _end_of_target(replay: PartitionReplay) -> int:

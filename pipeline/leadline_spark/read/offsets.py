@@ -7,6 +7,7 @@ again at offset 0, and `@epochs`, the leader epoch in which an offset was known 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -17,6 +18,7 @@ from leadline_spark.errors import LeadlineSparkError
 EARLIEST = -2
 LATEST = -1
 UNKNOWN_EPOCH = -1
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _IDS = "@ids"
 _EPOCHS = "@epochs"
 
@@ -74,17 +76,18 @@ def parse_partition_offsets(what: str, document: Any) -> dict[TopicPartition, in
     found: dict[TopicPartition, int] = {}
     try:
         rows = [
-            (topic, int(number), value)
+            (topic, number, value)
             for topic, numbers in document.items()
             if not topic.startswith("@")
             for number, value in numbers.items()
         ]
-    except (AttributeError, ValueError) as failure:
+    except AttributeError as failure:
         raise _malformed(what, document) from failure
     for topic, number, value in rows:
-        if number < 0 or not isinstance(value, int) or isinstance(value, bool):
+        # One way to write each: of "0" and "00", which are two keys, one would be dropped.
+        if not _PARTITION.fullmatch(number) or type(value) is not int:
             raise _malformed(what, document)
-        found[TopicPartition(topic, number)] = value
+        found[TopicPartition(topic, int(number))] = value
     return found
 
 

@@ -26,6 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import check_columns
 
 AUDIT, PARTITIONS, BROKERS = "audit", "partitions", "brokers"
@@ -144,6 +145,7 @@ _TABLES: dict[str, dict[str, DataType]] = {
 TABLES = tuple(_TABLES)
 _JSON = ("resource", "before", "after", "zk")
 _NAMED = {"topic": str, "partition": int, "broker": int, "group": str, "config": str, "task": str}
+_INT32 = 2**31
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -175,18 +177,23 @@ def read_row(table: str, line: bytes) -> dict[str, Any]:
 def batch_of(rows: Iterable[Mapping[str, Any]], schema: StructType) -> pa.RecordBatch:
     """Return rows as Arrow, without members that are no columns.
 
-    Raises ValueError if a value is not of its column's type.
+    Raises LeadlineSparkError LEADLINE_TABLE_INVALID if a value is not of its column's type.
     """
-    return pa.RecordBatch.from_pylist(list(rows), schema=arrow_schema(schema))
+    try:
+        return pa.RecordBatch.from_pylist(list(rows), schema=arrow_schema(schema))
+    except (ValueError, TypeError, OverflowError) as failure:
+        message = f"A row has a value that its column cannot hold: {failure}"
+        raise LeadlineSparkError("LEADLINE_TABLE_INVALID", message) from failure
 
 
 def _audit_row(row: dict[str, Any]) -> dict[str, Any]:
     resource, after = row["resource"], row["after"]
     noticed = after.get("noticed_at") if isinstance(after, dict) else None
     texts = {name: _text(row[name]) for name in _JSON}
-    # A member of another type is only in the JSON column.
+    # What its column cannot hold is only in the JSON column: the audit has refused requests, too,
+    # and their numbers are whatever somebody has sent.
     named = {
-        name: resource[name] if type(resource.get(name)) is kind else None
+        name: resource[name] if _holds(kind, resource.get(name)) else None
         for name, kind in _NAMED.items()
     }
     times = {"at": _time(row["time"]), "noticed_at": _time(noticed)}
@@ -207,5 +214,18 @@ def _text(value: Any) -> str | None:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
+def _holds(kind: type, value: Any) -> bool:
+    """Return whether a column of text or 32-bit numbers can have this value."""
+    if type(value) is int:
+        return kind is int and -_INT32 <= value < _INT32
+    return type(value) is kind
+
+
 def _time(unix_ms: Any) -> datetime | None:
-    return _EPOCH + timedelta(milliseconds=unix_ms) if type(unix_ms) is int else None
+    """Return a time; None for what is none, or is before the year 1 or after 9999."""
+    if type(unix_ms) is not int:
+        return None
+    try:
+        return _EPOCH + timedelta(milliseconds=unix_ms)
+    except OverflowError:
+        return None

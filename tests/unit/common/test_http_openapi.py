@@ -219,6 +219,16 @@ async def test_the_pages_load_nothing_from_elsewhere(page: str) -> None:
     assert "/openapi.json" in answer.text
 
 
+@pytest.mark.parametrize("page", ["/docs", "/redoc"])
+async def test_no_other_page_can_frame_the_pages(page: str) -> None:
+    """Swagger UI sends requests: whoever framed it could have a user click what they hide."""
+    async with client_of(build()) as client:
+        policy = (await client.get(page)).headers["content-security-policy"]
+    directives = policy.split("; ")
+    for one in ("frame-ancestors 'none'", "base-uri 'none'", "object-src 'none'"):
+        assert one in directives
+
+
 async def test_the_address_alone_leads_to_the_pages() -> None:
     async with client_of(build()) as client:
         answer = await client.get("/")

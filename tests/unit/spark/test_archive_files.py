@@ -161,8 +161,31 @@ def test_a_changed_byte_is_noticed_when_it_is_read(tmp_path: Path) -> None:
     content = bytearray(file.read_bytes())
     content[len(content) // 3] ^= 1
     file.write_bytes(content)
-    with pytest.raises(OSError, match=r"(?i)crc|decompress|corrupt"):
+    with pytest.raises(LeadlineSparkError, match=r"(?i)crc|decompress|corrupt") as raised:
         list(read_row_groups(store, written.path))
+    assert raised.value.code == "LEADLINE_ARCHIVE_DAMAGED"
+    assert written.path in raised.value.message
+
+
+@pytest.mark.parametrize("kept", [0, 3, 100, -1])
+def test_a_file_that_was_cut_off_is_damaged(tmp_path: Path, kept: int) -> None:
+    store = LocalStore(tmp_path)
+    written = data_file(store, 0, 99)
+    file = tmp_path / written.path
+    file.write_bytes(file.read_bytes()[:kept])
+    for look_at in (row_group_rows, lambda *where: list(read_row_groups(*where))):
+        with pytest.raises(LeadlineSparkError) as raised:
+            look_at(store, written.path)
+        assert raised.value.code == "LEADLINE_ARCHIVE_DAMAGED"
+
+
+def test_a_file_with_other_columns_is_damaged(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    written = data_file(store, 0, 99)
+    pq.write_table(pa.table({"offset": [1]}), tmp_path / written.path)
+    with pytest.raises(LeadlineSparkError) as raised:
+        list(read_row_groups(store, written.path))
+    assert raised.value.code == "LEADLINE_ARCHIVE_DAMAGED"
 
 
 def test_files_are_plain_parquet(tmp_path: Path) -> None:

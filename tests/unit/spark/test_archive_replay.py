@@ -25,6 +25,7 @@ from leadline_spark.archive.partition_replay import (
 from leadline_spark.archive.storage import LocalStore
 from leadline_spark.cluster.cluster_client import Connection
 from leadline_spark.codec.stored_batches import decode, frames
+from leadline_spark.errors import LeadlineSparkError
 from tests.unit.spark.archives import data_file, records
 
 COLUMNS = ("timestamp", "timestampType", "key", "value", "headers")
@@ -111,6 +112,22 @@ def test_chunks_are_row_groups_one_behind_the_other(
     values = [row["value"] for chunk in once for part in chunk for row in _sent(part)]
     assert values == [row["value"] for row in records(range(500, 750)).to_pylist()]
     assert all(sum(1 for _ in frames(part)) == 1 for chunk in once for part in chunk)
+
+
+def test_a_file_with_fewer_records_than_its_manifest_says_is_not_replayed(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    whole, part = data_file(store, 0, 99), data_file(store, 0, 49, partition=1)
+    todo = PartitionReplay(
+        str(tmp_path), (whole,), TopicPartition("u", 0), "app", Connection(("http://b",))
+    )
+    for damage in (
+        lambda: (tmp_path / part.path).replace(tmp_path / whole.path),  # such as an old copy
+        lambda: store.delete(whole.path),
+    ):
+        damage()
+        with pytest.raises(LeadlineSparkError, match=whole.path) as raised:
+            row_group_chunks(todo)
+        assert raised.value.code == "LEADLINE_ARCHIVE_DAMAGED"
 
 
 @given(st.text(min_size=1))

@@ -61,7 +61,20 @@ def test_the_shape_is_that_of_kafka_s_source() -> None:
 
 
 @pytest.mark.parametrize(
-    "document", [5, [], {"t": 5}, {"t": {"x": 1}}, {"t": {"0": "1"}}, {"t": {"-1": 1}}, {"t": [1]}]
+    "document",
+    [
+        5,
+        [],
+        {"t": 5},
+        {"t": {"x": 1}},
+        {"t": {"0": "1"}},
+        {"t": {"0": True}},
+        {"t": {"-1": 1}},
+        {"t": [1]},
+        {"t": {"0": 5, "00": 7}},  # Which of them?
+        {"t": {"1_0": 5}},
+        {"t": {"\u0663": 5}},
+    ],
 )
 def test_offsets_of_another_shape_are_refused(document: object) -> None:
     with pytest.raises(LeadlineSparkError, match="LEADLINE_OFFSETS_INVALID"):

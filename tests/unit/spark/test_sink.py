@@ -12,6 +12,7 @@ import pytest
 from leadline_client import batches
 from leadline_client.wire import BrokerInfo, Metadata, PartitionInfo, TopicInfo, TopicPartition
 from leadline_spark.cluster.cluster_client import Connection
+from leadline_spark.codec.columns import HEADERS
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
@@ -97,6 +98,16 @@ def test_defect_19_a_repeated_exactly_once_write_begins_where_it_did(leader: Lea
     assert start(0.1, app="b") != start(0.1)
 
 
+@pytest.mark.parametrize("version", [0, 1_764_000_000, 2**31 - 1])
+def test_any_name_and_version_of_a_write_has_a_first_partition(
+    leader: Leader, version: int
+) -> None:
+    # Many number their writes by the time in seconds, and the name's hash has 32 bits.
+    for app in ("a", "b", "c", "d", "e"):
+        once = settings(leader, txnAppId=app, txnVersion=str(version))
+        assert WriteTask(once, 3).run(rows(2)).rows == 2
+
+
 def test_a_task_numbers_its_batches(leader: Leader) -> None:
     done = WriteTask(settings(leader, batchBytes="50"), 0).run(rows(5))
     assert done == WriteResult(0, 5)
@@ -108,6 +119,26 @@ def test_a_task_numbers_its_batches(leader: Leader) -> None:
         b"3",
         b"4",
     ]
+
+
+@pytest.mark.parametrize("with_headers", [0, 1])
+def test_rows_without_headers_and_others_with_them_share_a_batch(
+    leader: Leader, with_headers: int
+) -> None:
+    # Spark gives rows to a task in parts: in one of them no row may have headers, in the next some.
+    own: list[list[dict[str, Any]] | None] = [[{"key": "trace", "value": b"1"}], None]
+    columns = {number: own if number == with_headers else [None, None] for number in range(2)}
+    parts = [
+        pa.record_batch(
+            {"value": [b"%d" % number] * 2, "headers": pa.array(columns[number], HEADERS)}
+        )
+        for number in range(2)
+    ]
+    assert WriteTask(settings(leader), 0).run(iter(parts)).rows == 4
+    (body,) = leader.appended.values()
+    headers = [record.headers for record in batches.decode(body)]
+    expected = [(("trace", b"1"),), ()]
+    assert headers == ([*expected, (), ()] if with_headers == 0 else [(), (), *expected])
 
 
 def test_what_may_have_been_appended_is_sent_again_as_it_was(leader: Leader) -> None:

@@ -103,6 +103,23 @@ def test_what_an_entry_is_about_has_columns() -> None:
     assert (third["broker"], third["topic"], third["task"]) == (None, None, "7")
 
 
+@pytest.mark.parametrize("number", [2**31, 2**63, -(2**31) - 1, 10**400])
+def test_a_number_that_its_column_cannot_hold_is_only_in_the_json(number: int) -> None:
+    # As in the entry of a refused `POST /v1/brokers/99999999999/drain`.
+    refused = {**recorded()[0], "resource": {"broker": number}, "after": {"noticed_at": number}}
+    rows = [read_row("audit", json.dumps(refused).encode())]
+    (row,) = batch_of(rows, table_schema("audit")).to_pylist()
+    assert row["broker"] is None
+    assert json.loads(row["resource"]) == {"broker": number}
+
+
+def test_a_value_that_its_column_cannot_hold_is_named_as_a_fault_of_the_table() -> None:
+    for value in (2**40, "one", 2**70):
+        with pytest.raises(LeadlineSparkError) as raised:
+            batch_of([{**BROKER, "port": value}], table_schema("brokers"))
+        assert code_of(raised) == "LEADLINE_TABLE_INVALID"
+
+
 def test_every_entry_of_a_real_history_is_a_row() -> None:
     entries = recorded()
     rows = [read_row("audit", json.dumps(entry).encode()) for entry in entries]

@@ -7,7 +7,7 @@ each distinct value.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -90,11 +90,26 @@ class Records:
 
 
 def concat(pieces: list[Records]) -> Records:
-    """Return the records of all pieces, in order. All pieces must have the same columns."""
+    """Return the records of all pieces, in order.
+
+    A piece may lack headers or timestamps that others have: its records then have none.
+    """
     if len(pieces) == 1:
         return pieces[0]
+    lengths = [len(piece) for piece in pieces]
     columns = zip(*(piece._columns() for piece in pieces), strict=True)
-    return Records(*(None if parts[0] is None else pa.concat_arrays(parts) for parts in columns))
+    return Records(*(_joined_column(parts, lengths) for parts in columns))
+
+
+def _joined_column(parts: Sequence[pa.Array | None], lengths: Sequence[int]) -> pa.Array | None:
+    """Return the parts of a column, of these lengths, as one; None if all are."""
+    kind = next((part.type for part in parts if part is not None), None)
+    if kind is None:
+        return None
+    return pa.concat_arrays(
+        pa.nulls(length, kind) if part is None else part
+        for part, length in zip(parts, lengths, strict=True)
+    )
 
 
 def encode(

@@ -31,7 +31,8 @@ class StickyPartitions:
             return numbers
         sizes = pc.if_else(pc.is_null(numbers), records.sizes(), _NONE)
         before = pc.add(pc.subtract(pc.cumulative_sum(sizes), sizes), self._filled)
-        turns = pc.add(pc.divide(before, self.batch_bytes), self.first)
+        # Modulo before the sum, which has to fit into 32 bits: `first` may be any number.
+        turns = pc.add(pc.divide(before, self.batch_bytes), self.first % count)
         self._filled += pc.sum(sizes).as_py()
         return pc.coalesce(numbers, modulo(turns.cast(pa.uint32()), count))
 

@@ -39,8 +39,10 @@ _REDOC_SCRIPT = "redoc.standalone.js"
 _REMOTE_LOGO = b"https://cdn.redoc.ly/redoc/logo-mini.svg"
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data:; worker-src blob:; font-src 'self' data:"
+    "img-src 'self' data:; worker-src blob:; font-src 'self' data:; object-src 'none'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
+"""No other page may frame these: Swagger UI sends requests, with the password of the user."""
 
 _SWAGGER = {
     "validatorUrl": None,  # The default sends the document to another server.

@@ -37,7 +37,10 @@ def task_stats(history: HistoryPeriod) -> DataFrame:
         sf.max_by("kind", "id").alias("task_kind"),
         sf.max_by("state", "id").alias("state"),
         sf.max_by("reason", "id").alias("reason"),
-        sf.min(sf.when(sf.col("created") > 0, sf.col("created"))).alias("started_at"),
+        # A task that an operator wrote, and cancelled before it began, has no time of its own.
+        sf.coalesce(
+            sf.min(sf.when(sf.col("created") > 0, sf.col("created"))), sf.min("time")
+        ).alias("started_at"),
         sf.min("begun").alias("begun_at"),
         sf.max(sf.when(sf.col("finished") > 0, sf.col("finished"))).alias("_finished"),
         sf.max("total").alias("partitions"),

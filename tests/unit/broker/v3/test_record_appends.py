@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from random import Random
 from typing import Any, cast
 
 from leadline_broker.api.v3.errors import MALFORMED, V3Error
@@ -12,6 +13,7 @@ from leadline_broker.api.v3.records.appends import Appended, Result, TopicAppend
 from leadline_broker.api.v3.records.reports import failure_of, report_of
 from leadline_broker.api.v3.records.requests import ParsedRecord, Part
 from leadline_broker.domain.topic_appends import TopicLayout
+from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.serving.topic_appends import TopicAppends
 from leadline_client import batches
 from leadline_client.errors import (
@@ -22,6 +24,13 @@ from leadline_client.errors import (
     UnknownPartition,
 )
 from leadline_client.wire import ProduceResult
+from leadline_common.rpc import (
+    BrokerRow,
+    ControllerRow,
+    PartitionRow,
+    TopicRows,
+    UpdateMetadataRequest,
+)
 
 Refuse = Callable[[list[bytes | None]], LeadlineError | None]
 
@@ -35,7 +44,8 @@ class Log:
         self.routed = self
         self._refuse = refuse
 
-    def layout(self, topic: str) -> TopicLayout:
+    def layout(self, topic: str, keyless: int | None = None) -> TopicLayout:
+        del keyless
         return TopicLayout(topic, {0, 1}, 1)
 
     async def produce(self, topic: str, number: int, data: bytearray, **_: Any) -> ProduceResult:
@@ -64,6 +74,40 @@ async def test_records_of_a_partition_share_a_batch_and_keep_their_order() -> No
     assert results == [Appended(0, 0), Appended(1, 0), Appended(0, 1), Appended(1, 1)]
     assert log.values == {0: [b"a", b"c"], 1: [b"b", b"d"]}
     assert log.batches == [2, 2]
+
+
+def led(*leaders: int, version: int) -> UpdateMetadataRequest:
+    """Return metadata of the topic, whose partitions have these leaders."""
+    rows = [PartitionRow(number, one, 1, (1,), (1,), 0) for number, one in enumerate(leaders)]
+    return UpdateMetadataRequest(
+        broker_id=1,
+        incarnation=1,
+        cluster_id="c",
+        controller=ControllerRow(1, "", 1),
+        cause="test",
+        version=version,
+        base_version=0,
+        full=True,
+        brokers=[BrokerRow(1, "http://b", None, 1)],
+        topics=[TopicRows("t", "id", {}, rows)],
+        deleted=[],
+    )
+
+
+async def test_records_without_a_key_go_to_one_partition_however_they_arrive() -> None:
+    log, metadata = Log(), ClusterMetadataCache()
+    log.values = {number: [] for number in range(8)}
+    metadata.apply(led(*[1] * 8, version=1))
+    given = TopicAppends(metadata=metadata, routed=cast("Any", log), random=Random(1))
+    appender = TopicAppender("t", given, 1_000)
+    for number in range(20):
+        await appender.append_all([record(b"%d" % number, None)])
+    (chosen,) = (number for number, values in log.values.items() if values)
+    assert log.values[chosen] == [b"%d" % number for number in range(20)]
+    metadata.apply(led(*[-1 if number == chosen else 1 for number in range(8)], version=2))
+    (moved,) = await appender.append_all([record(b"x", None)])
+    assert isinstance(moved, Appended)
+    assert moved.partition != chosen
 
 
 async def test_errors_stay_where_they_are_and_stop_nobody() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pytest
 
 from leadline_broker.api.app import build_app
+from leadline_broker.api.v3.records.endpoints import ProduceEndpoint, RecordIntake
 from leadline_common.access.rights import Grant, Role
 from leadline_common.access.tokens import KeptToken, Token, hash_of, new_token
 from leadline_common.access.users import User, Users
@@ -65,3 +68,30 @@ async def test_a_stream_ends_its_records_with_the_right_to_send_them(streams: St
     reports = await streams.send(parts())
 
     assert [one["error_code"] for one in reports] == [200, 40301, 40101]
+
+
+async def test_a_part_with_very_many_records_lets_others_run_in_between() -> None:
+    """A part of 64 KiB may have 32,768 records, and reading them takes 100 ms."""
+    read, most = 0, 0
+
+    def now_ms() -> int:  # asked for each record
+        nonlocal read, most
+        read += 1
+        most = max(most, read)
+        return 1
+
+    async def others() -> None:
+        nonlocal read
+        while True:
+            read = 0
+            await asyncio.sleep(0)
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield b"{}" * 32_768
+
+    context = cast("Any", SimpleNamespace(now_ms=now_ms))
+    endpoint = ProduceEndpoint(RecordIntake(context, cast("Any", None), 1 << 20))
+    running = asyncio.create_task(others())
+    windows = [len(one) async for one in endpoint._windows(parts())]
+    running.cancel()
+    assert (sum(windows), max(windows) <= 4_096, most <= 2_048) == (32_768, True, True)

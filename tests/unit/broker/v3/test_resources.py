@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -9,18 +13,19 @@ from starlette.requests import Request
 
 from leadline_broker.api.cluster import FollowerBody, ReplicaBody
 from leadline_broker.api.v3 import config_changes, lags, reassignments, removal, replica_status
+from leadline_broker.api.v3.configs import alter_many_topic_configs
 from leadline_broker.api.v3.errors import OUTCOME_HEADER, REFUSED, V3Error, response_of
 from leadline_broker.api.v3.groups import _STATES, group_of
 from leadline_broker.api.v3.layer import PREFIX_KEY
 from leadline_broker.api.v3.links import Links, base_of
 from leadline_broker.api.v3.models.cluster import BrokersToRemove
-from leadline_broker.api.v3.models.configs import ConfigChange
+from leadline_broker.api.v3.models.configs import ConfigChange, ManyTopicConfigChanges
 from leadline_broker.api.v3.models.topics import KafkaNewTopic, PartitionsCount
 from leadline_broker.api.v3.routes import ClusterView, V3Context
 from leadline_broker.api.v3.shown_configs import cluster_configs, default_of, topic_configs
-from leadline_broker.api.v3.topics import add_partitions, wanted_topic
+from leadline_broker.api.v3.topics import add_partitions, list_topics, wanted_topic
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
-from leadline_client.errors import ConnectionLost, LeaderNotAvailable
+from leadline_client.errors import ConnectionLost, IdempotencyKeyReused, LeaderNotAvailable
 from leadline_client.wire import GroupState
 from leadline_common.api.brokers import DrainBody
 from leadline_common.api.configs import ConfigBody, ConfigsBody
@@ -68,6 +73,24 @@ class _Context:
         )
         self.state = self
         self.broker_id = 7
+
+    def changed(
+        self, version: int, *, topics: Sequence[TopicRows] = (), deleted: Sequence[str] = ()
+    ) -> UpdateMetadataRequest:
+        """Return a change of the metadata to this version."""
+        return UpdateMetadataRequest(
+            broker_id=1,
+            incarnation=1,
+            cluster_id="c",
+            controller=ControllerRow(1, "", 1),
+            cause="test",
+            version=version,
+            base_version=version - 1,
+            full=False,
+            brokers=[BrokerRow(1, "http://b", None, 1), BrokerRow(2, "http://d", None, 1)],
+            topics=list(topics),
+            deleted=list(deleted),
+        )
 
     def now_ms(self) -> int:
         return NOW
@@ -130,6 +153,20 @@ async def test_a_removal_of_brokers_whose_outcome_is_unknown_says_so(cluster: Cl
     assert response.headers[OUTCOME_HEADER] == "unknown"
     message = raised.value.message
     assert message.startswith("brokers [1] are being removed; broker 2: the outcome is unknown")
+
+
+async def test_a_topic_that_is_deleted_while_topics_are_listed_is_left_out(
+    cluster: ClusterView,
+) -> None:
+    metadata = cluster.metadata
+    names = [f"t{number:03}" for number in range(400)]  # more than are encoded in one turn
+    changed = cast("_Context", cluster.context).changed
+    metadata.apply(changed(2, topics=[TopicRows(name, "id", {}, [row(0)]) for name in names]))
+    listing = asyncio.create_task(list_topics(cluster))
+    await asyncio.sleep(0)  # the list has begun
+    metadata.apply(changed(3, deleted=["orders", "t399"]))
+    shown = [topic["topic_name"] for topic in json.loads(bytes((await listing).body))["data"]]
+    assert shown == ["orders", *names[:-1]], "what was encoded before stays"
 
 
 class _Growing:
@@ -278,6 +315,42 @@ def test_settings_are_text_and_sensitive_ones_have_no_value(cluster: ClusterView
     [secret] = topic_configs(cluster, "orders", [config(sensitive=True)])
     assert (secret.value, secret.is_sensitive) == (None, True)
     assert {one.value for one in secret.synonyms} == {None}
+
+
+class _Remembering:
+    """A controller that takes an `Idempotency-Key` for one request, as the real one does."""
+
+    def __init__(self) -> None:
+        self.requests: dict[str, tuple[str, str]] = {}
+        self.changed = 0
+
+    async def get(self, *_: Any) -> ConfigsBody:
+        return ConfigsBody.model_validate(example_of(ConfigsBody))
+
+    async def change(self, _: str, path: str, *args: Any, body: Any, headers: Any) -> None:
+        del args
+        request = path, body.model_dump_json()
+        known = self.requests.setdefault(headers["Idempotency-Key"], request)
+        if known != request:
+            raise IdempotencyKeyReused("this key was used for another request")
+        self.changed += 1
+
+
+async def test_one_key_covers_the_settings_of_several_topics(cluster: ClusterView) -> None:
+    controller = cast("Any", cluster.context).controller = _Remembering()
+    name = example_of(ConfigsBody)["configs"][0]["name"]
+    cluster = replace(cluster, idempotency={"Idempotency-Key": "k"})
+    wanted = ManyTopicConfigChanges.model_validate(
+        {
+            "data": [
+                {"topic_name": topic, "configs": [{"name": name, "value": value}]}
+                for topic, value in (("orders", "1"), ("payments", "1"), ("orders", "2"))
+            ]
+        }
+    )
+    for _ in range(2):  # a repeated request has the same keys
+        assert (await alter_many_topic_configs(cluster, wanted)).status_code == 204
+    assert (len(controller.requests), controller.changed) == (3, 6)
 
 
 def test_the_default_of_a_setting_is_what_the_topic_inherits(cluster: ClusterView) -> None:

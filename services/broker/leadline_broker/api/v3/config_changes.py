@@ -106,9 +106,16 @@ async def reset(cluster: ClusterView, target: Target, name: str) -> None:
 
 
 async def alter(
-    cluster: ClusterView, target: Target, changes: ConfigChanges, *, dry_run: bool = False
+    cluster: ClusterView,
+    target: Target,
+    changes: ConfigChanges,
+    *,
+    dry_run: bool = False,
+    part: str | None = None,
 ) -> None:
     """Set and reset settings of a target, all or none.
+
+    `part` tells the changes of one request apart, if there are several.
 
     Raises:
         V3Error: there is no such setting, or the controller refuses a value.
@@ -125,5 +132,5 @@ async def alter(
             target.path,
             AlteredConfigsBody,
             body=changes.model_copy(update={"dry_run": dry_run}),
-            headers=cluster.idempotency,
+            headers=cluster.idempotency if part is None else cluster.idempotency_of(part),
         )

@@ -230,9 +230,10 @@ async def alter_many_topic_configs(cluster: InCluster, wanted: ManyTopicConfigCh
     changes = [(one.topic_name, changes_of(one.configs)) for one in wanted.data]
     require(Action.OPERATE, "topic", {topic for topic, _ in changes})
     failures = []
-    for topic, one in changes:
+    dry_run = bool(wanted.validate_only)
+    for number, (topic, one) in enumerate(changes):
         try:
-            await alter(cluster, of_topic(topic), one, dry_run=bool(wanted.validate_only))
+            await alter(cluster, of_topic(topic), one, dry_run=dry_run, part=f"{number} {topic}")
         except (V3Error, LeadlineError) as error:
             failures.append(_failure(topic, error))
     if not failures:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Path, Request
@@ -65,6 +66,16 @@ class ClusterView:
     context: V3Context
     links: Links
     idempotency: dict[str, str]
+
+    def idempotency_of(self, part: str) -> dict[str, str]:
+        """Return the header for one of several changes that this request consists of.
+
+        The controller takes a key for one change. The same part of a repeated request has the same.
+        """
+        return {
+            name: sha256(f"{key}\0{part}".encode()).hexdigest()
+            for name, key in self.idempotency.items()
+        }
 
     @property
     def cluster_id(self) -> str:

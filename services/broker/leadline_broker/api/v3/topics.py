@@ -66,7 +66,11 @@ InTopic = Annotated[bool, Query(description=_ASK_OPERATIONS)]
 async def list_topics(cluster: InCluster, with_operations: InList = False) -> Response:
     """Return the topics that the caller may describe, by name."""
     names = current_caller().access.visible("topic", sorted(cluster.metadata.topic_names()))
-    items = (shown_topic(cluster, name, with_operations=with_operations) for name in names)
+    items = (
+        shown_topic(cluster, name, with_operations=with_operations)
+        for name in names
+        if cluster.metadata.topic_id(name) is not None  # not deleted while the list is encoded
+    )
     return await list_response("KafkaTopicList", cluster.links.listed("topics"), items)
 
 

@@ -22,8 +22,11 @@ class TopicAppends:
     routed: RoutedRecords
     random: Random
 
-    def layout(self, topic: str) -> TopicLayout:
+    def layout(self, topic: str, keyless: int | None = None) -> TopicLayout:
         """Return where the records of one request go.
+
+        `keyless` is the partition to which earlier records of the request without a key went. The
+        others follow them, in order, as long as it has a leader.
 
         Raises:
             UnknownTopic: the topic does not exist.
@@ -35,7 +38,8 @@ class TopicAppends:
             raise self.metadata.why_unknown(topic)
         rows = ((number, self.metadata.partition(topic, number)) for number in numbers)
         led = [number for number, row in rows if row is not None and row.leader != NO_LEADER]
-        keyless = keyless_partition(numbers, led, self.random.random())
+        if keyless is None or keyless not in led:
+            keyless = keyless_partition(numbers, led, self.random.random())
         return TopicLayout(topic, frozenset(numbers), keyless)
 
     async def append(

@@ -51,17 +51,19 @@ class _Run:
         self.size += record.size
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TopicAppender:
     """Appends the records of one request to one topic.
 
-    Those of one partition keep their order. They may share a record batch, but not their fate: if
-    a batch is refused because of a record, each of its records is tried by itself.
+    Those of one partition keep their order, and so do those without a key, which go to one
+    partition. They may share a record batch, but not their fate: if a batch is refused because of
+    a record, each of its records is tried by itself.
     """
 
     topic: str
     appends: TopicAppends
     timeout_ms: int
+    _keyless: int | None = field(default=None, init=False)
 
     async def append_all(self, records: Sequence[ParsedRecord | V3Error]) -> list[Result]:
         """Append records; return what became of each, errors among them included."""
@@ -87,12 +89,13 @@ class TopicAppender:
         layout = None
         for place, record in parsed:
             try:
-                layout = layout or self.appends.layout(self.topic)
+                layout = layout or self.appends.layout(self.topic, self._keyless)
                 number = layout.place(record.partition, record.key)
             except LeadlineError as error:
                 results[place] = error
             else:
                 found.setdefault(number, []).append((place, record))
+        self._keyless = layout.keyless if layout else self._keyless
         return found
 
     async def _append_in_order(

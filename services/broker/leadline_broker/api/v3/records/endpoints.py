@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,6 +35,7 @@ from leadline_common.http.quotas import payer_of
 from leadline_common.quotas.gate import QuotaGate
 from leadline_common.quotas.limits import Quota
 from leadline_common.rpc import JSON
+from leadline_common.slices import SLICE, in_turns
 
 TIMEOUT_MS: Final = 30_000
 MULTI_STATUS: Final = 207
@@ -43,7 +43,11 @@ _LINE_END: Final = b"\r\n"
 _UNLIMITED: Final = 2**62
 """Streams have no limit; what they hold at a time has."""
 _SLICE: Final = 64 * 1024
-"""How much of a body is read at a time, between other requests."""
+"""How much of a body is appended at a time, if it arrives at once."""
+_TURN: Final = 4 * 1024
+"""How much of that is read at a time, between other requests: it may have 2,000 records."""
+_WINDOW: Final = 4 * SLICE
+"""How many records are appended and reported at a time, and a turn of them more."""
 Record = ParsedRecord | V3Error
 Records = Sequence[Record]
 """Records, and the errors of those that are malformed."""
@@ -130,7 +134,8 @@ class ProduceEndpoint:
                 await self._answer(request, send, self._stream(request), reports_from=1)
             else:
                 body = await self.intake.whole_body(request)
-                await self._answer(request, send, self._windows(_slices(body)), reports_from=2)
+                slices = in_turns(_pieces(body, _SLICE))
+                await self._answer(request, send, self._windows(slices), reports_from=2)
         except (V3Error, LeadlineError) as error:
             await response_of(error)(scope, receive, send)
 
@@ -186,7 +191,12 @@ class ProduceEndpoint:
         """Yield the records that have arrived together; what is no record ends them."""
         splitter = ObjectSplitter(self.intake.max_bytes)
         async for part in parts:
-            records = [*map(self.intake.parsed, splitter.feed(part))]
+            records: list[Record] = []
+            async for piece in in_turns(_pieces(part, _TURN)):
+                records += map(self.intake.parsed, splitter.feed(piece))
+                if len(records) >= _WINDOW:
+                    yield records
+                    records = []
             if records:
                 yield records
             if splitter.problem is not None:
@@ -241,10 +251,8 @@ class BatchEndpoint:
         await send_body(send, msgspec.json.encode(report), JSON.encode(), status=MULTI_STATUS)
 
 
-async def _slices(body: bytes) -> AsyncIterator[bytes]:
-    for start in range(0, len(body), _SLICE):
-        yield body[start : start + _SLICE]
-        await asyncio.sleep(0)
+def _pieces(data: bytes, size: int) -> Iterator[bytes]:
+    return (data[start : start + size] for start in range(0, len(data), size))
 
 
 def _reports(request: RecordRequest, records: Records, results: Sequence[Result]) -> bytes:
