@@ -19,7 +19,14 @@ from starlette._utils import get_route_path as _path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from leadline_client.errors import LeadlineError, Unauthorized, UsersNotRead
-from leadline_common.access.caller import EVERYBODY, NOBODY, Caller, caller_scope, refusal
+from leadline_common.access.caller import (
+    EVERYBODY,
+    NOBODY,
+    Caller,
+    caller_scope,
+    refusal,
+    require,
+)
 from leadline_common.access.issued_tokens import issued_token_in
 from leadline_common.access.operations import INTERNAL_OPERATIONS, PUBLIC, Need, need_of
 from leadline_common.access.principals import ANONYMOUS, Principal, is_user_name
@@ -216,6 +223,20 @@ class AccessLayer:
             logger.warning(
                 "request refused", operation=operation, reason=error.message, client=address
             )
+
+
+def require_still(scope: Scope, action: Action, topics: Iterable[str]) -> None:
+    """Refuse who has lost its token, or a right to these topics, since it sent the request.
+
+    For requests that wait, and for streams.
+
+    Raises:
+        LeadlineError: it may not do this any more.
+
+    """
+    authentication: Authentication = scope["app"].authentication
+    with caller_scope(authentication.caller_of(scope)):
+        require(action, "topic", topics)
 
 
 def check_rights(operations: Iterable[str], need_of: NeedOf = need_of) -> None:

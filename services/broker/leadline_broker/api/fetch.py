@@ -39,6 +39,8 @@ from leadline_client.errors import (
     UnreadableBatch,
 )
 from leadline_client.wire import RecordFormat
+from leadline_common.access.rights import Action
+from leadline_common.http.access import require_still
 from leadline_common.http.bulk import send_body
 from leadline_common.http.operation import OCTETS, Body, Operation, Parameter
 from leadline_common.http.quotas import payer_of
@@ -263,6 +265,8 @@ class FetchEndpoint:
         routed = self._routed()
         fetch = routed.fetch if any_broker else routed.fetch_here
         data = await fetch(topic, partition, reading)
+        if reading.wait_ms:
+            require_still(scope, Action.READ, [topic])
         if OCTETS in Headers(scope=scope).get("accept", ""):
             self._quotas.charge(Quota.FETCH, payer, len(data.records))
             await send_body(send, data.records, OCTETS.encode(), _offset_headers(data))

@@ -34,6 +34,7 @@ from leadline_client.errors import (
     WrongMemberSecret,
 )
 from leadline_client.wire import TopicPartition
+from leadline_common.access.rights import Action
 from leadline_common.api.group_models import MEMBER_SECRET
 from leadline_common.api.groups import GROUP_PARAMETER, GROUPS_TAG, MEMBER_PARAMETER
 from leadline_common.group_commits import CommittedRow, Name, Number, Offset
@@ -44,6 +45,7 @@ from leadline_common.group_polls import (
     Position,
     Secret,
 )
+from leadline_common.http.access import require_still
 from leadline_common.http.bulk import read_body, send_body
 from leadline_common.http.middleware import limit_body
 from leadline_common.http.operation import Body, Operation
@@ -225,6 +227,8 @@ class PollEndpoint:
         names = scope["path_params"]
         needed = self._polls()
         polled = await needed.polls.poll(_poll_of(names["group"], names["member"], body))
+        if body.wait_ms:
+            require_still(scope, Action.READ, {one.topic for one in polled.fetched})
         size = sum(len(data.records) for data in polled.fetched.values())
         answer = partial(_answer, polled, body)
         content = answer() if size <= SMALL_BYTES else await needed.checks.read_in_worker(answer)

@@ -26,9 +26,8 @@ from leadline_broker.api.v3.records.reports import SUCCESS, report_of
 from leadline_broker.api.v3.records.requests import ParsedRecord, parse_record
 from leadline_broker.api.v3.routes import ClusterView, V3Context, get_cluster
 from leadline_client.errors import LeadlineError
-from leadline_common.access.caller import caller_scope, require
 from leadline_common.access.rights import Action
-from leadline_common.http.access import Authentication
+from leadline_common.http.access import require_still
 from leadline_common.http.bulk import read_body, send_body
 from leadline_common.http.middleware import limit_body
 from leadline_common.http.quotas import payer_of
@@ -208,24 +207,12 @@ class ProduceEndpoint:
     def _admitted(self, request: RecordRequest, size: int, records: Records) -> Records:
         """Return records, or errors if their sender may not append them, or not so much."""
         try:
-            _require_still(request)
+            require_still(request.scope, Action.WRITE, [request.topic])
             self.intake.pay(request, size)
         except LeadlineError as error:
             refused = V3Error.of(error)
             return [refused if isinstance(one, ParsedRecord) else one for one in records]
         return records
-
-
-def _require_still(request: RecordRequest) -> None:
-    """Refuse who has lost its token, or the right to append, since it opened a stream.
-
-    Raises:
-        LeadlineError: it may not append any more.
-
-    """
-    authentication: Authentication = request.scope["app"].authentication
-    with caller_scope(authentication.caller_of(request.scope)):
-        require(Action.WRITE, "topic", [request.topic])
 
 
 @dataclass(frozen=True, slots=True)
