@@ -222,7 +222,8 @@ class ZkSession(ZkClient):
         interval = self.session_timeout_ms / 4000
         while self._state is not SessionState.LOST:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._reconnected.wait(), interval)
+                async with asyncio.timeout(interval):
+                    await self._reconnected.wait()
             self._reconnected.clear()
             # A failed heartbeat needs no handling: the lease expires by itself.
             with contextlib.suppress(ZkError):
