@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -168,6 +170,15 @@ def _plain_errors() -> Iterator[None]:
         raise typer.Exit(_EXIT_USAGE) from None
 
 
+def _open_input() -> None:
+    """Give a process that has no standard input an empty one.
+
+    Commands read it. Its descriptor would otherwise become that of some socket.
+    """
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY), encoding="utf-8")
+
+
 def _near(name: str, known: Iterable[str]) -> list[str]:
     """Return the known names of which `name` may be a misspelling."""
     return get_close_matches(name, list(known), 2, _NEAR)
@@ -178,6 +189,7 @@ class LazyGroup(TyperGroup):
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """Parse the arguments of the command itself."""
+        _open_input()
         with _plain_errors():
             return super().make_context(*args, **kwargs)
 

@@ -89,6 +89,8 @@ class BatchSender:
         one = window.add(batch)
         try:
             sequence = await self._sequence(accumulator)
+            if sequence is not None:  # Known before it fails: what follows goes on there.
+                one.base_sequence = sequence.next_sequence
             encoded = batch.encode(
                 sequence, now_ms=time.time_ns() // 1_000_000, compression=self.settings.compression
             )
@@ -97,7 +99,6 @@ class BatchSender:
             await self._fail(queue, one, error)
             return
         if sequence is not None:
-            one.base_sequence = sequence.next_sequence
             sequence.advance(batch.count)
         if batch.deadline_s is None:
             batch.deadline_s = time.monotonic() + self.settings.delivery_timeout_s

@@ -22,7 +22,7 @@ from leadline_client.errors import (
     Unreachable,
 )
 from leadline_client.flows import Flow, delay, exchange
-from leadline_client.payloads import document_of, error_of
+from leadline_client.payloads import decoded, document_of, error_of, foreign_answer
 from leadline_client.retry import Attempts, RetryPolicy
 from leadline_client.targets import AnyBroker, Target
 from leadline_client.transport import CLUSTER_ID_HEADER, Request, Response
@@ -156,10 +156,9 @@ class Caller:
         if response.status != 200:
             return False
         try:
-            document = document_of(response)
+            decoded(target.apply_lookup, document_of(response))
         except ConnectionLost:
             return False
-        target.apply_lookup(document)
         if target.address() is None:
             self.any_broker.rotate()  # This one may be cut off and have old metadata.
         return True
@@ -229,4 +228,8 @@ class Caller:
 
 
 def _refusal(response: Response) -> LeadlineError | None:
-    return error_of(response) if response.status >= 400 else None
+    if response.status >= 400:
+        return error_of(response)
+    # Leadline redirects nobody: this is a proxy, which may have replaced the answer to a request
+    # that was carried out.
+    return foreign_answer(f"HTTP status {response.status}") if response.status >= 300 else None

@@ -244,7 +244,9 @@ class AsyncConsumer(Generic[K, V]):
             if step or left_s <= 0:
                 return step
             try:
-                await asyncio.wait_for(self._fetcher.news.wait(), left_s)
+                # Unlike `wait_for` of Python 3.11, this never loses a cancellation.
+                async with asyncio.timeout(left_s):
+                    await self._fetcher.news.wait()
             except TimeoutError:
                 return self._take(limit)
 

@@ -18,12 +18,16 @@ from leadline_client.payloads import (
     FetchedBatches,
     OutgoingRecord,
     ProducerIdentity,
+    decoded,
     document_of,
+    epoch_end,
     fetch_result,
     fetched_batches,
     json_body,
     new_topic_json,
+    partition_offsets,
     produce_result,
+    producer_identity,
     record_json,
 )
 from leadline_client.retry import RetryPolicy
@@ -92,7 +96,7 @@ class ClientCore:
             return (yield from self._whole.read(self._get_metadata))
         names = tuple(topics)
         response = yield from self._get_metadata({"topics": ",".join(names)})
-        document = Metadata.from_json(document_of(response))
+        document = decoded(Metadata.from_json, document_of(response))
         self.cache.update(document, names)
         return self.cache.snapshot(document)
 
@@ -178,9 +182,7 @@ class ClientCore:
     ) -> Flow[PartitionOffsets]:
         """Return the readable range of a partition, as its leader knows it."""
         document = yield from self._offsets(topic, partition, timestamp)
-        fields = ("log_start_offset", "high_watermark", "log_end_offset", "leader_epoch")
-        ends = {field: document[field] for field in fields}
-        return PartitionOffsets(**ends, last_epoch=document.get("last_epoch"))
+        return decoded(partition_offsets, document)
 
     def offset_for_timestamp(self, topic: str, partition: int, timestamp: int) -> Flow[int | None]:
         """Return the first offset with that timestamp (Unix ms) or a later one, or None."""
@@ -202,13 +204,13 @@ class ClientCore:
         call = Call("GET", f"{_path(topic, partition)}/epochs/{epoch}", repeatable=True)
         leader = PartitionLeader(self.cache, topic, partition)
         document = yield from self.document(leader, call)
-        return EpochEnd(document["epoch"], document["end_offset"], document["leader_epoch"])
+        return decoded(epoch_end, document)
 
     def new_producer_id(self) -> Flow[ProducerIdentity]:
         """Allocate a producer id and epoch, for idempotent batches."""
         call = Call("POST", "/v1/producer-ids", repeatable=True)
         document = yield from self.document(self._any_broker, call)
-        return ProducerIdentity(document["producer_id"], document["producer_epoch"])
+        return decoded(producer_identity, document)
 
     def produce(
         self,
@@ -274,7 +276,7 @@ class ClientCore:
         params["format"] = "base64"
         target = self._read_target(TopicPartition(topic, partition), replica, rack)
         response = yield from self._fetch(target, topic, partition, params, JSON, wait_ms)
-        return fetch_result(document_of(response))
+        return decoded(fetch_result, document_of(response))
 
     def fetch_batches(
         self,
@@ -298,7 +300,7 @@ class ClientCore:
         params = _fetch_params(offset, max_bytes, min_bytes, wait_ms, last_epoch)
         target = self._read_target(TopicPartition(topic, partition), replica, rack, topic_id)
         response = yield from self._fetch(target, topic, partition, params, OCTETS, wait_ms)
-        return fetched_batches(response)
+        return decoded(fetched_batches, response)
 
     def call(self, target: Target, call: Call, timeout_s: float | None = None) -> Flow[Response]:
         """Send `call` to `target` until it answers, refuses for good, or the time is up."""
@@ -334,7 +336,7 @@ class ClientCore:
         path = f"{_path(topic, partition)}/records"
         call = Call("POST", path, params, headers, body, repeatable, _ANSWER_MARGIN_S)
         leader = PartitionLeader(self.cache, topic, partition)
-        return produce_result((yield from self.document(leader, call, timeout_s)))
+        return decoded(produce_result, (yield from self.document(leader, call, timeout_s)))
 
     def _read_target(
         self,

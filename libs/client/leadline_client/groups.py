@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 from leadline_client.calls import Call
 from leadline_client.core import ClientCore
-from leadline_client.errors import error_from_body
+from leadline_client.errors import LeadlineError, error_from_body
 from leadline_client.flows import Flow
-from leadline_client.payloads import json_body
+from leadline_client.payloads import decoded, json_body
 from leadline_client.transport import JSON
 from leadline_client.wire import LogPosition, TopicPartition
 
@@ -90,10 +90,7 @@ def group_offsets(core: ClientCore, group: str) -> Flow[dict[str, Any]]:
 
 def committed(core: ClientCore, group: str) -> Flow[dict[TopicPartition, int]]:
     """Return the committed offsets by partition."""
-    document = yield from group_offsets(core, group)
-    return {
-        TopicPartition(row["topic"], row["partition"]): row["offset"] for row in document["offsets"]
-    }
+    return decoded(_committed_offsets, (yield from group_offsets(core, group)))
 
 
 def commit_offsets(
@@ -130,9 +127,9 @@ def commit_offsets(
         body["topic_ids"] = dict(topic_ids)
     call = _command("POST", _path(group, "offsets"), body, repeatable=True)
     document = yield from core.document(core.coordinator, call, timeout_s)
-    for row in document["offsets"]:
-        if row["error_code"]:
-            raise error_from_body(row["error_code"] // 100, row)
+    refusal = decoded(_refused_commit, document)
+    if refusal is not None:
+        raise refusal
 
 
 def reset_offsets(
@@ -194,6 +191,18 @@ def _command(method: str, path: str, body: Mapping[str, Any] | None, *, repeatab
 
 def _path(group: str, *rest: str) -> str:
     return "/".join(("/v1/groups", *(quote(segment, safe="") for segment in (group, *rest))))
+
+
+def _committed_offsets(document: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(row["topic"], row["partition"]): row["offset"] for row in document["offsets"]
+    }
+
+
+def _refused_commit(document: Mapping[str, Any]) -> LeadlineError | None:
+    """Return the error of the first partition whose offset was not committed."""
+    refused = (row for row in document["offsets"] if row["error_code"])
+    return next((error_from_body(row["error_code"] // 100, row) for row in refused), None)
 
 
 def _position_rows(positions: PartitionPositionMap) -> list[dict[str, Any]]:

@@ -16,11 +16,12 @@ from typing import Any, Final, NamedTuple
 import httptools
 
 from leadline_client.sockets import has_input
-from leadline_client.transport import READS, Response
+from leadline_client.transport import LARGEST_BODY, READS, Response
 
 LARGEST_HEAD: Final = 32 * 1024
-LARGEST_BODY: Final = 1 << 31
-"""In bytes; a response with a longer head or body is an error."""
+"""In bytes; a response with a longer head is an error."""
+_MOST_INTERIM: Final = 16
+"""How many interim responses may come before the one to a request."""
 _TOGETHER: Final = 64 * 1024
 """A smaller body is sent in one piece with its head."""
 _END: Final = b"\r\n\r\n"
@@ -95,6 +96,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._is_head = False
         self._is_large = False
         self._is_kept = True
+        self._interim = 0
         self.on_lost: Callable[[HttpConnection], None] = _ignore
         self._begin_response()
 
@@ -115,6 +117,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._is_head = request.method == "HEAD"
         self._is_large = len(request.body) > _TOGETHER
         self._reading = _Reading.HEAD
+        self._interim = 0
         self._heard_s = self._loop.time()
         self._timer = self._loop.call_later(timeout_s, self._examine, timeout_s)
         try:
@@ -211,6 +214,9 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _skip(self, end: int) -> None:
         """Go on after an interim response."""
+        self._interim += 1
+        if self._interim > _MOST_INTERIM:
+            raise BrokenResponse("too many interim responses came before it")
         rest = self._input[end : self._filled]
         self._input[: len(rest)] = rest
         self._filled = len(rest)
@@ -313,7 +319,9 @@ class HttpConnection(asyncio.BufferedProtocol):
             raise BrokenResponse("a response has ended")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header."""
+        """Keep a header, and no trailer: it must not replace one, and nobody limits them."""
+        if self._reading is not _Reading.HEAD:
+            return
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:

@@ -6,12 +6,22 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from leadline_client.errors import ConnectionLost, LeadlineError, error_from_body
 from leadline_client.named_tuples import maker_of
 from leadline_client.transport import Response
-from leadline_client.wire import FetchResult, NewTopic, ProduceResult, Record
+from leadline_client.wire import (
+    EpochEnd,
+    FetchResult,
+    NewTopic,
+    PartitionOffsets,
+    ProduceResult,
+    Record,
+)
+
+Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 class OutgoingRecord(NamedTuple):
@@ -94,13 +104,34 @@ def new_topic_json(topic: NewTopic, *, dry_run: bool) -> dict[str, Any]:
 
 
 def produce_result(document: Mapping[str, Any]) -> ProduceResult:
-    """Read the response of the produce route; after acks=0 its offset is -1."""
+    """Read the response of the produce route, which states the offset after acks=0 too."""
     return ProduceResult(
-        document.get("base_offset", -1),
+        document["base_offset"],
         document.get("leader_epoch", -1),
         document.get("count", 0),
         document.get("duplicate", False),
     )
+
+
+def producer_identity(document: Mapping[str, Any]) -> ProducerIdentity:
+    """Read the response of the route that allocates producer ids."""
+    return ProducerIdentity(document["producer_id"], document["producer_epoch"])
+
+
+def partition_offsets(document: Mapping[str, Any]) -> PartitionOffsets:
+    """Read the response of the offsets route."""
+    return PartitionOffsets(
+        document["log_start_offset"],
+        document["high_watermark"],
+        document["log_end_offset"],
+        document["leader_epoch"],
+        document.get("last_epoch"),
+    )
+
+
+def epoch_end(document: Mapping[str, Any]) -> EpochEnd:
+    """Read the response of the route of a leader epoch."""
+    return EpochEnd(document["epoch"], document["end_offset"], document["leader_epoch"])
 
 
 def fetch_result(document: Mapping[str, Any]) -> FetchResult:
@@ -163,11 +194,29 @@ def document_of(response: Response) -> dict[str, Any]:
     """
     document = _maybe_json(response.body) if response.body else {}
     if not isinstance(document, dict):
-        raise ConnectionLost(
-            "the answer is no JSON object, so it does not come from Leadline: check the address, "
-            "and what is in front of it"
-        )
+        raise foreign_answer("it is no JSON object")
     return document
+
+
+def decoded(read: Callable[[Answer], T], answer: Answer) -> T:
+    """Return what `read` makes of an answer.
+
+    Raises:
+        ConnectionLost: the answer lacks what Leadline's have, as in `document_of`.
+
+    """
+    try:
+        return read(answer)
+    except (AttributeError, KeyError, TypeError, ValueError) as problem:
+        raise foreign_answer(f"{type(problem).__name__}: {problem}") from problem
+
+
+def foreign_answer(reason: str) -> ConnectionLost:
+    """Return the error for an answer of whatever is between the client and the cluster."""
+    return ConnectionLost(
+        f"the answer does not come from Leadline ({reason}): check the address, and what is in "
+        "front of it"
+    )
 
 
 def error_of(response: Response) -> LeadlineError:
@@ -180,5 +229,5 @@ def _maybe_json(body: bytes | bytearray) -> Any:
     """Return the JSON document in a body, or None if the body is not JSON."""
     try:
         return json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

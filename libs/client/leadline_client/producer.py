@@ -150,7 +150,9 @@ class AsyncProducer(Generic[K, V]):
 
         `sent_run` returns what waits for the acknowledgement of those at some indexes.
         """
+        closings = self._closings
         count = await self.partition_count(topic, partition)
+        self._check_not_closed(closings)
         sizes = [estimated_size(record) for record in records]
         for chunk in chunks_of(sizes, self._settings.batch_bytes // _RUNS_PER_BATCH):
             await self._take_room(sum(sizes[index] for index in chunk))
@@ -269,7 +271,9 @@ class AsyncProducer(Generic[K, V]):
         # One coroutine for both, because it is called for each record.
         count = self._counts.known(topic, partition, time.monotonic())
         if count is None:
+            closings = self._closings
             count = await self._counts.ask(topic, partition)
+            self._check_not_closed(closings)
         if self._unacknowledged + size > self._settings.buffer_bytes:
             await self._wait_for_room(size)
         self._unacknowledged += size
@@ -291,11 +295,15 @@ class AsyncProducer(Generic[K, V]):
                     or self._unacknowledged + size <= limit
                 )
             )
+        self._check_not_closed(closings)
+
+    def _check_not_closed(self, closings: int) -> None:
+        """Refuse what has waited since there were so many closings: nobody would flush it."""
         if closings != self._closings:
-            raise InvalidRequest("the producer was closed before the buffer had room")
+            raise InvalidRequest("the producer was closed before it could take the record")
 
     async def _refuse_waiting(self) -> None:
-        """Refuse what waits for room: it would be sent by a producer that is closed."""
+        """Refuse what waits for room or metadata: it would be sent by a producer that is closed."""
         async with self._room:
             self._closings += 1
             self._room.notify_all()

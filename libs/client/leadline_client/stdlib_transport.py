@@ -23,6 +23,7 @@ from leadline_client.security import Authenticator, Security
 from leadline_client.sockets import has_input
 from leadline_client.transport import (
     IDLE_TIMEOUT_S,
+    LARGEST_BODY,
     READS,
     UNAUTHORIZED,
     Request,
@@ -192,6 +193,8 @@ class StdlibTransport:
             # The server may have answered without reading the whole body, if it is too large.
             sent = False
         response = connection.getresponse()
+        if (response.length or 0) > LARGEST_BODY:  # Python would take that memory at once.
+            raise HTTPException("its body is too large")
         body = response.read()
         if not sent:
             connection.close()

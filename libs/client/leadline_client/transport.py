@@ -29,6 +29,9 @@ _NOT_VERIFIED: Final = "CERTIFICATE_VERIFY_FAILED"
 CLUSTER_ID_HEADER: Final = "x-leadline-cluster-id"
 """Names the cluster: in a request the one that the client knows, in a response the server's."""
 
+LARGEST_BODY: Final = 1 << 31
+"""In bytes; a response that states a longer body is an error."""
+
 CONNECT_TIMEOUT_S: Final = 3.0
 """How long a transport waits for a connection, if the request does not allow less."""
 

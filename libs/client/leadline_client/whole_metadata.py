@@ -12,7 +12,7 @@ from typing import Any
 
 from leadline_client.cache import MetadataCache
 from leadline_client.flows import Flow
-from leadline_client.payloads import document_of
+from leadline_client.payloads import decoded, document_of
 from leadline_client.transport import Response
 from leadline_client.wire import Metadata, MetadataChanges
 
@@ -64,8 +64,8 @@ class WholeMetadata:
         Raises ClusterChanged: another cluster answers, so nothing is merged.
         """
         if answer.get("changed_after") is None:
-            return self._apply_document(Metadata.from_json(answer), etag)
-        return self._apply_changes(MetadataChanges.from_json(answer), etag, known)
+            return self._apply_document(decoded(Metadata.from_json, answer), etag)
+        return self._apply_changes(decoded(MetadataChanges.from_json, answer), etag, known)
 
     def _apply_document(self, document: Metadata, etag: str | None) -> Metadata:
         if self._cache.update(document):

@@ -174,3 +174,17 @@ def test_a_result_that_cannot_be_printed_ends_with_3(words: list[str], full: boo
     assert ended.stderr.startswith(b"error: cannot write the result (")
     assert ended.stderr.count(b"\n") == 1
     assert stored == ([b"line"] if words[0] == "produce" else [])
+
+
+@pytest.mark.parametrize("words", [["produce", "t"], ["topics", "delete", "t"]])
+def test_a_closed_standard_input_is_an_empty_one(words: list[str]) -> None:
+    """A service manager may start a command so."""
+    with StandInCluster(brokers=1, partitions=1).running() as cluster:
+        command = [sys.executable, "-m", "leadline_cli", *words, "--bootstrap"]
+        ended = subprocess.run(
+            ["sh", "-c", 'exec "$@" <&-', "sh", *command, cluster.bootstrap[0]],
+            capture_output=True,
+            check=False,
+        )
+    assert ended.returncode == (0 if words[0] == "produce" else 1)
+    assert b"Traceback" not in ended.stderr

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 
 from leadline_client import http_connection
 from leadline_client.http_connection import (
-    LARGEST_BODY,
     LARGEST_HEAD,
     BrokenResponse,
     HttpConnection,
     RawRequest,
 )
-from leadline_client.transport import Response
+from leadline_client.transport import LARGEST_BODY, Response
 
 REQUEST = RawRequest.of("GET", "/", "localhost", {}, b"")
 BODY = bytes(range(256)) * 300
@@ -242,6 +241,7 @@ async def test_a_response_without_a_length_is_not_complete_when_the_client_is_cl
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (LARGEST_BODY + 1),
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * LARGEST_HEAD,
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 1_200,
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nx",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnone\r\n",
     ],
@@ -254,6 +254,16 @@ async def test_what_is_no_response_is_an_error(data: bytes) -> None:
         await exchanged(wire, connection, [data])
 
     assert wire.closed
+
+
+async def test_no_trailer_replaces_a_header() -> None:
+    connection = HttpConnection()
+    wire = Wire(connection)
+    head = b"HTTP/1.1 200 OK\r\nX-Name: Value\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    response = await exchanged(wire, connection, [head, b"0\r\nX-Name: other\r\nX: y\r\n\r\n"])
+
+    assert response.headers == {"x-name": "Value", "transfer-encoding": "chunked"}
 
 
 @pytest.mark.parametrize("chunked", [False, True])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -15,20 +16,25 @@ from leadline_client.client import AsyncClient
 from leadline_client.errors import (
     BodyTooLarge,
     ConnectionLost,
+    CorruptBatch,
     ForeignProducerId,
     InvalidRequest,
     OutcomeUnknown,
 )
 from leadline_client.http_transport import AsyncHttpTransport
+from leadline_client.payloads import EncodedBatch
 from leadline_client.producer import AsyncProducer
 from leadline_client.producer_settings import ProducerSettings
 from leadline_client.record_future import RecordFuture
 from leadline_client.security import Authenticator, Security
+from leadline_client.sent_records import RecordMetadata
 from leadline_client.transport import Request, Response
+from leadline_client.wire import TopicPartition
 from tests.unit.client.standin import StandInCluster
 
 ONE_EACH = ProducerSettings(linger_ms=0, batch_bytes=1, delivery_timeout_s=20)
 """Each record is a batch."""
+PLACE = TopicPartition("t", 0)
 
 
 class HeldTransport:
@@ -315,3 +321,18 @@ async def test_an_abort_cancels_all_batches_in_flight(cluster: StandInCluster) -
         transport.release_all()
         place = await (await producer.send("t", b"9", partition=0))
         assert numbers(cluster)[place.offset] == 9
+
+
+async def test_records_after_a_batch_that_cannot_be_encoded_are_appended(
+    cluster: StandInCluster,
+) -> None:
+    """Their numbers go on: with those of earlier records, a broker would take them for repeated."""
+    async with AsyncProducer(cluster.bootstrap, ONE_EACH) as producer:
+        await asyncio.gather(*await send(producer, 0, 1))
+        done: Future[RecordMetadata] = Future()
+        await producer.add_encoded(PLACE, EncodedBatch(b"no batch", 1), done)
+        with pytest.raises(CorruptBatch):
+            await asyncio.wrap_future(done)
+        places = await asyncio.gather(*await send(producer, 2, 3))
+    assert [place.offset for place in places] == [2, 3]
+    assert numbers(cluster) == [0, 1, 2, 3]

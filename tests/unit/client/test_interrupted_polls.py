@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from leadline_client.channel import Started, Stopped
+from leadline_client.consumer import AsyncConsumer
 from leadline_client.transport import Request, Response
 from tests.unit.client.standin import StandInCluster
 from tests.unit.client.standin_coordinator import StandInCoordinator
@@ -66,3 +69,20 @@ async def test_a_partition_lost_while_a_poll_is_cancelled_is_told_as_lost(
         await member.consumer.poll(0)
         assert member.heard[1:] == [("lost", (A,))]
         assert member.consumer.assignment == (B,)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+async def test_a_poll_ends_that_is_cancelled_just_when_there_is_news(
+    cluster: StandInCluster, turns: int
+) -> None:
+    """A poll that went on would keep the application from ending."""
+    async with AsyncConsumer(cluster.bootstrap) as consumer:
+        poll = asyncio.create_task(consumer.poll(3))
+        for _ in range(10):  # Until it waits.
+            await asyncio.sleep(0)
+        consumer._fetcher.news.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        poll.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await poll

@@ -317,3 +317,20 @@ async def test_a_leader_of_an_earlier_topic_of_the_name_is_not_asked_for_ever(
     async with AsyncProducer(cluster.bootstrap, settings) as producer:
         await (await producer.send("t", b"1", partition=0))
     assert cluster.values(0) == [b"1"]
+
+
+@pytest.mark.parametrize("end", [AsyncProducer.aclose, AsyncProducer.abort])
+@pytest.mark.parametrize("many", [False, True])
+async def test_what_waits_for_metadata_when_the_producer_is_closed_is_refused(
+    cluster: StandInCluster, end: Callable[[AsyncProducer], Awaitable[None]], *, many: bool
+) -> None:
+    """It would be sent by a producer that is closed, over a connection that stays open."""
+    async with AsyncClient(cluster.bootstrap) as client:
+        producer = AsyncProducer(client)
+        sending = producer.send_many("t", [b"one"]) if many else producer.send("t", b"one")
+        waiting = asyncio.ensure_future(sending)
+        await asyncio.sleep(0)
+        await end(producer)
+        with pytest.raises(InvalidRequest, match="was closed"):
+            await waiting
+    assert not any(cluster.values(partition) for partition in cluster.partitions)

@@ -171,6 +171,10 @@ def stdlib() -> Iterator[StdlibTransport]:
     made.close()
 
 
+def stating(length: int) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n{}" % length
+
+
 def unused_address() -> str:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -229,7 +233,9 @@ def test_without_a_connection_nothing_was_sent(transport: BlockingTransport) -> 
     assert refusal.value.outcome == "refused"
 
 
-@pytest.mark.parametrize("response", [None, b"", HALF, b"nonsense\r\n\r\n"])
+@pytest.mark.parametrize(
+    "response", [None, b"", HALF, b"nonsense\r\n\r\n", stating(10**15), stating(10**22)]
+)
 def test_without_a_complete_response_the_outcome_is_unknown(
     transport: BlockingTransport, server: Server, response: bytes | None
 ) -> None:

@@ -45,10 +45,15 @@ _SECONDS: Final = re.compile(r"[0-9]+")
 
 def _hint(body: Any) -> LeaderHint | None:
     """Read a leader hint; a server of another release may send more members or fewer."""
-    try:
-        return LeaderHint(body["id"], body["url"], body["epoch"], body.get("topic_id") or "")
-    except (KeyError, TypeError):
+    if not isinstance(body, dict):
         return None
+    leader, url, epoch = body.get("id"), body.get("url"), body.get("epoch")
+    topic_id = body.get("topic_id") or ""
+    if not (isinstance(leader, int) and isinstance(epoch, int)):
+        return None
+    if not (isinstance(url, str) and isinstance(topic_id, str)):
+        return None
+    return LeaderHint(leader, url, epoch, topic_id)
 
 
 def error_from_body(status: int, body: Any, retry_after: str | None = None) -> LeadlineError:
@@ -60,7 +65,9 @@ def error_from_body(status: int, body: Any, retry_after: str | None = None) -> L
     """
     fields = dict(body) if isinstance(body, dict) else {}
     found, advice = _OF_STATUS.get(status, (None, ""))
-    code = fields.pop("error_code", found.code if found else status)
+    code = fields.pop("error_code", None)
+    if not isinstance(code, int):
+        code = found.code if found else status
     message = str(fields.pop("message", f"HTTP status {status}{advice and ': '}{advice}"))
     outcome = fields.pop("outcome", "unknown" if status >= 500 else "refused")
     fields.pop("retriable", None)
@@ -69,6 +76,9 @@ def error_from_body(status: int, body: Any, retry_after: str | None = None) -> L
     leader = _hint(fields.pop("leader", None))
     known = ERRORS_BY_CODE.get(code)
     if known is not None and known.outcome == outcome:
-        return known(message, leader=leader, **fields)
-    fallback = OutcomeUnknown if outcome == "unknown" else Refused
-    return fallback(message, leader=leader, server_code=code, **fields)
+        error = known(message, leader=leader)
+    else:
+        error = (OutcomeUnknown if outcome == "unknown" else Refused)(message, leader=leader)
+        fields["server_code"] = code
+    error.details.update(fields)  # Not as arguments: a body may have members of any names.
+    return error
