@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterator
 
 import msgspec
 import pytest
 
+from leadline_client.wire import TopicPartition
 from leadline_common import rpc
 from leadline_common.rpc import ControllerRow
 from leadline_common.znodes import PartitionState
 from leadline_controller.domain.cluster import StateSet
 from leadline_controller.runtime.channel import broker_queue
-from leadline_controller.runtime.channel.pending_roles import FEW_ROLES, MOST_ROLES
+from leadline_controller.runtime.channel.pending_roles import (
+    FEW_ROLES,
+    MOST_ROLES,
+    PendingRoles,
+)
 from leadline_controller.runtime.channel.requests import RequestBuilder
 from tests.support.services.zookeeper import until
 from tests.unit.controller.broker_queues import Broker, Held, image_of, queue_of, sending, sent_in
@@ -105,6 +111,24 @@ async def test_a_broker_that_does_not_answer_is_left_alone_until_the_next_try(
         await until(lambda: queue.idle, "everything is acknowledged")
 
 
+@pytest.mark.parametrize("steps", range(4))
+async def test_a_queue_ends_that_is_cancelled_just_when_something_is_added(steps: int) -> None:
+    """Python 3.11's `wait_for` loses a cancellation then, and the end of the term would hang."""
+    receiver = Broker()
+    receiver.refused = {("t0", 0)}
+    queue = queue_of([1], receiver)
+    running = asyncio.create_task(queue.run())
+    await until(lambda: bool(queue._refused), "it waits before it sends the role again")
+
+    queue.metadata_changed()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    running.cancel()
+
+    await until(running.done, "it ends")
+    assert running.cancelled()
+
+
 async def test_clients_learn_new_leaders_before_brokers_learn_whom_to_follow() -> None:
     receiver = Broker()
     queue = queue_of([FEW_ROLES, FEW_ROLES, MOST_ROLES], receiver, waiting=1)
@@ -115,6 +139,32 @@ async def test_clients_learn_new_leaders_before_brokers_learn_whom_to_follow() -
     assert receiver.before_metadata is not None
     assert {topic for topic, _ in sent_in(receiver.before_metadata)} == {"t0", "t1"}
     assert sum(sent_in(receiver.requests).values()) == 2 * FEW_ROLES + MOST_ROLES
+
+
+async def test_no_request_walks_through_all_pending_roles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failure of many there are tens of thousands, and a request holds 2,000 of them."""
+    walked = 0
+    real = PendingRoles.__iter__
+
+    def counted(roles: PendingRoles) -> Iterator[TopicPartition]:
+        nonlocal walked
+        for role in real(roles):
+            walked += 1
+            yield role
+
+    monkeypatch.setattr(PendingRoles, "__iter__", counted)
+    receiver, held = Broker(), Held()
+    held.is_held = True
+    queue = queue_of([1] + [100] * 200, receiver, waiting=200, held=held)
+
+    async with sending(queue):
+        await until(lambda: len(receiver.requests) == 1, "the first role is sent")
+        held.is_held = False
+        queue.metadata_changed()
+        await until(lambda: queue.idle, "everything is acknowledged")
+
+    assert sum(sent_in(receiver.requests).values()) == 1 + 100 * 200
+    assert walked < 100
 
 
 async def test_few_roles_are_one_request() -> None:
@@ -128,26 +178,22 @@ async def test_few_roles_are_one_request() -> None:
     assert len(receiver.requests) == 1
 
 
-async def test_roles_that_wait_are_sent_when_they_fill_a_request() -> None:
-    """While more changes are being written, full requests are sent, and the rest after that."""
+async def test_no_role_that_may_wait_is_sent_while_more_is_being_written() -> None:
+    """However many there are: brokers and clients need the processors for leaders and metadata."""
     receiver = Broker()
     held = Held()
     held.is_held = True
     queue = queue_of([1, MOST_ROLES, 2], receiver, waiting=2, held=held)
 
     async with sending(queue):
-        await until(lambda: len(receiver.requests) == 2, "the first and a full request are sent")
-        assert queue.roles_pending
-        assert set(sent_in(receiver.requests)) == {
-            ("t0", 0),
-            *(("t1", n) for n in range(MOST_ROLES)),
-        }
+        await until(lambda: len(receiver.requests) == 1, "the first role is sent")
+        assert not queue._has_work
         held.is_held = False
         queue.metadata_changed()
         await until(lambda: queue.idle, "everything is acknowledged")
 
     assert receiver.before_metadata is not None
-    assert len(receiver.before_metadata) == 2 + 1, "few are left: no request of their own"
+    assert set(sent_in(receiver.before_metadata)) == {("t0", 0)}
     assert sum(sent_in(receiver.requests).values()) == 1 + MOST_ROLES + 2
 
 

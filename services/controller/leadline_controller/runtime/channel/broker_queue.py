@@ -221,8 +221,8 @@ class BrokerRequestQueue:
     async def _pause(self, for_s: float) -> None:
         """Wait before what failed is repeated.
 
-        If the broker answers, it is sent what is added meanwhile. So a role that it keeps refusing,
-        for example because its disk is broken, keeps no other waiting.
+        If the broker answers, it is sent what is added meanwhile: a role that it keeps refusing, as
+        when its disk is broken, keeps no other waiting.
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + for_s
@@ -231,7 +231,8 @@ class BrokerRequestQueue:
                 await asyncio.sleep(left_s)
                 return
             try:
-                await asyncio.wait_for(self._wake.wait(), left_s)
+                async with asyncio.timeout(left_s):
+                    await self._wake.wait()
             except TimeoutError:
                 return
             self._wake.clear()
@@ -240,8 +241,7 @@ class BrokerRequestQueue:
     async def _send_round(self, *, but: Set[TopicPartition] = frozenset()) -> bool:
         """Send the pending requests of each kind; return False if some have to be repeated.
 
-        Roles in `but` wait. A refused request does not delay the others. After a request without an
-        answer the round ends.
+        Roles in `but` wait. A refused request delays no other; one without an answer ends the round.
         """
         self._is_unreachable = False
         self._for_next_round = but
@@ -277,7 +277,7 @@ class BrokerRequestQueue:
             self.listener.progressed()
             if not await self._send_metadata():
                 return False
-        return self._refused.isdisjoint(self._roles)
+        return not any(self._roles.has(*role) for role in self._refused)
 
     def _take(self, take: Callable[..., PendingPartitions]) -> PendingPartitions:
         return take(but=self._for_next_round, more_coming=self.listener.holds_metadata())
