@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Set
 
 import pytest
 
+from leadline_client.wire import NO_LEADER
 from leadline_common.znodes import TopicAssignment
 from leadline_controller.domain.cluster import StateSet, TopicSet
 from leadline_controller.runtime.channel import dispatcher as dispatching
@@ -15,17 +15,18 @@ from tests.unit.controller.noted_roles import noting_dispatcher
 
 
 @pytest.mark.parametrize(
-    ("displaced", "waiting"),
-    [(set(), {3, 4}), ({5}, {3, 4}), ({3}, {4}), (None, set())],
-    ids=["nobody led", "the one that died", "one of them", "not known"],
+    ("former", "waiting"),
+    [(NO_LEADER, {3, 4}), (5, {3, 4}), (3, {4}), (2, {2, 3, 4}), (None, set())],
+    ids=["nobody", "one that died", "one that follows", "the one that leads on", "not known"],
 )
-async def test_only_who_followed_and_follows_again_waits(
-    displaced: Set[int] | None, waiting: set[int]
+async def test_only_who_begins_or_ceases_to_lead_does_not_wait(
+    former: int | None, waiting: set[int]
 ) -> None:
     after = state(2, (2, 3, 4))
     dispatcher, queues = noting_dispatcher(cluster({2, 3, 4}, {0: (2, 3, 4)}, {0: after}))
 
-    dispatcher.send_roles([StateSet(TOPIC, 0, after, 5, 50)], displaced)
+    leaders = None if former is None else [former]
+    dispatcher.send_roles([StateSet(TOPIC, 0, after, 5, 50)], leaders)
 
     assert {broker for broker, queue in queues.items() if queue.waiting == [True]} == waiting
     assert all(len(queue.waiting) == 1 for queue in queues.values())

@@ -63,7 +63,7 @@ def test_the_number_of_requests_is_bounded_however_fast_a_broker_answers(
 
 
 def test_two_requests_of_each_series_of_writes_are_sent_at_once() -> None:
-    """The others wait for the last write, or until enough roles were added."""
+    """The others wait for the last write, or until enough first roles were added."""
     roles = PendingRoles()
     for series in ("a", "b"):
         for number in range(2):
@@ -73,11 +73,18 @@ def test_two_requests_of_each_series_of_writes_are_sent_at_once() -> None:
         roles.add(series, [2, 3])
         assert not roles.are_due(more_coming=True)
         assert not roles.take_first(more_coming=True)
-        roles.add("enough", range(ROLES_PER_REQUEST), may_wait=True)
-        assert roles.take_first(more_coming=True) == {series: {2: None, 3: None}}
+        roles.add("waiting", range(MOST_ROLES), may_wait=True)
         assert not roles.are_due(more_coming=True)
+        roles.add("enough", range(ROLES_PER_REQUEST))
+        taken = roles.take_first(more_coming=True)
+        assert {topic: len(numbers) for topic, numbers in taken.items()} == {
+            series: 2,
+            "enough": ROLES_PER_REQUEST,
+        }
+        assert not roles.are_due(more_coming=True)
+        assert roles.take(more_coming=True) == {}
         assert roles.take_first(more_coming=False) == {}
-        assert len(roles.take(more_coming=False)["enough"]) == ROLES_PER_REQUEST
+        assert len(roles.take(more_coming=False)["waiting"]) == MOST_ROLES
 
 
 def test_to_add_no_role_leaves_nothing_to_send() -> None:

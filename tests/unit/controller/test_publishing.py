@@ -1,16 +1,46 @@
-"""Which roles are sent when a topic that is read has a changed assignment."""
+"""What is written first, and which roles are sent when a topic that is read has changed."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from leadline_common.znodes import TopicAssignment
 from leadline_controller.domain.cluster import TopicSet
+from leadline_controller.domain.failover import StateDecision, on_broker_change
 from leadline_controller.runtime.engine.publishing import StatePublisher
-from tests.unit.controller.images import TOPIC, cluster, state
+from tests.unit.controller.images import TOPIC, brokers, cluster, state
 from tests.unit.controller.noted_roles import noting_dispatcher
+
+
+async def test_partitions_without_a_leader_are_written_first() -> None:
+    """Broker 1 dies: it led 1 and 3, and followed in 0, 2 and 4; 5 had no leader yet."""
+    replicas = {number: (1, 2) if number % 2 else (2, 1) for number in range(6)}
+    states = {number: state(replicas[number][0], (1, 2)) for number in range(5)}
+    image = cluster({1, 2}, replicas, states)
+    written: list[int] = []
+
+    async def write(decisions: list[StateDecision], *_: object) -> list[StateDecision]:
+        written.extend(decision.partition for decision in decisions)
+        return []
+
+    dispatcher, _ = noting_dispatcher(image)
+    given: list[Any] = [
+        SimpleNamespace(noticed_at=None),
+        SimpleNamespace(write=write),
+        dispatcher,
+        None,
+        SimpleNamespace(entry=lambda *_, **__: None),
+    ]
+    publisher = StatePublisher(image, *given)
+
+    await publisher.write(on_broker_change(image, brokers({2})).decisions, "broker_change")
+
+    assert written == [1, 3, 5, 0, 2, 4]
+    await dispatcher.close()
+
 
 BEFORE = {0: (2, 3, 4), 1: (3, 4), 2: (4, 2)}
 

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from leadline_client.wire import TopicPartition
+from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_common import znodes
 from leadline_common.leader_election import LeadershipTerm, TermEnded
 from leadline_common.zk.errors import BadVersion, MultiFailed
@@ -94,28 +94,21 @@ async def test_every_write_checks_the_controller_epoch(
     assert [ops[0] for ops in store.sent] == [EPOCH_CHECK] * 3
 
 
-async def test_it_tells_which_brokers_lead_no_more(
-    writer: StateWriter, image: ClusterImage
-) -> None:
+async def test_it_tells_which_brokers_led(writer: StateWriter) -> None:
+    """Broker 1, which led partition 0, is down; broker 2 leads on in partition 1."""
+    states = {0: state(1, (1, 2)), 1: state(2, (1, 2))}
+    image = cluster({2}, {0: (1, 2), 1: (1, 2), 2: (1, 2)}, states)
+    image.brokers[2] = broker(2, INCARNATION)
+    writer.image = image
     told: list[object] = []
-    writer.on_written = lambda written, displaced: told.append((len(written), displaced))
+    writer.on_written = lambda written, former: told.append(
+        ([(change.partition, change.state.leader) for change in written], former)
+    )
 
-    await writer.write(decide(image), ENTRY, lambda _: decide(image))
+    names = [TopicPartition(TOPIC, partition) for partition in range(3)]
+    await writer.write(decide_all(image, names, none_stale), ENTRY, lambda _: [])
 
-    assert told == [(1, {1})]
-
-
-async def test_a_leader_that_stays_is_not_displaced(writer: StateWriter) -> None:
-    """Broker 1 leaves the ISR, and broker 2 leads on."""
-    led_by_2 = cluster({2}, {0: (1, 2)}, {0: state(2, (1, 2))})
-    led_by_2.brokers[2] = broker(2, INCARNATION)
-    writer.image = led_by_2
-    told: list[object] = []
-    writer.on_written = lambda written, displaced: told.append((len(written), displaced))
-
-    await writer.write(decide(led_by_2), ENTRY, lambda _: decide(led_by_2))
-
-    assert told == [(1, set())]
+    assert told == [([(0, 2), (1, 2), (2, 2)], [1, 2, NO_LEADER])]
 
 
 async def test_a_failed_check_of_the_epoch_ends_the_term(

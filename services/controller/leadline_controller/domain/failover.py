@@ -73,6 +73,16 @@ class StateDecision(msgspec.Struct, frozen=True, gc=False):
     version: int
     reason: ElectionReason
 
+    @property
+    def former_leader(self) -> int:
+        """The broker that led until now, NO_LEADER if none did."""
+        return NO_LEADER if self.before is None else self.before.leader
+
+    @property
+    def changes_leader(self) -> bool:
+        """Whether another broker, or none, leads from now on."""
+        return self.former_leader != self.after.leader
+
 
 class BrokerChange(msgspec.Struct, frozen=True):
     """The difference between the brokers of the image and the live ones, and what to write.
@@ -112,6 +122,15 @@ def on_broker_change(
     stopping = image.stopping - returned
     decisions = _decide(image, touched, live, lambda _: returned, stopping=stopping)
     return BrokerChange(failed, bounced, started, decisions)
+
+
+def leaders_first(decisions: Iterable[StateDecision]) -> list[StateDecision]:
+    """Return decisions in the order in which to write them: changes of leaders first.
+
+    Nobody can use a partition without a leader. One that only loses a follower serves readers
+    meanwhile.
+    """
+    return sorted(decisions, key=lambda decision: not decision.changes_leader)
 
 
 def _hosted_by_any(

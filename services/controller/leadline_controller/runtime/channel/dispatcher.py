@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, repeat
 from typing import TypeAlias
 
 from leadline_client.wire import NO_LEADER, TopicPartition
@@ -99,16 +99,16 @@ class BrokerDispatcher:
 
     # -- sending ---------------------------------------------------------------
 
-    def send_roles(self, changes: Iterable[StateSet], displaced: Set[int] | None = None) -> None:
+    def send_roles(self, changes: Sequence[StateSet], former: Sequence[int] | None = None) -> None:
         """Send roles to the replicas of these partitions, and metadata to every broker.
 
-        `displaced` are the brokers that led any of them until now, None if that is not known. Any
-        other broker gets the metadata before its roles to follow, if these are many.
+        `former` are the leaders of these partitions until now, None if they are not known. Roles
+        that begin or end a leadership precede the metadata. If there are many, the others follow
+        it: they change nothing for clients.
         """
-        may_wait = frozenset[int]() if displaced is None else self._queues.keys() - displaced
         first: _RolesByBroker = {broker: {} for broker in self._queues}
         others: _RolesByBroker = {broker: {} for broker in self._queues}
-        for change in changes:
+        for change, before in zip(changes, former or repeat(None), strict=False):
             topic = self._image.topics.get(change.topic)
             partition = topic.partitions.get(change.partition) if topic else None
             if partition is None:
@@ -116,7 +116,7 @@ class BrokerDispatcher:
             self._digests.touch(change.topic, change.partition)
             leader = partition.state.leader if partition.state else NO_LEADER
             for broker in partition.replicas:
-                waits = broker != leader and broker in may_wait
+                waits = former is not None and (before == leader or broker not in (before, leader))
                 topics = (others if waits else first).get(broker)
                 if topics is not None:
                     topics.setdefault(change.topic, []).append(change.partition)

@@ -13,8 +13,8 @@ MOST_ROLES: Final = 2_000
 FEW_ROLES: Final = 500
 """So many are sent in one request, as waiting for them delays nobody noticeably."""
 ROLES_PER_REQUEST: Final = 1_500
-"""While more changes are being written, first roles are sent in one request for each so many roles
-that were added, and one more. A broker that answers fast would get one for each write otherwise."""
+"""While more changes are being written, first roles are sent in one request for each so many of
+them, and one more. A broker that answers fast would get one for each write otherwise."""
 
 PendingPartitions: TypeAlias = dict[str, dict[int, None]]
 """Partition numbers by topic, in the order in which they were added."""
@@ -24,7 +24,8 @@ class PendingRoles:
     """The roles that one broker has to acknowledge: the first ones, and those that may wait.
 
     Clients ask leaders. So a role that begins or ends a leadership is one of the first; a broker
-    that followed and follows again may learn its leader after clients do.
+    that leads or follows as before may learn the new leader epoch after clients do. While more
+    changes are being written, only the first roles are sent.
     """
 
     def __init__(self) -> None:
@@ -58,7 +59,6 @@ class PendingRoles:
             added = {number: None for number in numbers if number not in first}
             if added:
                 self._others.setdefault(topic, {}).update(added)
-                self._added += len(added)
             return
         added = dict.fromkeys(numbers)
         if added:
@@ -78,10 +78,8 @@ class PendingRoles:
         self._others.clear()
 
     def are_due(self, *, more_coming: bool) -> bool:
-        """Tell whether any role should be sent now; `more_coming` is explained at `take`."""
-        if not more_coming:
-            return bool(self)
-        return self._first_are_due() or self._fill_one()
+        """Tell whether any role should be sent now, or only after the changes that are coming."""
+        return self._first_are_due() if more_coming else bool(self)
 
     def take_first(
         self, *, but: Set[TopicPartition] = frozenset(), more_coming: bool = False
@@ -103,15 +101,16 @@ class PendingRoles:
         """Remove and return what the next request holds, the first roles before others.
 
         These are whole topics, unless one has too many. Partitions in `but` stay. With
-        `more_coming`, because more changes are being written, the request waits until it is full.
+        `more_coming`, because more changes are being written, these are none: brokers and clients
+        need the processors for what decides about leaders.
         """
-        if more_coming and not self._fill_one():
+        if more_coming:
             return {}
         taken = _take(self._first, MOST_ROLES, but)
         left = MOST_ROLES - sum(map(len, taken.values()))
         for topic, numbers in _take(self._others, left, but).items():
             taken.setdefault(topic, {}).update(numbers)
-        return self._counted(taken, more_coming=more_coming)
+        return self._counted(taken, more_coming=False)
 
     def _first_are_due(self) -> bool:
         """Tell whether to send first roles, though more changes are being written."""
@@ -124,10 +123,6 @@ class PendingRoles:
         elif taken:
             self._requests += 1
         return taken
-
-    def _fill_one(self) -> bool:
-        """Tell whether there are enough roles for a full request."""
-        return len(self) >= MOST_ROLES
 
 
 def _take(pending: PendingPartitions, most: int, but: Set[TopicPartition]) -> PendingPartitions:

@@ -12,7 +12,12 @@ from leadline_common.cause import current_cause
 from leadline_common.clock import Clock
 from leadline_common.znodes import AuditEntry, TopicAssignment
 from leadline_controller.domain.cluster import Change, ClusterImage, StateSet, TopicSet
-from leadline_controller.domain.failover import StateDecision, decide_all, stale_finder
+from leadline_controller.domain.failover import (
+    StateDecision,
+    decide_all,
+    leaders_first,
+    stale_finder,
+)
 from leadline_controller.domain.history import NOTICED_AT
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.event_queue import EventQueue
@@ -90,8 +95,8 @@ class StatePublisher:
         """Publish decisions, and return those that were written.
 
         `kind`, `reason` and `actor` go into the audit entries. `decide` decides again for
-        partitions whose state was not the expected one. Roles are sent as they are written,
-        metadata when all are.
+        partitions whose state was not the expected one. Changes of leaders are written first.
+        Roles are sent as they are written, metadata when all are.
 
         Raises:
             TermEnded: another controller was elected, or the lease has run out.
@@ -104,7 +109,9 @@ class StatePublisher:
         after = {NOTICED_AT: noticed_at} if noticed_at else None
         entry = self.audit.entry(kind, {}, actor=actor, reason=reason, after=after)
         with self.dispatcher.metadata_held():
-            written = await self.writer.write(decisions, entry, decide or self.decide)
+            written = await self.writer.write(
+                leaders_first(decisions), entry, decide or self.decide
+            )
         # One increment for each reason: ten thousand of them cost as much as the decisions.
         for cause, number in Counter(decision.reason for decision in written).items():
             self.metrics.elections.labels(cause.value).inc(number)

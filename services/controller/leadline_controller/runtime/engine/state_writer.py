@@ -66,8 +66,8 @@ class StateWriter:
     """Writes under the epoch of one leadership term.
 
     `on_written` gets the states of each multi as soon as it succeeds and the image has
-    applied them, and the brokers that led some of these partitions until then (None: not known,
-    because the states were read). `on_found` gets states that were read, before the image
+    applied them, and the brokers that led these partitions until then (None: not known, because
+    the states were read). `on_found` gets states that were read, before the image
     applies them.
     `guard` is the guard of the request being handled. `sent` counts the multis of the term,
     `long_lived` the states that the image got.
@@ -78,7 +78,7 @@ class StateWriter:
     term: LeadershipTerm
     clock: Clock
     max_ops: int
-    on_written: Callable[[list[StateSet], Set[int] | None], None]
+    on_written: Callable[[list[StateSet], Sequence[int] | None], None]
     on_found: Callable[[Sequence[StateSet]], Awaitable[None]] | None = field(
         default=None, init=False
     )
@@ -327,7 +327,7 @@ class StateWriter:
         self.image.apply(written)
         self.long_lived.add(len(written))
         self.long_lived.keep_from_collector()
-        self.on_written(written, _displaced(batch.decisions))
+        self.on_written(written, [decision.former_leader for decision in batch.decisions])
 
 
 class _Batch(NamedTuple):
@@ -336,15 +336,6 @@ class _Batch(NamedTuple):
     decisions: list[StateDecision]
     checks: int
     answer: asyncio.Future[MultiResults]
-
-
-def _displaced(decisions: Sequence[StateDecision]) -> Set[int]:
-    """Return the brokers that cease to lead a partition."""
-    return {
-        decision.before.leader
-        for decision in decisions
-        if decision.before is not None and decision.before.leader != decision.after.leader
-    }
 
 
 def _is_unreadable(decision: StateDecision, existing: Set[str]) -> bool:
