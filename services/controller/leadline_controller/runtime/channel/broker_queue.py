@@ -241,7 +241,7 @@ class BrokerRequestQueue:
     async def _send_round(self, *, but: Set[TopicPartition] = frozenset()) -> bool:
         """Send the pending requests of each kind; return False if some have to be repeated.
 
-        Roles in `but` wait. A refused request delays no other; one without an answer ends the round.
+        Roles in `but` wait. A refused request delays no other; one without an answer ends it.
         """
         self._is_unreachable = False
         self._for_next_round = but
