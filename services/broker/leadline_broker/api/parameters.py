@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Final
 
@@ -16,8 +17,8 @@ ROUTE_DESCRIPTION: Final = (
     "`any`: a broker that does not lead the partition asks the leader, and returns its response, "
     "instead of 421"
 )
-_MOST_DIGITS = 100
-"""Python refuses to read numbers of thousands of digits."""
+_WHOLE: Final = re.compile(r"-?[0-9]{1,100}")
+"""Python reads "1_0", " 1" and digits of other scripts, too, and refuses thousands of digits."""
 
 
 def invalid_field(field: str, message: str) -> InvalidRequest:
@@ -42,19 +43,21 @@ def number_of(partition: str) -> int:
         InvalidRequest: it is not a number.
 
     """
-    if not partition.isdecimal() or len(partition) > _MOST_DIGITS:
+    if not _WHOLE.fullmatch(partition) or int(partition) < 0:
         raise invalid_field("path.partition", "must be a whole number, 0 or more")
     return int(partition)
 
 
 class Query:
-    """The query string of one request; unknown parameters are refused."""
+    """The query string of one request; unknown and repeated parameters are refused."""
 
     def __init__(self, scope: Scope, known: Collection[str]) -> None:
         self._values = QueryParams(scope["query_string"])
         for name in self._values:
             if name not in known:
                 raise invalid_field(f"query.{name}", "unknown parameter")
+            if len(self._values.getlist(name)) > 1:
+                raise invalid_field(f"query.{name}", "must be given once")
 
     def integer(
         self, name: str, default: int | None, *, least: int = 0, most: int = INT64_MAX
@@ -65,10 +68,9 @@ class Query:
             if default is None:
                 raise invalid_field(f"query.{name}", "is required")
             return default
-        try:
-            value = int(stated)
-        except ValueError:
-            raise invalid_field(f"query.{name}", "must be a whole number") from None
+        if not _WHOLE.fullmatch(stated):
+            raise invalid_field(f"query.{name}", "must be a whole number")
+        value = int(stated)
         if not least <= value <= most:
             raise invalid_field(f"query.{name}", f"must be from {least} to {most}")
         return value
