@@ -167,11 +167,11 @@ class Coordinator:
             self._term_ended.set_exception(TermEnded("a handler failed"))
 
     async def _close(self, tasks: Collection[asyncio.Task[None]]) -> None:
+        if not self._term_ended.cancel():  # from now on no group is added, and none is deleted
+            self._term_ended.exception()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if not self._term_ended.cancel():
-            self._term_ended.exception()
         self._settled.set()  # whoever waits sees that the term has ended
         await self.log_ends.close()
         for manager in self.groups.values():
@@ -199,10 +199,12 @@ class Coordinator:
         Raises:
             InvalidRequest: no group can have this name.
             TooManyGroups: there are as many as allowed.
+            NotCoordinator: another coordinator was elected.
 
         """
         if name not in self.groups:
             check_group_name(name)
+            self._check_term()
             self._check_count()
             self.on_group_change(name)
         return self.groups[name]
@@ -260,8 +262,7 @@ class Coordinator:
         """
         give_up = asyncio.get_running_loop().time() + _SETTLE_S
         while True:
-            if self._term_ended.done():
-                raise NotCoordinator("this coordinator has lost leadership")
+            self._check_term()
             try:
                 return self._manager_without_members(name)
             except RebalanceInProgress:
@@ -353,6 +354,11 @@ class Coordinator:
             self.groups_being_rebalanced.discard(name)
             self._settled.set()
 
+    def _check_term(self) -> None:
+        """Refuse what nobody would end: the term closes the groups and handlers that it has."""
+        if self._term_ended.done():
+            raise NotCoordinator("this coordinator has lost leadership")
+
     def _check_count(self) -> None:
         if len(self.groups) >= self.context.settings.group_max_count:
             raise TooManyGroups(
@@ -363,14 +369,8 @@ class Coordinator:
     def _restore(self, stored: StoredGroup) -> None:
         record = stored.record
         committer = OffsetCommitter(self.context, record.name, stored.offsets)
-        group = restored(
-            record,
-            self.context.term.epoch,
-            self._limits,
-            self.topics.counts,
-            committer.offsets,
-            self.context.clock.monotonic_ms(),
-        )
+        epoch, now_ms = self.context.term.epoch, self.context.clock.monotonic_ms()
+        group = restored(record, epoch, self._limits, self.topics.counts, committer.offsets, now_ms)
         if not group.members and group.empty_since_wall_ms is None:
             group.empty_since_wall_ms = self.context.clock.wall_ms()
         self._add(group, committer)
