@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from leadline_client.errors import NotCoordinator, StoreOutcomeUnknown
+from leadline_client.errors import LeadlineError, NotCoordinator, StoreOutcomeUnknown
 from leadline_client.wire import TopicPartition
 from leadline_common.group_commits import CommitRequest, OffsetToCommit
 from leadline_common.leader_election import LeadershipTerm, TermEnded
@@ -41,6 +41,10 @@ class SlowWorld(World):
             raise
         await super().write_offsets(term, group, offsets, audit)
 
+    async def delete_group(self, *_: object) -> None:
+        """Never answer: the connection is gone."""
+        await asyncio.Event().wait()
+
     async def commit(self, group: str) -> list[CommitOutcome]:
         request = CommitRequest((OffsetToCommit("t", 0, 5),))
         return await GroupOffsets(self.coordinator).commit(group, request)
@@ -71,3 +75,21 @@ async def test_a_group_that_comes_as_the_term_ends_leaves_no_other_group_open() 
         with pytest.raises(NotCoordinator):
             await late
     assert "third" not in world.coordinator.groups
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_deletion_that_begins_as_the_term_ends_is_answered(turns: int) -> None:
+    world = SlowWorld()
+    world.answering.set()
+    term = asyncio.create_task(world.coordinator.run())
+    async with asyncio.timeout(10):
+        await world.coordinator.ready.wait()
+        await world.commit("first")
+        world.lost.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        with pytest.raises(LeadlineError) as refused:
+            await world.coordinator.delete("first")
+        assert isinstance(refused.value, NotCoordinator | StoreOutcomeUnknown)
+        with pytest.raises(TermEnded):
+            await term

@@ -51,6 +51,7 @@ logger = structlog.get_logger(__name__)
 _TICK_S: Final = 0.05
 _SETTLE_S: Final = 5.0
 """How long a deletion or a reset waits until former members have certainly stopped."""
+_DELETION_LEFT: Final = "this coordinator has lost leadership; read the groups before you retry"
 
 
 class Coordinator:
@@ -149,10 +150,11 @@ class Coordinator:
         if not manager.group.is_active:
             self._settled.set()
 
-    def _run_watched(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _run_watched(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)
         self._handlers.add(task)
         task.add_done_callback(self._on_handler_done)
+        return task
 
     def _on_handler_done(self, task: asyncio.Task[None]) -> None:
         """End the term if a handler failed: the next term starts from what is recorded."""
@@ -247,7 +249,9 @@ class Coordinator:
         manager.begin_deletion()
         outcome = WriteOutcome()
         deletion = self._finish_deletion(manager, outcome, actor=actor, reason=reason)
-        self._run_watched(deletion, f"delete-{name}")
+        task = self._run_watched(deletion, f"delete-{name}")
+        # Not at the end of the coroutine: a task that is cancelled at once never enters it.
+        task.add_done_callback(lambda _: outcome.end(StoreOutcomeUnknown(_DELETION_LEFT)))
         await outcome.wait()
 
     async def without_members(self, name: str) -> GroupManager:
@@ -384,15 +388,11 @@ class Coordinator:
         self, manager: GroupManager, outcome: WriteOutcome, *, actor: str, reason: str
     ) -> None:
         name = manager.group.name
-        try:
-            await manager.delete(outcome, actor=actor, reason=reason)
-            del self.groups[name]
-            self.subscription_index.update(name, ())
-            self.context.metrics.groups.lag.pop(name, None)
-            outcome.end()
-        finally:
-            reason = "this coordinator has lost leadership; read the groups before you retry"
-            outcome.end(StoreOutcomeUnknown(reason))
+        await manager.delete(outcome, actor=actor, reason=reason)
+        del self.groups[name]
+        self.subscription_index.update(name, ())
+        self.context.metrics.groups.lag.pop(name, None)
+        outcome.end()
 
     def _is_outdated(self, one: TopicPartition, committed: CommittedOffset) -> bool:
         """Tell whether an offset is of a deleted partition, or of an earlier topic of its name."""
