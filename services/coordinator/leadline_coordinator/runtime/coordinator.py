@@ -51,6 +51,7 @@ logger = structlog.get_logger(__name__)
 _TICK_S: Final = 0.05
 _SETTLE_S: Final = 5.0
 """How long a deletion or a reset waits until former members have certainly stopped."""
+_DELETION_LEFT: Final = "this coordinator has lost leadership; read the groups before you retry"
 
 
 class Coordinator:
@@ -149,10 +150,11 @@ class Coordinator:
         if not manager.group.is_active:
             self._settled.set()
 
-    def _run_watched(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _run_watched(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)
         self._handlers.add(task)
         task.add_done_callback(self._on_handler_done)
+        return task
 
     def _on_handler_done(self, task: asyncio.Task[None]) -> None:
         """End the term if a handler failed: the next term starts from what is recorded."""
@@ -167,11 +169,11 @@ class Coordinator:
             self._term_ended.set_exception(TermEnded("a handler failed"))
 
     async def _close(self, tasks: Collection[asyncio.Task[None]]) -> None:
+        if not self._term_ended.cancel():  # from now on no group is added, and none is deleted
+            self._term_ended.exception()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if not self._term_ended.cancel():
-            self._term_ended.exception()
         self._settled.set()  # whoever waits sees that the term has ended
         await self.log_ends.close()
         for manager in self.groups.values():
@@ -199,10 +201,12 @@ class Coordinator:
         Raises:
             InvalidRequest: no group can have this name.
             TooManyGroups: there are as many as allowed.
+            NotCoordinator: another coordinator was elected.
 
         """
         if name not in self.groups:
             check_group_name(name)
+            self._check_term()
             self._check_count()
             self.on_group_change(name)
         return self.groups[name]
@@ -245,7 +249,9 @@ class Coordinator:
         manager.begin_deletion()
         outcome = WriteOutcome()
         deletion = self._finish_deletion(manager, outcome, actor=actor, reason=reason)
-        self._run_watched(deletion, f"delete-{name}")
+        task = self._run_watched(deletion, f"delete-{name}")
+        # Not at the end of the coroutine: a task that is cancelled at once never enters it.
+        task.add_done_callback(lambda _: outcome.end(StoreOutcomeUnknown(_DELETION_LEFT)))
         await outcome.wait()
 
     async def without_members(self, name: str) -> GroupManager:
@@ -260,8 +266,7 @@ class Coordinator:
         """
         give_up = asyncio.get_running_loop().time() + _SETTLE_S
         while True:
-            if self._term_ended.done():
-                raise NotCoordinator("this coordinator has lost leadership")
+            self._check_term()
             try:
                 return self._manager_without_members(name)
             except RebalanceInProgress:
@@ -353,6 +358,11 @@ class Coordinator:
             self.groups_being_rebalanced.discard(name)
             self._settled.set()
 
+    def _check_term(self) -> None:
+        """Refuse what nobody would end: the term closes the groups and handlers that it has."""
+        if self._term_ended.done():
+            raise NotCoordinator("this coordinator has lost leadership")
+
     def _check_count(self) -> None:
         if len(self.groups) >= self.context.settings.group_max_count:
             raise TooManyGroups(
@@ -363,14 +373,8 @@ class Coordinator:
     def _restore(self, stored: StoredGroup) -> None:
         record = stored.record
         committer = OffsetCommitter(self.context, record.name, stored.offsets)
-        group = restored(
-            record,
-            self.context.term.epoch,
-            self._limits,
-            self.topics.counts,
-            committer.offsets,
-            self.context.clock.monotonic_ms(),
-        )
+        epoch, now_ms = self.context.term.epoch, self.context.clock.monotonic_ms()
+        group = restored(record, epoch, self._limits, self.topics.counts, committer.offsets, now_ms)
         if not group.members and group.empty_since_wall_ms is None:
             group.empty_since_wall_ms = self.context.clock.wall_ms()
         self._add(group, committer)
@@ -384,15 +388,11 @@ class Coordinator:
         self, manager: GroupManager, outcome: WriteOutcome, *, actor: str, reason: str
     ) -> None:
         name = manager.group.name
-        try:
-            await manager.delete(outcome, actor=actor, reason=reason)
-            del self.groups[name]
-            self.subscription_index.update(name, ())
-            self.context.metrics.groups.lag.pop(name, None)
-            outcome.end()
-        finally:
-            reason = "this coordinator has lost leadership; read the groups before you retry"
-            outcome.end(StoreOutcomeUnknown(reason))
+        await manager.delete(outcome, actor=actor, reason=reason)
+        del self.groups[name]
+        self.subscription_index.update(name, ())
+        self.context.metrics.groups.lag.pop(name, None)
+        outcome.end()
 
     def _is_outdated(self, one: TopicPartition, committed: CommittedOffset) -> bool:
         """Tell whether an offset is of a deleted partition, or of an earlier topic of its name."""

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice, repeat
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+import structlog
 
 from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_common import rpc
@@ -23,6 +25,9 @@ from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, StateSet, TopicImage
 from leadline_controller.runtime.channel.broker_queue import BrokerRequestQueue
 
+logger = structlog.get_logger(__name__)
+
+PAUSE_AFTER_FAULT_S: Final = 1.0
 MOST_DIGESTED = 3_000
 """How many changed partitions a heartbeat has summed up: each takes 3 to 6 µs."""
 MOST_HALTED = 5_000
@@ -70,6 +75,13 @@ class BrokerDispatcher:
         self.send_metadata()
 
     def _begin(self, broker: BrokerRegistration) -> None:
+        self._queues[broker.id] = self._full_queue(broker)
+        self._tasks[broker.id] = asyncio.create_task(
+            self._send_to(broker), name=f"dispatch-{broker.id}", context=background_context()
+        )
+
+    def _full_queue(self, broker: BrokerRegistration) -> BrokerRequestQueue:
+        """Return a queue that holds all that a broker has to know."""
         queue = self._make_queue(broker)
         queue.set_cause()
         queue.add_grant()
@@ -78,10 +90,22 @@ class BrokerDispatcher:
             hosted = _hosted(topic, broker.id, leaving)
             if hosted:
                 queue.add_stop(topic.name, hosted)
-        self._queues[broker.id] = queue
-        self._tasks[broker.id] = asyncio.create_task(
-            queue.run(), name=f"dispatch-{broker.id}", context=background_context()
-        )
+        return queue
+
+    async def _send_to(self, broker: BrokerRegistration) -> None:
+        """Send to a broker until cancelled, whatever fails: nobody else sends to it.
+
+        After a fault nobody knows what was pending: everything is from then on, and is sent again.
+        """
+        while True:
+            try:
+                await self._queues[broker.id].run()
+            except Exception:
+                logger.exception("sending to a broker failed", broker=broker.id)
+                self._queues[broker.id] = self._full_queue(broker)
+            if broker.id in self._image.stopping:
+                await self.halt_replicas(broker.id)
+            await asyncio.sleep(PAUSE_AFTER_FAULT_S)
 
     def _end(self, broker_id: int) -> None:
         del self._queues[broker_id]

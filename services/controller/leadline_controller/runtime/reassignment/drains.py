@@ -17,7 +17,12 @@ from typing import Any
 
 import structlog
 
-from leadline_client.errors import LeadlineError, NotFound, ReassignmentInProgress
+from leadline_client.errors import (
+    InternalError,
+    LeadlineError,
+    NotFound,
+    ReassignmentInProgress,
+)
 from leadline_client.wire import TopicPartition
 from leadline_common.access.caller import current_actor
 from leadline_common.cause import current_cause
@@ -236,6 +241,9 @@ class DrainManager(EventHandler):
             rows = await asyncio.to_thread(plan_input.plan)
         except LeadlineError as problem:
             rows = problem
+        except Exception:  # Without an event, the task would never be planned again in this term.
+            logger.exception("drain not planned", broker=plan_input.broker)
+            rows = InternalError("the drain could not be planned; the log says why")
         self.queue.post(DrainPlanned(task_id, plan_input, rows), f"drain-{plan_input.broker}")
 
     @DrainPlanned.handler
