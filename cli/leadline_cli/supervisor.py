@@ -97,9 +97,17 @@ class Supervisor:
         the return value lists these partitions.
 
         Raises:
-            ClusterProblem: a process ended, or was not ready at the deadline.
+            ClusterProblem: a process ended, was not ready at the deadline, or cannot be started,
+                as when the disk is full.
 
         """
+        try:
+            return await self._start(deadline_s, report)
+        except (OSError, ForkServerFailed) as problem:
+            where = self._options.data_dir
+            raise ClusterProblem(f"cannot start a cluster in {where}: {problem}") from problem
+
+    async def _start(self, deadline_s: float, report: Callable[[str], None]) -> list[str]:
         self._layout = self._lock_and_lay_out(self._options.data_dir)
         give_up = time.monotonic() + deadline_s
         RestartRequests(self.layout.data_dir).clear()

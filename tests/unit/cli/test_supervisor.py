@@ -122,6 +122,16 @@ def test_a_request_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         restart_broker(tmp_path, 1)
 
 
+@pytest.mark.parametrize("place", ["logs", "restart-requests/broker-1/below"])
+async def test_what_prevents_the_start_is_a_reason(tmp_path: Path, place: str) -> None:
+    """The disk may be full, or a file another user's."""
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / place).write_text("")
+    with pytest.raises(ClusterProblem, match=f"cannot start .*{place.removesuffix('/below')}"):
+        async with Supervisor(ClusterOptions(tmp_path)):
+            pass
+
+
 async def test_a_stopped_cluster_gives_its_ports_up(tmp_path: Path) -> None:
     cluster = MortalCluster(tmp_path)
     ports = [urlsplit(one.url).port for one in cluster.layout.services]
