@@ -95,7 +95,14 @@ class ForkServer:
         die_with_server = dies_with_parent()
         # Objects that exist now are never collected in a child: looking at them would copy them.
         gc.freeze()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as problem:
+            # For a moment there are no memory or processes: the children that run must not end.
+            os.close(log)
+            os.close(directory)
+            self._lines.send({"refused": f"it cannot fork: {problem.strerror}"})
+            return None
         if pid == 0:
             self._become_child(request, log, directory, die_with_server)
             argv: Sequence[str] = request["argv"]

@@ -45,7 +45,7 @@ class RestartRequests:
         return []
 
     def done(self, name: str) -> None:
-        """Remove a request that was carried out, or is given up."""
+        """Remove a request that was carried out, or is given up; raises OSError if it cannot."""
         (self._folder / name).unlink(missing_ok=True)
 
     def clear(self) -> None:
@@ -67,7 +67,8 @@ def restart_service(data_dir: Path, name: str) -> int:
     """Have `leadline up` restart a process, wait until that is ready, and return its process id.
 
     Raises:
-        RestartProblem: no `leadline up` runs in the directory, or the process ended again.
+        RestartProblem: no `leadline up` runs in the directory or it cannot be asked, or the process
+            ended again.
         TimeoutError: it is unknown whether the process runs.
         UnusableClientCredentials: nobody could ask the process whether it is ready.
 
@@ -76,7 +77,10 @@ def restart_service(data_dir: Path, name: str) -> int:
     authenticator = Authenticator(client_security(data_dir))
     before = _row(data_dir, name).pid
     requests = RestartRequests(data_dir)
-    requests.add(name)
+    try:
+        requests.add(name)
+    except OSError as problem:
+        raise RestartProblem(f"cannot ask `leadline up` for a restart: {problem}") from problem
     give_up = time.monotonic() + _DEADLINE_S
     while name in requests.pending() or _row(data_dir, name).pid == before:
         _require_supervisor(data_dir)

@@ -68,6 +68,8 @@ class Supervisor:
         self._layout: ClusterLayout | None = None
         self._http: httpx.AsyncClient | None = None
         self._is_new_token = False
+        self._kept_requests: set[str] = set()
+        """Processes that were restarted as asked, whose requests cannot be removed."""
         self.cluster_id = ""
 
     @property
@@ -95,9 +97,17 @@ class Supervisor:
         the return value lists these partitions.
 
         Raises:
-            ClusterProblem: a process ended, or was not ready at the deadline.
+            ClusterProblem: a process ended, was not ready at the deadline, or cannot be started,
+                as when the disk is full.
 
         """
+        try:
+            return await self._start(deadline_s, report)
+        except (OSError, ForkServerFailed) as problem:
+            where = self._options.data_dir
+            raise ClusterProblem(f"cannot start a cluster in {where}: {problem}") from problem
+
+    async def _start(self, deadline_s: float, report: Callable[[str], None]) -> list[str]:
         self._layout = self._lock_and_lay_out(self._options.data_dir)
         give_up = time.monotonic() + deadline_s
         RestartRequests(self.layout.data_dir).clear()
@@ -297,14 +307,23 @@ class Supervisor:
     async def _restart_requested(self, report: Callable[[str], None]) -> None:
         """Restart what `leadline brokers restart` asks for; a running process is stopped first."""
         requests = RestartRequests(self.layout.data_dir)
-        for name in requests.pending():
+        pending = requests.pending()
+        self._kept_requests.intersection_update(pending)
+        for name in pending:
+            if name in self._kept_requests:
+                continue
             child = self.children.get(name)
             if child is not None:
                 await child.stop()
                 if not self._start_again(child, report):
                     await asyncio.sleep(_RESTART_PAUSE_S)
                     continue
-            requests.done(name)
+            try:
+                requests.done(name)
+            except OSError as problem:
+                # For example, the request is of another user. It was carried out, once.
+                self._kept_requests.add(name)
+                report(f"the request to restart {name} cannot be removed: {problem}")
 
     async def _start_again_later(self, child: Child, report: Callable[[str], None]) -> bool:
         """Start a process that has ended after a pause; return whether it was started."""

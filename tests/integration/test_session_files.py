@@ -176,6 +176,27 @@ async def test_text_that_is_not_hexadecimal_is_unreadable(tmp_path: Path, field:
     assert await close_left_session(file) is None
 
 
+async def test_a_session_that_zookeeper_cannot_have_is_unreadable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(session_file, "KazooTransport")  # kazoo's thread would end with an error
+    stored = StoredSession("f" * 16, "00", "127.0.0.1:1", 1, running_kernel())
+    file = tmp_path / "session"
+    file.write_bytes(msgspec.json.encode(stored))
+    assert await close_left_session(file) is None
+
+
+@pytest.mark.parametrize("hosts", ["", "[::1", "127.0.0.1:port", "127.0.0.1:99999"])
+async def test_a_file_with_an_invalid_address_does_not_stop_the_next_process(
+    tmp_path: Path, hosts: str
+) -> None:
+    file = tmp_path / "session"
+    stored = StoredSession("1", "00" * 16, hosts, 1, running_kernel())
+    file.write_bytes(msgspec.json.encode(stored))
+    assert await close_left_session(file) is None
+    await stored_transport(settings_for("127.0.0.1:1", file))
+
+
 async def test_without_zookeeper_the_session_stays_in_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -222,12 +222,19 @@ class AsyncProducer(Generic[K, V]):
             )
 
     async def aclose(self) -> None:
-        """Flush and close the producer, and a client of its own; refuse records that wait."""
-        await self._refuse_waiting()
-        await self.flush()
-        await self._counts.aclose()
-        self._sender.close()
-        await self._close_client()
+        """Flush and close the producer, and a client of its own; refuse records that wait.
+
+        If it is cancelled, it closes as `abort` does.
+        """
+        try:
+            await self._refuse_waiting()
+            await self.flush()
+            await self._counts.aclose()
+            self._sender.close()
+            await self._close_client()
+        except asyncio.CancelledError:
+            await self.abort()
+            raise
 
     async def abort(self) -> None:
         """Close at once and cancel unacknowledged records, whose outcome is then unknown.

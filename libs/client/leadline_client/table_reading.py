@@ -10,7 +10,7 @@ from leadline_client.errors import InvalidRequest, OffsetOutOfRange, UnreadableB
 from leadline_client.extras import MissingExtra, installed
 from leadline_client.read_ahead import one_ahead
 from leadline_client.reading import FetchPosition, ReadLimits, Start, StoredBatches
-from leadline_client.wire import TopicPartition
+from leadline_client.wire import LogPosition, TopicPartition
 
 try:
     import pyarrow as pa
@@ -63,7 +63,8 @@ def read_batches(
     Raises:
         UnknownTopic, UnknownPartition: there is no such topic or partition.
         InvalidRequest: there is no such column, or `start` or `end` names another partition.
-        OffsetOutOfRange: an `end` is beyond the high watermark. While iterating, also the errors of
+        OffsetOutOfRange: a `start` is beyond the end of the log, as where the topic was recreated,
+            or an `end` is beyond the high watermark. While iterating, also the errors of
             `FetchPosition.read`.
 
     """
@@ -77,7 +78,10 @@ def read_batches(
     for given in (start, end):
         if isinstance(given, Mapping) and (other := set(given).difference(wanted)):
             raise InvalidRequest(f"partitions {sorted(other)} have a start or an end but no reader")
-    ends = {number: _end(client, TopicPartition(topic, number), end or {}) for number in wanted}
+    ends = {
+        number: _end(client, TopicPartition(topic, number), _start(start, number), end or {})
+        for number in wanted
+    }
     parts = [
         (FetchPosition(client.core, topic, number, _start(start, number)), before)
         for number, before in ends.items()
@@ -113,12 +117,16 @@ def _start(start: Start | Mapping[int, Start], partition: int) -> Start:
     return start.get(partition, "earliest") if isinstance(start, Mapping) else start
 
 
-def _end(client: Client, place: TopicPartition, ends: Mapping[int, int]) -> int:
+def _end(client: Client, place: TopicPartition, start: Start, ends: Mapping[int, int]) -> int:
     """Return the offset before which to stop. Raises OffsetOutOfRange."""
-    high_watermark = client.offsets(*place).high_watermark
-    wanted = ends.get(place.partition, high_watermark)
-    if wanted > high_watermark:
-        raise OffsetOutOfRange(f"{place} ends at {high_watermark}, before offset {wanted}")
+    found = client.offsets(*place)
+    begin = start.offset if isinstance(start, LogPosition) else start
+    # Up to its end, because a new leader may learn late that what somebody has read is committed.
+    if isinstance(begin, int) and begin > found.log_end_offset:
+        raise OffsetOutOfRange(f"{place} ends at {found.log_end_offset}, before offset {begin}")
+    wanted = ends.get(place.partition, found.high_watermark)
+    if wanted > found.high_watermark:
+        raise OffsetOutOfRange(f"{place} ends at {found.high_watermark}, before offset {wanted}")
     return wanted
 
 

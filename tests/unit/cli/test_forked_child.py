@@ -236,3 +236,27 @@ def test_a_module_that_starts_a_thread_is_refused(tmp_path: Path) -> None:
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert "importing these must not start a thread" in done.stderr
+
+
+def test_a_fork_that_fails_ends_no_other_child(tmp_path: Path) -> None:
+    (tmp_path / "sleeper.py").write_text("import time\ndef main(_): time.sleep(600)\n")
+    (tmp_path / "full.py").write_text(
+        "import os\ndef fork(): raise BlockingIOError(11, 'no process is left')\nos.fork = fork\n"
+    )
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from leadline_cli.forked_child import ForkedChild, ForkServerFailed\n"
+        "argv = [sys.executable, '-m', 'sleeper']\n"
+        "first, second = (ForkedChild('t', argv, Path('log'), [name]) for name in sys.argv[1:])\n"
+        "first.start()\n"
+        "try: second.start()\n"
+        "except ForkServerFailed as problem: print(problem, first.running)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "sleeper", "full"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "it cannot fork: no process is left True\n"

@@ -11,10 +11,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from leadline_cli.cluster_file import ClusterFile, Service
 from leadline_cli.cluster_layout import ClusterOptions, lay_out_cluster
 from leadline_cli.processes import STOP_DEADLINE_S, Child
-from leadline_cli.restart_requests import RestartRequests
+from leadline_cli.restart_requests import (
+    SUPERVISOR_LOCK,
+    RestartProblem,
+    RestartRequests,
+    restart_broker,
+)
 from leadline_cli.supervisor import ClusterProblem, Supervisor
+from leadline_client.file_lock import FileLock
 from leadline_common.tcp_ports import LOOPBACK
 from tests.support.services.cluster import wait_until
 
@@ -82,6 +89,47 @@ async def test_a_process_that_cannot_be_started_again_ends_no_other(
     assert any(line.startswith("broker-1 was not started: ") for line in lines)
     assert RestartRequests(tmp_path).pending() == []
     await cluster.stop()
+
+
+async def test_a_request_that_cannot_be_removed_is_carried_out_once(tmp_path: Path) -> None:
+    """Root has asked for it, and `leadline up` is another user's."""
+    cluster, stop = MortalCluster(tmp_path), asyncio.Event()
+    requests, lines = RestartRequests(tmp_path), list[str]()
+    (tmp_path / "restart-requests" / "broker-1").mkdir(parents=True)
+
+    def note(line: str) -> None:
+        lines.append(line)
+        if line.startswith("the request to restart broker-1 cannot be removed"):
+            requests.add("controller-1")
+        if line.startswith("controller-1 was restarted"):
+            stop.set()
+
+    async with asyncio.timeout(30):
+        await cluster.watch(stop, restart=False, report=note)
+    assert requests.pending() == ["broker-1"]
+    assert len([line for line in lines if line.startswith("broker-1 was restarted")]) == 1
+    await cluster.stop()
+
+
+def test_a_request_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "restart-requests").write_text("")
+    row = Service(1, "http://127.0.0.1:1", 1, ())
+    ClusterFile("id", "127.0.0.1:1", (), (row,)).write(tmp_path)
+    with (
+        FileLock.acquire(tmp_path / SUPERVISOR_LOCK),
+        pytest.raises(RestartProblem, match="cannot ask"),
+    ):
+        restart_broker(tmp_path, 1)
+
+
+@pytest.mark.parametrize("place", ["logs", "restart-requests/broker-1/below"])
+async def test_what_prevents_the_start_is_a_reason(tmp_path: Path, place: str) -> None:
+    """The disk may be full, or a file another user's."""
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / place).write_text("")
+    with pytest.raises(ClusterProblem, match=f"cannot start .*{place.removesuffix('/below')}"):
+        async with Supervisor(ClusterOptions(tmp_path)):
+            pass
 
 
 async def test_a_stopped_cluster_gives_its_ports_up(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from leadline_client import groups
 from leadline_client.client import AsyncClient, Client
 from leadline_client.core import ClientCore
-from leadline_client.errors import ConnectionLost, error_from_body
+from leadline_client.errors import ConnectionLost, LogTruncated, Refused, error_from_body
 from leadline_client.flows import Flow
 from leadline_client.payloads import OutgoingRecord, document_of, error_of
 from leadline_client.producer import AsyncProducer
@@ -182,6 +182,21 @@ async def test_a_broker_is_passed_over_whose_metadata_lacks_what_leadline_sends(
 )
 def test_a_refusal_may_have_members_of_any_names_and_types(body: dict[str, object]) -> None:
     assert error_from_body(404, body).outcome == "refused"
+
+
+@pytest.mark.parametrize(
+    "lacks", ["topic", "partition", "position", "divergence_offset", "leader_epoch"]
+)
+@pytest.mark.parametrize("instead", [None, []])
+def test_a_truncation_without_what_readers_need_is_a_refusal_with_its_code(
+    lacks: str, instead: object
+) -> None:
+    """Readers and consumers would end with a KeyError."""
+    body = LogTruncated.below("t", 0, (20, 3), (10, 3), 5, "id").body()
+    assert type(error_from_body(416, body)) is LogTruncated
+    found = error_from_body(416, body | {lacks: instead})
+    assert type(found) is Refused
+    assert found.details["server_code"] == LogTruncated.code
 
 
 @pytest.mark.parametrize(

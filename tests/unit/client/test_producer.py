@@ -233,6 +233,25 @@ async def test_after_an_abort_no_record_is_taken_for_a_duplicate(cluster: StandI
         assert cluster.values(0)[place.offset] == b"later"
 
 
+async def test_a_close_that_is_cancelled_leaves_nothing_open(cluster: StandInCluster) -> None:
+    cluster.partitions[0].faults.extend([NotEnoughReplicas("")] * 1000)
+    client = AsyncClient(cluster.bootstrap)
+    before = asyncio.all_tasks()
+    producer = AsyncProducer(client, SMALL)
+    sent = await producer.send("t", b"one", partition=0)
+    closing = asyncio.ensure_future(producer.aclose())
+    async with asyncio.timeout(20):
+        while cluster.partitions[0].appends == 0:  # noqa: ASYNC110 - on another thread
+            await asyncio.sleep(0.005)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    with pytest.raises(asyncio.CancelledError):
+        await sent
+    assert asyncio.all_tasks() == before
+    await client.aclose()
+
+
 async def test_flush_does_not_wait_for_records_sent_after_its_start(
     cluster: StandInCluster,
 ) -> None:

@@ -40,6 +40,7 @@ from leadline_client.errors import (
 from leadline_client.producer_settings import ProducerSettings
 from leadline_client.retry import RetryPolicy
 from leadline_client.table_reading import SCHEMA
+from leadline_client.wire import LogPosition
 from tests.support.pandas.packages import environment
 from tests.unit.client.standin import StandInCluster
 
@@ -140,6 +141,11 @@ def test_only_the_columns_that_are_asked_for_are_made(client: Client) -> None:
     assert table.to_pylist() == [{"value": b"%d" % n, "offset": n} for n in range(3)]
 
 
+def test_nothing_is_read_from_the_end_on(client: Client) -> None:
+    fill(client, 0, 3)
+    assert read_table(client, "t", partitions=[0], start=3).num_rows == 0
+
+
 def test_what_does_not_exist_is_refused_before_anything_is_read(
     client: Client, cluster: StandInCluster
 ) -> None:
@@ -150,6 +156,9 @@ def test_what_does_not_exist_is_refused_before_anything_is_read(
         read_batches(client, "t", [0], start={1: 0})
     with pytest.raises(OffsetOutOfRange, match="t-0 ends at 3, before offset 4"):
         read_batches(client, "t", [0], end={0: 4})
+    for start in (4, LogPosition(4, 0)):
+        with pytest.raises(OffsetOutOfRange, match="t-0 ends at 3, before offset 4"):
+            read_batches(client, "t", [0], start={0: start})
     with pytest.raises(UnknownTopic):
         read_batches(client, "nowhere")
     assert cluster.requests["fetch"] == 0

@@ -287,7 +287,8 @@ async def test_head_is_get_without_the_body() -> None:
 
 @pytest.mark.parametrize("kind", ERRORS_BY_CODE.values(), ids=lambda kind: kind.__name__)
 def test_each_error_can_be_sent_documented_and_read_back(kind: type[LeadlineError]) -> None:
-    answer = error_response(kind("why"))
+    details = {name: of_type() for name, of_type in kind.members.items()}
+    answer = error_response(kind("why", **details))
     back = error_from_body(
         answer.status_code, httpx.Response(200, content=bytes(answer.body)).json()
     )

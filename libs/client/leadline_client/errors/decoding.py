@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 from leadline_client.errors import groups, records, replication, requests
@@ -56,12 +57,16 @@ def _hint(body: Any) -> LeaderHint | None:
     return LeaderHint(leader, url, epoch, topic_id)
 
 
+def _has_members(fields: Mapping[str, Any], known: type[LeadlineError]) -> bool:
+    return all(isinstance(fields.get(name), kind) for name, kind in known.members.items())
+
+
 def error_from_body(status: int, body: Any, retry_after: str | None = None) -> LeadlineError:
     """Return the error of a server's response; `retry_after` is that header.
 
-    An error with an unknown code keeps the code and the outcome that the body states. A
-    body that is not in Leadline's error format means an unknown outcome for a status of
-    500 and above, and a refusal below.
+    An error with an unknown code, or without the members that its code has, keeps the code and the
+    outcome that the body states. A body that is not in Leadline's error format means an unknown
+    outcome for a status of 500 and above, and a refusal below.
     """
     fields = dict(body) if isinstance(body, dict) else {}
     found, advice = _OF_STATUS.get(status, (None, ""))
@@ -75,7 +80,7 @@ def error_from_body(status: int, body: Any, retry_after: str | None = None) -> L
         fields.setdefault(RETRY_AFTER, float(retry_after or 0))
     leader = _hint(fields.pop("leader", None))
     known = ERRORS_BY_CODE.get(code)
-    if known is not None and known.outcome == outcome:
+    if known is not None and known.outcome == outcome and _has_members(fields, known):
         error = known(message, leader=leader)
     else:
         error = (OutcomeUnknown if outcome == "unknown" else Refused)(message, leader=leader)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from leadline_client.errors.tree import Refused
 
@@ -21,6 +21,7 @@ class UnreadableBatch(Refused):
     """
 
     code = 50051
+    members: ClassVar = {"offset": int, "next_offset": int, "reason": str}
 
     @classmethod
     def at(cls, offset: int, next_offset: int, reason: str, place: str = "the log") -> Self:
@@ -124,6 +125,13 @@ class LogTruncated(OffsetOutOfRange):
     """
 
     code = 41651
+    members: ClassVar = {
+        "topic": str,
+        "partition": int,
+        "position": int,
+        "divergence_offset": int,
+        "leader_epoch": int,
+    }
 
     @classmethod
     def below(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
@@ -37,6 +38,8 @@ class LeadlineError(Exception):
     code: ClassVar[int] = 50050
     retriable: ClassVar[bool] = False
     outcome: ClassVar[Outcome] = "refused"
+    members: ClassVar[Mapping[str, type]] = {}
+    """The details that every error of this class has, and their types."""
 
     def __init__(self, message: str, *, leader: LeaderHint | None = None, **details: Any) -> None:
         super().__init__(message)

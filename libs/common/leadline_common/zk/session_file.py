@@ -43,6 +43,7 @@ _LOCK_POLL_S: Final = 0.02
 _CLOSE_WITHIN_S: Final = 5.0
 _TIMEOUT_MS: Final = 6_000
 _OWNER_ONLY: Final = 0o600
+_SESSION_BYTES: Final = 8
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -257,7 +258,8 @@ async def _close(stored: StoredSession) -> None:
 
     Raises:
         UnusableCredentials: a file of TLS cannot be used.
-        _NotClosed: the process may live on another host, or ZooKeeper does not answer.
+        _NotClosed: the process may live on another host, or ZooKeeper does not answer or has no
+            valid address.
 
     """
     if stored.kernel != running_kernel():
@@ -268,9 +270,12 @@ async def _close(stored: StoredSession) -> None:
         if not decided.done() and state is not SessionState.SUSPENDED:
             decided.set_result(state)
 
-    transport = KazooTransport(
-        stored.zookeeper, _TIMEOUT_MS, on_state, stored.credentials(), resumed=stored.identity
-    )
+    try:
+        transport = KazooTransport(
+            stored.zookeeper, _TIMEOUT_MS, on_state, stored.credentials(), resumed=stored.identity
+        )
+    except ValueError as problem:
+        raise _NotClosed(f"the address of its ZooKeeper is invalid: {problem}") from None
     transport.start()
     try:
         async with asyncio.timeout(_CLOSE_WITHIN_S):
@@ -296,8 +301,9 @@ def _read(path: Path) -> StoredSession | None:
         return None
     try:
         stored = _stored.decode(content)
-        _ = stored.identity  # raises ValueError if it is not hexadecimal
-    except (msgspec.MsgspecError, ValueError) as problem:
+        number, _ = stored.identity  # raises ValueError if it is not hexadecimal
+        number.to_bytes(_SESSION_BYTES, signed=True)
+    except (msgspec.MsgspecError, ValueError, OverflowError) as problem:
         logger.warning("the file of a session is unreadable", file=str(path), reason=str(problem))
         return None
     return stored
