@@ -150,7 +150,8 @@ def committed(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[tu
 def of_other_topics(cluster: Cluster, events: Iterable[Event]) -> list[str]:
     """Say which committed offsets name more of a topic than members have consumed of it.
 
-    So they were those of an earlier topic of its name (R1).
+    So they were those of an earlier topic of its name (R1). Where retention has removed what comes
+    next, a member goes on at the log start, and may commit that.
     """
     consumed: dict[tuple[str, int], int] = {}
     for event in events:
@@ -162,7 +163,7 @@ def of_other_topics(cluster: Cluster, events: Iterable[Event]) -> list[str]:
         for _, node in cluster.zookeeper.tree.history(path):
             known = None if node is None else decode(node.data, OffsetNode)
             name = "" if known is None else name_of(GROUP_TOPIC, known.topic_id)
-            most = consumed.get((name, number), 0)
+            most = max(consumed.get((name, number), 0), cluster.log_starts.highest(name, number))
             if known is not None and known.offset > most:
                 found.append(f"R1: committed {known.offset} of {name}-{number}, consumed {most}")
     return found
