@@ -1,47 +1,59 @@
-"""Sending to all brokers, and what happens to one of them if that fails."""
+"""Which brokers learn of new roles before clients learn of new leaders."""
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from leadline_common import rpc
-from leadline_common.identity import InternalAddress
-from leadline_common.znodes import PartitionState
-from leadline_controller.domain.cluster import StateSet
-from leadline_controller.runtime.channel import dispatcher
-from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
-from tests.support.services.zookeeper import until
-from tests.unit.controller.broker_queues import Broker, Held, empty_queue, image_of
+from leadline_client.wire import NO_LEADER
+from leadline_common.znodes import TopicAssignment
+from leadline_controller.domain.cluster import StateSet, TopicSet
+from leadline_controller.runtime.channel import dispatcher as dispatching
+from tests.unit.controller.images import TOPIC, cluster, state
+from tests.unit.controller.noted_roles import noting_dispatcher
 
 
-class FaultyBroker(Broker):
-    """While it is faulty, its next answer is nested too deeply for the decoder."""
+@pytest.mark.parametrize(
+    ("former", "waiting"),
+    [(NO_LEADER, {3, 4}), (5, {3, 4}), (3, {4}), (2, {2, 3, 4}), (None, set())],
+    ids=["nobody", "one that died", "one that follows", "the one that leads on", "not known"],
+)
+async def test_only_who_begins_or_ceases_to_lead_does_not_wait(
+    former: int | None, waiting: set[int]
+) -> None:
+    after = state(2, (2, 3, 4))
+    dispatcher, queues = noting_dispatcher(cluster({2, 3, 4}, {0: (2, 3, 4)}, {0: after}))
 
-    is_faulty = False
+    leaders = None if former is None else [former]
+    dispatcher.send_roles([StateSet(TOPIC, 0, after, 5, 50)], leaders)
 
-    async def post(self, to: InternalAddress, path: str, body: bytes, timeout_ms: int) -> bytes:
-        if self.is_faulty and path == rpc.LEADER_AND_ISR_PATH:
-            self.is_faulty = False
-            return b'{"unknown":' + 100_000 * b"["
-        return await super().post(to, path, body, timeout_ms)
+    assert {broker for broker, queue in queues.items() if queue.waiting == [True]} == waiting
+    assert all(len(queue.waiting) == 1 for queue in queues.values())
+    await dispatcher.close()
 
 
-async def test_a_fault_does_not_end_what_is_sent_to_a_broker(
+async def test_replicas_of_a_broker_that_stops_are_halted_in_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nor does what was in flight seem acknowledged until it is sent again."""
-    monkeypatch.setattr(dispatcher, "PAUSE_AFTER_FAULT_S", 0.1)
-    image, receiver = image_of([3]), FaultyBroker()
-    sender = BrokerDispatcher(image, lambda _: empty_queue(image, receiver, Held()))
-    sender.follow_image([1])
-    try:
-        await until(sender.idle, "the broker has its grant")
-        receiver.is_faulty = True
-        change = StateSet("t0", 2, PartitionState(1, 5, (1,), controller_epoch=7), 4, 11)
-        image.apply([change])
-        sender.send_roles([change])
-        await until(lambda: sender.idle() and not receiver.is_faulty, "the role has been sent")
-    finally:
-        await sender.close()
-    epochs = {row.partition: row.leader_epoch for row in receiver.requests[-1].topics[0].partitions}
-    assert epochs[2] == 5
+    """The loop serves others between the topics of a broker with many replicas."""
+    monkeypatch.setattr(dispatching, "MOST_HALTED", 2)
+    image = cluster({2, 3}, {}, {})
+    topics = [f"t{number}" for number in range(5)]
+    for name in topics:
+        replicas = dict.fromkeys(range(2), (2, 3))
+        image.apply([TopicSet(name, TopicAssignment(f"id-{name}", replicas), 0, zxid=2)])
+        image.apply([StateSet(name, 0, state(2, (2,)), 3, 10)])
+        image.apply([StateSet(name, 1, state(2, (2, 3)), 3, 10)])
+    dispatcher, queues = noting_dispatcher(image)
+    image.mark_stopping(3)
+
+    halting = asyncio.create_task(dispatcher.halt_replicas(3))
+    seen = set()
+    while not halting.done():
+        await asyncio.sleep(0)
+        seen.add(len(queues[3].halted))
+
+    assert seen >= {1, 2, 3, 4, 5}
+    assert queues[3].halted == {name: [0] for name in topics}, "partition 1 is in sync"
+    await dispatcher.close()
