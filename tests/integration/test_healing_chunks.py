@@ -14,6 +14,7 @@ from tests.support.healing import (
     avoids_in,
     down,
     failures,
+    healing_in_chunks,
     is_calm,
     replicas,
     set_interval,
@@ -29,19 +30,11 @@ from tests.support.services.zookeeper import until
 async def test_chunks_that_have_not_begun_are_cancelled_when_the_broker_returns(
     rig: Rig, zk_session: ZkSession
 ) -> None:
-    controller = await rig.up(5, **SOON)
-    await create(controller, partitions=15, replication_factor=2)
-    elected = controller.leadership.active_controller
-    assert elected is not None
-    await rig.brokers[1].leave()
-    running = TaskState.RUNNING
-    await until(
-        lambda: any(task.node.state is running for task in elected.healing.chunks()), "one runs"
-    )
-    (begun, *queued) = list(elected.healing.chunks())
+    controller, healing = await healing_in_chunks(rig)
+    (begun, *queued) = list(healing.chunks())
     assert queued, "there must be something to cancel"
     await rig.brokers[1].register()
-    await until(lambda: list(elected.healing.chunks()) == [begun], "the others are cancelled")
+    await until(lambda: list(healing.chunks()) == [begun], "the others are cancelled")
     async with Followers(rig, zk_session):
         await until(lambda: is_calm(controller), "the one that ran is finished")
     assert (await failures(controller))[0]["outcome"] == "partly_healed"
@@ -53,19 +46,11 @@ async def test_chunks_that_have_not_begun_are_cancelled_when_the_broker_returns(
 async def test_a_second_failure_does_not_wait_for_what_still_runs_of_the_first(
     rig: Rig, zk_session: ZkSession
 ) -> None:
-    controller = await rig.up(5, **SOON)
-    await create(controller, partitions=15, replication_factor=2)
-    elected = controller.leadership.active_controller
-    assert elected is not None
-    await rig.brokers[1].leave()
-    await until(
-        lambda: any(task.node.state is TaskState.RUNNING for task in elected.healing.chunks()),
-        "a chunk runs",
-    )
+    controller, healing = await healing_in_chunks(rig)
     await rig.brokers[1].register()
-    await until(lambda: len(list(elected.healing.chunks())) == 1, "the others are cancelled")
+    await until(lambda: len(list(healing.chunks())) == 1, "the others are cancelled")
     await rig.brokers[1].leave()
-    await until(lambda: len(list(elected.healing.chunks())) == 2, "the rest is queued again")
+    await until(lambda: len(list(healing.chunks())) == 2, "the rest is queued again")
     async with Followers(rig, zk_session):
         await until(lambda: is_calm(controller), "all chunks are over")
     second, first = await failures(controller)

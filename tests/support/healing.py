@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from leadline_common import znodes
+from leadline_common.tasks import TaskState
 from leadline_common.zk.session import ZkSession
+from leadline_controller.runtime.reassignment.healing import HealingManager
 from tests.support.services.cluster import wait_until
+from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import RunningController
 from tests.support.services.zookeeper import until
 
@@ -37,6 +40,20 @@ def is_calm(controller: RunningController) -> bool:
     if elected is None or not controller.is_active:
         return False
     return not elected.healing.records.failed and not list(elected.healing.chunks())
+
+
+async def healing_in_chunks(rig: Rig) -> tuple[RunningController, HealingManager]:
+    """Return the healing of a dead broker's six replicas in chunks of three, of which one runs."""
+    controller = await rig.up(5, **SOON)
+    await create(controller, partitions=15, replication_factor=2)
+    elected = controller.leadership.active_controller
+    assert elected is not None
+    healing = elected.healing
+    await rig.brokers[1].leave()
+    await until(
+        lambda: any(task.node.state is TaskState.RUNNING for task in healing.chunks()), "one runs"
+    )
+    return controller, healing
 
 
 async def until_a_chunk_runs(controller: RunningController, topic: str) -> None:

@@ -179,7 +179,7 @@ async def test_few_roles_are_one_request() -> None:
 
 
 async def test_no_role_that_may_wait_is_sent_while_more_is_being_written() -> None:
-    """However many there are: brokers and clients need the processors for leaders and metadata."""
+    """However many there are: they would take the processors from the writes and new leaders."""
     receiver = Broker()
     held = Held()
     held.is_held = True

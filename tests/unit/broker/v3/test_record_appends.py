@@ -24,13 +24,8 @@ from leadline_client.errors import (
     UnknownPartition,
 )
 from leadline_client.wire import ProduceResult
-from leadline_common.rpc import (
-    BrokerRow,
-    ControllerRow,
-    PartitionRow,
-    TopicRows,
-    UpdateMetadataRequest,
-)
+from leadline_common.rpc import PartitionRow, TopicRows
+from tests.unit.broker.v3.told_metadata import told
 
 Refuse = Callable[[list[bytes | None]], LeadlineError | None]
 
@@ -76,35 +71,23 @@ async def test_records_of_a_partition_share_a_batch_and_keep_their_order() -> No
     assert log.batches == [2, 2]
 
 
-def led(*leaders: int, version: int) -> UpdateMetadataRequest:
-    """Return metadata of the topic, whose partitions have these leaders."""
+def topic_led(*leaders: int) -> list[TopicRows]:
+    """Return the topic, whose partitions have these leaders."""
     rows = [PartitionRow(number, one, 1, (1,), (1,), 0) for number, one in enumerate(leaders)]
-    return UpdateMetadataRequest(
-        broker_id=1,
-        incarnation=1,
-        cluster_id="c",
-        controller=ControllerRow(1, "", 1),
-        cause="test",
-        version=version,
-        base_version=0,
-        full=True,
-        brokers=[BrokerRow(1, "http://b", None, 1)],
-        topics=[TopicRows("t", "id", {}, rows)],
-        deleted=[],
-    )
+    return [TopicRows("t", "id", {}, rows)]
 
 
 async def test_records_without_a_key_go_to_one_partition_however_they_arrive() -> None:
     log, metadata = Log(), ClusterMetadataCache()
     log.values = {number: [] for number in range(8)}
-    metadata.apply(led(*[1] * 8, version=1))
+    metadata.apply(told(1, topic_led(*[1] * 8)))
     given = TopicAppends(metadata=metadata, routed=cast("Any", log), random=Random(1))
     appender = TopicAppender("t", given, 1_000)
     for number in range(20):
         await appender.append_all([record(b"%d" % number, None)])
     (chosen,) = (number for number, values in log.values.items() if values)
     assert log.values[chosen] == [b"%d" % number for number in range(20)]
-    metadata.apply(led(*[-1 if number == chosen else 1 for number in range(8)], version=2))
+    metadata.apply(told(2, topic_led(*(-1 if number == chosen else 1 for number in range(8)))))
     (moved,) = await appender.append_all([record(b"x", None)])
     assert isinstance(moved, Appended)
     assert moved.partition != chosen

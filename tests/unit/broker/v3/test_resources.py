@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -34,14 +33,9 @@ from leadline_common.api.models import changed_example, example_of
 from leadline_common.api.partitions import AddedPartitions
 from leadline_common.api.reassignments import Reassignment
 from leadline_common.api.tasks import TaskBody
-from leadline_common.rpc import (
-    BrokerRow,
-    ControllerRow,
-    PartitionRow,
-    TopicRows,
-    UpdateMetadataRequest,
-)
+from leadline_common.rpc import PartitionRow, TopicRows
 from leadline_common.tasks import TaskState
+from tests.unit.broker.v3.told_metadata import told
 
 LINKS = Links("http://b/v3", "c")
 NOW = 1_767_225_600_123
@@ -56,41 +50,9 @@ class _Context:
 
     def __init__(self) -> None:
         self.metadata = ClusterMetadataCache()
-        self.metadata.apply(
-            UpdateMetadataRequest(
-                broker_id=1,
-                incarnation=1,
-                cluster_id="c",
-                controller=ControllerRow(1, "", 1),
-                cause="test",
-                version=1,
-                base_version=0,
-                full=True,
-                brokers=[BrokerRow(1, "http://b", None, 1), BrokerRow(2, "http://d", None, 1)],
-                topics=[TopicRows("orders", "id", {}, [row(0), row(1)])],
-                deleted=[],
-            )
-        )
+        self.metadata.apply(told(1, [TopicRows("orders", "id", {}, [row(0), row(1)])]))
         self.state = self
         self.broker_id = 7
-
-    def changed(
-        self, version: int, *, topics: Sequence[TopicRows] = (), deleted: Sequence[str] = ()
-    ) -> UpdateMetadataRequest:
-        """Return a change of the metadata to this version."""
-        return UpdateMetadataRequest(
-            broker_id=1,
-            incarnation=1,
-            cluster_id="c",
-            controller=ControllerRow(1, "", 1),
-            cause="test",
-            version=version,
-            base_version=version - 1,
-            full=False,
-            brokers=[BrokerRow(1, "http://b", None, 1), BrokerRow(2, "http://d", None, 1)],
-            topics=list(topics),
-            deleted=list(deleted),
-        )
 
     def now_ms(self) -> int:
         return NOW
@@ -160,11 +122,11 @@ async def test_a_topic_that_is_deleted_while_topics_are_listed_is_left_out(
 ) -> None:
     metadata = cluster.metadata
     names = [f"t{number:03}" for number in range(400)]  # more than are encoded in one turn
-    changed = cast("_Context", cluster.context).changed
-    metadata.apply(changed(2, topics=[TopicRows(name, "id", {}, [row(0)]) for name in names]))
+    topics = [TopicRows(name, "id", {}, [row(0)]) for name in names]
+    metadata.apply(told(2, topics, full=False))
     listing = asyncio.create_task(list_topics(cluster))
     await asyncio.sleep(0)  # the list has begun
-    metadata.apply(changed(3, deleted=["orders", "t399"]))
+    metadata.apply(told(3, [], deleted=["orders", "t399"], full=False))
     shown = [topic["topic_name"] for topic in json.loads(bytes((await listing).body))["data"]]
     assert shown == ["orders", *names[:-1]], "what was encoded before stays"
 
