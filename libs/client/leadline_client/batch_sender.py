@@ -89,7 +89,7 @@ class BatchSender:
         one = window.add(batch)
         try:
             sequence = await self._sequence(accumulator)
-            if sequence is not None:  # Known before it fails: what follows goes on there.
+            if sequence is not None:  # If the encoding fails, the next batch gets this number.
                 one.base_sequence = sequence.next_sequence
             encoded = batch.encode(
                 sequence, now_ms=time.time_ns() // 1_000_000, compression=self.settings.compression

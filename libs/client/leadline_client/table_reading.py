@@ -78,12 +78,13 @@ def read_batches(
     for given in (start, end):
         if isinstance(given, Mapping) and (other := set(given).difference(wanted)):
             raise InvalidRequest(f"partitions {sorted(other)} have a start or an end but no reader")
+    starts = {number: _start(start, number) for number in wanted}
     ends = {
-        number: _end(client, TopicPartition(topic, number), _start(start, number), end or {})
-        for number in wanted
+        number: _end(client, TopicPartition(topic, number), begin, end or {})
+        for number, begin in starts.items()
     }
     parts = [
-        (FetchPosition(client.core, topic, number, _start(start, number)), before)
+        (FetchPosition(client.core, topic, number, starts[number]), before)
         for number, before in ends.items()
     ]
     fetched = (
@@ -118,7 +119,7 @@ def _start(start: Start | Mapping[int, Start], partition: int) -> Start:
 
 
 def _end(client: Client, place: TopicPartition, start: Start, ends: Mapping[int, int]) -> int:
-    """Return the offset before which to stop. Raises OffsetOutOfRange."""
+    """Return the offset before which to stop. Raises OffsetOutOfRange, also for the start."""
     found = client.offsets(*place)
     begin = start.offset if isinstance(start, LogPosition) else start
     # Up to its end, because a new leader may learn late that what somebody has read is committed.

@@ -51,7 +51,7 @@ logger = structlog.get_logger(__name__)
 _TICK_S: Final = 0.05
 _SETTLE_S: Final = 5.0
 """How long a deletion or a reset waits until former members have certainly stopped."""
-_DELETION_LEFT: Final = "this coordinator has lost leadership; read the groups before you retry"
+_DELETION_UNKNOWN: Final = "this coordinator has lost leadership; read the groups before you retry"
 
 
 class Coordinator:
@@ -251,7 +251,7 @@ class Coordinator:
         deletion = self._finish_deletion(manager, outcome, actor=actor, reason=reason)
         task = self._run_watched(deletion, f"delete-{name}")
         # Not at the end of the coroutine: a task that is cancelled at once never enters it.
-        task.add_done_callback(lambda _: outcome.end(StoreOutcomeUnknown(_DELETION_LEFT)))
+        task.add_done_callback(lambda _: outcome.end(StoreOutcomeUnknown(_DELETION_UNKNOWN)))
         await outcome.wait()
 
     async def without_members(self, name: str) -> GroupManager:

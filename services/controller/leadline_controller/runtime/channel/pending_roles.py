@@ -101,8 +101,8 @@ class PendingRoles:
         """Remove and return what the next request holds, the first roles before others.
 
         These are whole topics, unless one has too many. Partitions in `but` stay. With
-        `more_coming`, because more changes are being written, these are none: brokers and clients
-        need the processors for what decides about leaders.
+        `more_coming`, because more changes are being written, these are none: they would take the
+        processors from the writes, and from brokers that begin to lead.
         """
         if more_coming:
             return {}

@@ -67,8 +67,7 @@ class StateWriter:
 
     `on_written` gets the states of each multi as soon as it succeeds and the image has
     applied them, and the brokers that led these partitions until then (None: not known, because
-    the states were read). `on_found` gets states that were read, before the image
-    applies them.
+    the states were read). `on_found` gets states that were read, before the image applies them.
     `guard` is the guard of the request being handled. `sent` counts the multis of the term,
     `long_lived` the states that the image got.
     """
