@@ -38,12 +38,13 @@ def main() -> int:
 
 
 def _search(seeds: range, flaw: str, jobs: int) -> int:
-    began_s, sometimes, acknowledged = time.perf_counter(), Counter[str](), 0
+    began_s, sometimes, acknowledged, steps = time.perf_counter(), Counter[str](), 0, 0
     failed: list[Result] = []
     with Pool(jobs, maxtasksperchild=_CHUNKS_OF_A_PROCESS) as pool:
         for result in pool.imap(partial(simulate, flaw=flaw), seeds, chunksize=_CHUNK):
             sometimes += result.sometimes
             acknowledged += result.acknowledged
+            steps += result.steps
             if result.failed:
                 failed.append(result)
                 print(f"seed {result.seed}: {result.kind}: {result.message[:300]}", flush=True)
@@ -52,7 +53,7 @@ def _search(seeds: range, flaw: str, jobs: int) -> int:
         print(f"{count:10}  {what}")
     print(
         f"{len(seeds)} seeds in {seconds:.0f} s, {acknowledged} acknowledged records,"
-        f" {len(failed)} failed"
+        f" {steps} steps, {len(failed)} failed"
     )
     return int(bool(failed))
 

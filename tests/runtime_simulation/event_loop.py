@@ -28,6 +28,30 @@ _MOST_AWAITS = 20
 """How often a coroutine that is thrown away may await in its `finally` blocks."""
 
 
+class _NumberedFuture(asyncio.Future[Any]):
+    """A future whose place in a set follows from its number, not from its address in memory."""
+
+    def __init__(self, loop: SimulatedLoop, number: int) -> None:
+        self._number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _NumberedTask(asyncio.Task[Any]):
+    """A task whose place in a set follows from its number, not from its address in memory."""
+
+    def __init__(
+        self, loop: SimulatedLoop, number: int, coro: Any, name: str | None, context: Context | None
+    ) -> None:
+        self._number = number
+        super().__init__(coro, loop=loop, name=name, context=context)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class OutOfSteps(Exception):
     """A run has made more steps than it may: something spins without time passing."""
 
@@ -120,9 +144,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def after(self, delay_s: float, callback: Callable[..., object], *args: Any) -> None:
         """Call the world back in `delay_s`, whatever process asks for it."""
-        self._number += 1
         handle = asyncio.Handle(callback, args, self, Context())
-        heappush(self._timers, (self.now_s + delay_s, self._number, None, handle))
+        heappush(self._timers, (self.now_s + delay_s, self._next_number(), None, handle))
 
     def in_process_after(
         self, process: Process, delay_s: float, callback: Callable[..., object], *args: Any
@@ -130,9 +153,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Call back in `delay_s` as an event of a process, from outside of all its tasks."""
         context = Context()
         context.run(OWNER.set, process)
-        self._number += 1
         handle = asyncio.Handle(callback, args, self, context)
-        heappush(self._timers, (self.now_s + delay_s, self._number, process, handle))
+        heappush(self._timers, (self.now_s + delay_s, self._next_number(), process, handle))
 
     def call_soon(
         self, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
@@ -164,19 +186,17 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         context = copy_context() if context is None else context
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         if not self._over:
-            self._number += 1
-            heappush(self._timers, (when, self._number, context.get(OWNER), handle))
+            heappush(self._timers, (when, self._next_number(), context.get(OWNER), handle))
         return handle
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        return _NumberedFuture(self, self._next_number())
 
     def create_task(
         self, coro: Any, *, name: object = None, context: Context | None = None
     ) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = asyncio.Task(
-            coro, loop=self, name=None if name is None else str(name), context=context
-        )
+        text = None if name is None else str(name)
+        task = _NumberedTask(self, self._next_number(), coro, text, context)
         # Kept, because throwing away a task runs the `finally` blocks of a dead process.
         self._tasks.append(task)
         return task
@@ -201,6 +221,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     thread_delay_s: Callable[[], float] = staticmethod(lambda: 0.0)
     """How long the work of a thread takes."""
+
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
 
     # -- what asyncio asks for -------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""System calls of the services while they are simulated: time, files and random numbers.
+"""System calls of the services while they are simulated: time, files, threads and random numbers.
 
 The services ask the operating system for the time, and their logs for files. Here the modules `os`
 and `time` answer for the simulated machine instead, for the length of a run.
@@ -11,12 +11,14 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
+from leadline_broker.adapters.log import directory
 from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.event_loop import OWNER, SimulatedLoop
 from tests.runtime_simulation.process import Process
@@ -36,6 +38,21 @@ _real: dict[str, Any] = {
         "utime",
     )
 }
+
+
+_T = TypeVar("_T")
+
+
+class InTurn(Executor):
+    """Runs what is meant for several threads at once, in its order: a seed determines no other."""
+
+    def __init__(self, max_workers: int) -> None:
+        del max_workers
+
+    def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]:
+        done: Future[_T] = Future()
+        done.set_result(fn(*args, **kwargs))
+        return done
 
 
 @dataclass(eq=False)
@@ -126,6 +143,7 @@ class SimulatedSystem:
             (time, self._clocks()),
             # Those of the module `secrets`, and of clients.
             (random, {"_urandom": self.random.randbytes, "random": self.random.random}),
+            (directory, {"ThreadPoolExecutor": InTurn}),
         ]
         before = [(module, {n: getattr(module, n) for n in new}) for module, new in answers]
         try:

@@ -6,6 +6,9 @@ command that replays it.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable
 
@@ -205,6 +208,23 @@ def test_a_seed_determines_what_a_group_does() -> None:
     first, second = (simulate(seed, tracing=True) for _ in range(2))
 
     assert first.trace == second.trace
+
+
+@pytest.mark.parametrize("seed", [27432, 27438])
+def test_a_seed_determines_everything_in_any_process(seed: int) -> None:
+    # Python draws what it hashes texts with for each process, which is the order in its sets.
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-m", "tests.runtime_simulation", f"--seed={seed}"],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    )
+
+    assert first == second
+    assert len(first) > 10_000
 
 
 def test_a_smaller_plan_lacks_one_action() -> None:

@@ -76,6 +76,14 @@ def test_a_frozen_process_runs_what_it_missed_when_it_goes_on(loop: SimulatedLoo
     assert seen == [1001.0, 1010.0, 1011.0]
 
 
+def test_a_set_of_tasks_or_futures_has_the_same_order_in_each_run(loop: SimulatedLoop) -> None:
+    tasks = [loop.in_process(Process("sleeper"), asyncio.sleep(1)) for _ in range(40)]
+    futures = [loop.create_future() for _ in range(40)]
+
+    assert list(set(tasks)) == tasks
+    assert list(set(futures)) == futures
+
+
 def test_a_timeout_cancels_what_takes_too_long(loop: SimulatedLoop) -> None:
     async def impatient() -> bool:
         try:

@@ -267,7 +267,7 @@ def _differences(
             ops.append(CreateOp(path_of(name), value))
         elif present[name] != value:
             ops.append(SetOp(path_of(name), value, ANY_VERSION))
-    ops += [DeleteOp(path_of(name), ANY_VERSION) for name in present.keys() - wanted.keys()]
+    ops += [DeleteOp(path_of(name), ANY_VERSION) for name in present if name not in wanted]
     return ops
 
 

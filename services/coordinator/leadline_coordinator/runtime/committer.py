@@ -112,14 +112,14 @@ class OffsetCommitter:
 
         They are deleted from ZooKeeper afterwards, however long that takes.
         """
-        gone: set[TopicPartition] = set()
+        gone: dict[TopicPartition, CommittedOffset | None] = {}
         for layer in (self.offsets, self._in_flight, self._pending):
             found = [one for one, offset in layer.items() if offset and is_gone(one, offset)]
             for topic_partition in found:
                 del layer[topic_partition]
-            gone.update(found)
+            gone |= dict.fromkeys(found)
         if gone:
-            self._pending = dict.fromkeys(gone) | self._pending
+            self._pending = gone | self._pending
             self._pending_write()
 
     async def close(self) -> None:

@@ -58,9 +58,13 @@ class LogEnds:
         timeout_s = self._context.settings.offsets_commit_timeout_ms / 1000
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while not self._closed and (unanswered := beyond.keys() - answers.keys()):
-                    answers |= await self._ask({one: points[one].topic_id for one in unanswered})
-                    if not self._closed and beyond.keys() - answers.keys():
+                unanswered = {one: at.topic_id for one, at in beyond.items()}
+                while unanswered and not self._closed:
+                    answers |= await self._ask(unanswered)
+                    unanswered = {
+                        one: topic_id for one, topic_id in unanswered.items() if one not in answers
+                    }
+                    if unanswered and not self._closed:
                         await asyncio.sleep(_PAUSE_S)
         return {
             one: refusal(one, point, answers.get(one))

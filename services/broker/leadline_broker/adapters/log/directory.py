@@ -122,8 +122,10 @@ class LogDirectory:
                     identities.append(identity)
         with ThreadPoolExecutor(_LOADERS) as loaders:
             opened = loaders.map(self._open_or_fail, identities)
-        for log in opened:
-            if log is not None:
+        for identity, log in zip(identities, opened, strict=True):
+            if isinstance(log, StorageFailed):
+                self.failures[identity.key] = log
+            else:
                 self._add(log)
         self._note_losses()
         return self.logs()
@@ -134,12 +136,12 @@ class LogDirectory:
         One that cannot be read has an id of its own only until it can be read again.
         """
         inventory, ends = self._inventory, self.high_watermarks()
-        stored = {key for key, log in self._logs.items() if log.recovery.has_segments}
+        stored = {key: log for key, log in self._logs.items() if log.recovery.has_segments}
         gone = [key for key in inventory.lost_in(stored) if key not in self.failures]
         self._unreadable = dict.fromkeys(self.failures, uuid4().hex)
         self._unread_ends = {key: ends[key] for key in self.failures if key in ends}
         inventory.add(stored)
-        short = [key for key in stored if self._logs[key].log_end_offset < ends.get(key, 0)]
+        short = [key for key, log in stored.items() if log.log_end_offset < ends.get(key, 0)]
         self.lost = [*gone, *short]
         if self.lost:
             directory_id = uuid4().hex
@@ -309,13 +311,12 @@ class LogDirectory:
             return None
         return identity
 
-    def _open_or_fail(self, identity: PartitionIdentity) -> PartitionLog | None:
+    def _open_or_fail(self, identity: PartitionIdentity) -> PartitionLog | StorageFailed:
         clean = self.clean_incarnation is not None
         try:
             return PartitionLog(self.root, identity, self._config, self._files, clean=clean)
         except StorageFailed as error:
-            self.failures[identity.key] = error
-            return None
+            return error
 
     def _add(self, log: PartitionLog) -> None:
         self._logs[log.identity.key] = log

@@ -105,7 +105,8 @@ class ClusterMetadataCache:
         step = self._history.advance(tag, full=request.full)
         deleted: Iterable[str] = request.deleted
         if request.full:
-            deleted = self._topics.keys() - {topic.topic for topic in request.topics}
+            wanted = {topic.topic for topic in request.topics}
+            deleted = [name for name in self._topics if name not in wanted]
         for name in deleted:
             self._topics.pop(name, None)
             self._history.note_deleted(name)
