@@ -31,8 +31,8 @@ def test_three():
 """
 
 
-def test_the_scenarios_are_s1_to_s30() -> None:
-    assert list(SCENARIOS) == [f"S{number}" for number in range(1, 31)]
+def test_the_scenarios_are_s1_to_s31() -> None:
+    assert list(SCENARIOS) == [f"S{number}" for number in range(1, 32)]
 
 
 @pytest.mark.parametrize("number", SCENARIOS)
@@ -116,9 +116,9 @@ def test_one_scenario_is_run_with_its_seed(tmp_path: Path) -> None:
 
 
 def test_a_mark_of_no_scenario_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "test_wrong.py").write_text(MARKED.replace("S2", "S31"))
+    (tmp_path / "test_wrong.py").write_text(MARKED.replace("S2", "S99"))
 
-    assert "there is no scenario {'S31'}" in _pytest(tmp_path)
+    assert "there is no scenario {'S99'}" in _pytest(tmp_path)
 
 
 def test_the_command_lists_all_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,8 +129,8 @@ def test_the_command_lists_all_scenarios(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_command_refuses_what_is_no_scenario(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["S31"]) == 2
-    assert "there is no scenario S31" in capsys.readouterr().err
+    assert command.main(["S99"]) == 2
+    assert "there is no scenario S99" in capsys.readouterr().err
 
 
 def test_the_command_runs_each_seed_and_names_those_that_failed(

@@ -34,7 +34,7 @@ from leadline_common.logs import configure_logging
 from leadline_common.metrics import Metrics
 from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
-from leadline_common.service_process import serve_beside
+from leadline_common.service_process import exit_at_once, serve_beside
 from leadline_common.settings import BrokerSettings
 from leadline_common.tracing.exporting import traced
 from leadline_common.user_directory import authentication_in
@@ -159,7 +159,8 @@ async def _run(
     try:
         await serve_beside(joining, serve_clients(), "broker")
     finally:
-        await broker.close()
+        if not await broker.close():
+            exit_at_once(1)
 
 
 async def _join(broker: Broker, addresses: Addresses) -> None:

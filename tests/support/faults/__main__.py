@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 if the scenario passed with every seed."""
     parser = argparse.ArgumentParser(prog="tests.support.faults", description=__doc__)
     parser.add_argument(
-        "scenario", nargs="?", default="", help="S1 to S30, or GATE; none: list them"
+        "scenario", nargs="?", default="", help="S1 to S31, or GATE; none: list them"
     )
     parser.add_argument("--seeds", type=int, default=5, help="how many seeds, one run each")
     parser.add_argument("--first-seed", type=int, default=1)

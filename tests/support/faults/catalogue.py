@@ -1,4 +1,4 @@
-"""The named fault scenarios S1 to S30, and which tests run each.
+"""The named fault scenarios S1 to S31, and which tests run each.
 
 A test runs a scenario if it is marked `@pytest.mark.scenario("S17")`, by itself or with its module.
 The marks are read from the source, so that nothing is imported and nothing can be left out.
@@ -42,6 +42,7 @@ SCENARIOS: Final[Mapping[str, str]] = {
     "S28": "groups: member frozen past its limit, coordinator killed or frozen, late commits",
     "S29": "client that knows one broker, through five failovers, the leader cut from ZooKeeper",
     "S30": "random mix: new faults every window, one window in four quiet, groups included",
+    "S31": "disk of a leader, of a follower and of a stopping broker hangs: no answer, no error",
 }
 
 GATE: Final = ("S1", "S2", "S3", "S6", "S7", "S10", "S11", "S15", "S16", "S17", "S27", "S28")

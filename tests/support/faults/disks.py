@@ -2,6 +2,9 @@
 
 A power cut is real: the file system is shut down without a flush (EXT4_IOC_SHUTDOWN), as xfstests
 do it, so that what was not synced is gone when it is mounted again.
+
+A disk that hangs is real, too: its image is a file of another file system, which is frozen. So
+nothing reaches the disk, no fsync ends, and none fails.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import signal
 import struct
 import subprocess
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,6 +29,10 @@ from tests.support.services.cluster import Cluster
 _SHUTDOWN: Final = 0x8004587D
 """EXT4_IOC_SHUTDOWN, `_IOR('X', 125, __u32)`."""
 _NO_FLUSH: Final = struct.pack("I", 2)
+_FREEZE: Final = 0xC0045877
+"""FIFREEZE, `_IOWR('X', 119, int)`."""
+_THAW: Final = 0xC0045878
+"""FITHAW, `_IOWR('X', 120, int)`."""
 _MIB: Final = 1 << 20
 
 
@@ -52,20 +59,27 @@ def why_no_power_cuts() -> str | None:
 
 @dataclass(frozen=True)
 class Disk:
-    """The file system of one broker's log directory: in memory, or an ext4 in an image."""
+    """The file system of one broker's log directory: in memory, or an ext4 in an image.
+
+    The image may be the only file of a file system of its own, `host`, so that the disk can hang.
+    """
 
     directory: Path
     size_bytes: int
     image: Path | None = None
+    host: Path | None = None
 
     def make(self) -> None:
         """Move what is in the directory to a new file system that is mounted there."""
         kept = self.directory.with_name(f"{self.directory.name}.before")
         shutil.copytree(self.directory, kept)
+        if self.host is not None:
+            self.host.mkdir()
+            outer = self.host.with_suffix(".ext4")
+            _make_ext4(outer, 2 * self.size_bytes)
+            _run("mount", "-o", "loop", str(outer), str(self.host))
         if self.image is not None:
-            with self.image.open("wb") as file:
-                file.truncate(self.size_bytes)
-            _run("mkfs.ext4", "-q", "-F", str(self.image))
+            _make_ext4(self.image, self.size_bytes)
         self.mount()
         shutil.rmtree(self.directory / "lost+found", ignore_errors=True)
         shutil.copytree(kept, self.directory, dirs_exist_ok=True)
@@ -82,6 +96,25 @@ class Disk:
     def unmount(self) -> None:
         """Unmount it, whoever has files of it open."""
         _run("umount", "-l", str(self.directory))
+        if self.host is not None:
+            _run("umount", "-l", str(self.host))
+
+    def hang(self) -> None:
+        """Answer nothing any more, until `go_on`."""
+        self._tell_host(_FREEZE)
+
+    def go_on(self) -> None:
+        """Undo `hang`, if it hangs."""
+        with suppress(OSError):  # EINVAL: it does not hang
+            self._tell_host(_THAW)
+
+    def _tell_host(self, order: int) -> None:
+        assert self.host is not None, "this disk cannot hang"
+        directory = os.open(self.host, os.O_RDONLY)
+        try:
+            fcntl.ioctl(directory, order, 0)
+        finally:
+            os.close(directory)
 
     def lose_power(self) -> None:
         """Lose everything that was not synced; nothing can be written any more."""
@@ -122,7 +155,12 @@ class Disk:
 
 @asynccontextmanager
 async def own_disks(
-    cluster: Cluster, names: Sequence[str], size_bytes: int, *, ext4: bool = False
+    cluster: Cluster,
+    names: Sequence[str],
+    size_bytes: int,
+    *,
+    ext4: bool = False,
+    can_hang: bool = False,
 ) -> AsyncIterator[dict[str, Disk]]:
     """Give brokers disks of their own, before there is any topic; take them away on exit."""
     disks: dict[str, Disk] = {}
@@ -130,8 +168,10 @@ async def own_disks(
         for name in names:
             log_dir = cluster.service(name).log_dir
             assert log_dir is not None
-            image = cluster.data_dir / f"{name}.ext4" if ext4 else None
-            disk = Disk(Path(log_dir), size_bytes, image)
+            host = cluster.data_dir / f"{name}.host" if can_hang else None
+            place = (host or cluster.data_dir) / f"{name}.ext4"
+            image = place if ext4 or can_hang else None
+            disk = Disk(Path(log_dir), size_bytes, image, host)
             assert await cluster.terminate(name) == 0
             disk.make()
             disks[name] = disk
@@ -158,6 +198,12 @@ async def cut_power(cluster: Cluster, observer: Observer, disks: dict[str, Disk]
             assert child.exit_code == -signal.SIGKILL
         for disk in disks.values():
             await asyncio.to_thread(disk.come_back)
+
+
+def _make_ext4(image: Path, size_bytes: int) -> None:
+    with image.open("wb") as file:
+        file.truncate(size_bytes)
+    _run("mkfs.ext4", "-q", "-F", str(image))
 
 
 def _run(*command: str) -> None:

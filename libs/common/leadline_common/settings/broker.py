@@ -72,6 +72,13 @@ class BrokerSettings(ServiceSettings):
         ge=1,
         le=16,
     )
+    log_flush_timeout_ms: int = setting(
+        30_000,
+        "How long an fsync may take. A broker whose disk does not answer for longer ends, so that "
+        "others lead its partitions; one that stops waits for no longer.",
+        scope="cluster-wide",
+        ge=1_000,
+    )
     message_max_bytes: int = setting(
         MIB, "Largest accepted record batch.", scope="cluster-wide", ge=KIB
     )

@@ -98,6 +98,7 @@ class Broker:
         self._engine: Engine | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] | None = None
+        self._is_hanging = False
 
     @property
     def cluster_id(self) -> str:
@@ -137,7 +138,9 @@ class Broker:
         cluster_id = await self._registrar.connect()
         await self._configuration.refresh()
         logs = await asyncio.to_thread(self._open_logs, cluster_id)
-        engine = self._engine = Engine(self._dependencies, logs, self._storage_failed)
+        engine = self._engine = Engine(
+            self._dependencies, logs, self._storage_failed, self._disk_hangs
+        )
         self._watch_metrics(engine)
         self._configuration.on_change = engine.reconfigure
         for loop in engine.loops():
@@ -199,24 +202,55 @@ class Broker:
         if self._engine is not None:
             self._engine.offset_finder.stop()
 
-    async def close(self) -> None:
-        """Shut down cleanly: flush the logs, write the marker, remove the registration."""
+    async def close(self) -> bool:
+        """Shut down cleanly: flush the logs, write the marker, remove the registration.
+
+        One that has failed removes its registration first, so that others lead at once.
+
+        Returns:
+            Whether everything has ended; False if threads wait for a disk that does not answer.
+
+        """
         self.stop_serving()
-        engine = self._engine
-        if engine is not None:
-            await engine.fetchers.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if engine is not None:
-            await engine.finish_background()
-            with suppress(StorageFailed):  # Replicas learn their high watermarks again.
-                await engine.maintenance.checkpoint()
-            incarnation = self.state.last_incarnation
-            clean = await asyncio.to_thread(engine.logs.close, incarnation)
-            logger.info("logs closed", clean=clean, incarnation=incarnation)
+        if self._has_failed:
+            self._cancel_tasks()
+            await self._store.close()
+        has_ended = not self._is_hanging and await self._has_ended_in_time()
         await self._store.close()
         await self._peers.close()
+        return has_ended
+
+    async def _has_ended_in_time(self) -> bool:
+        """End all work and close the logs; return whether the disk answers."""
+        timeout_s = self.settings.log_flush_timeout_ms / 1000
+        for work in (self._end_work, self._close_logs):
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await work()
+            except TimeoutError:
+                logger.error("the disk does not answer: logs not closed", waited_s=timeout_s)
+                return False
+        return True
+
+    async def _end_work(self) -> None:
+        if self._engine is not None:
+            await self._engine.fetchers.close()
+        self._cancel_tasks()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._engine is not None:
+            await self._engine.finish_background()
+            with suppress(StorageFailed):  # Replicas learn their high watermarks again.
+                await self._engine.maintenance.checkpoint()
+
+    async def _close_logs(self) -> None:
+        if self._engine is not None:
+            incarnation = self.state.last_incarnation
+            clean = await asyncio.to_thread(self._engine.logs.close, incarnation)
+            logger.info("logs closed", clean=clean, incarnation=incarnation)
+
+    def _cancel_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -239,8 +273,16 @@ class Broker:
         asyncio.get_running_loop().call_soon(self._fence)
         self._fail(error)
 
+    def _disk_hangs(self, error: StorageFailed) -> None:
+        self._is_hanging = True
+        self._storage_failed(error)
+
+    @property
+    def _has_failed(self) -> bool:
+        return self._failed is not None and self._failed.done()
+
     def _fail(self, error: BaseException) -> None:
-        if self._failed is not None and not self._failed.done():
+        if self._failed is not None and not self._has_failed:
             self._failed.set_exception(error)
 
     def _fence(self) -> None:

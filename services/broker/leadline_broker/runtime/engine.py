@@ -23,6 +23,7 @@ from leadline_broker.runtime.replication.effect_executor import EffectExecutor, 
 from leadline_broker.runtime.replication.fetch_sessions import FetchSessions
 from leadline_broker.runtime.replication.fetcher_manager import ReplicaFetcherManager
 from leadline_broker.runtime.replication.fetchers import FetchContext
+from leadline_broker.runtime.replication.flush_watch import FlushWatch
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.isr_log import IsrLog
 from leadline_broker.runtime.replication.isr_writer import IsrWriter
@@ -79,7 +80,7 @@ class Engine:
     """The replicas of a broker and everything that works on them. Owned by the event loop.
 
     Its parts are attributes; the HTTP API uses them directly. `on_failed(error)` is called when
-    the disk can no longer be trusted.
+    the disk can no longer be trusted, `on_hanging(error)` when it does not answer.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Engine:
         dependencies: BrokerDependencies,
         logs: LogStore,
         on_failed: Callable[[StorageFailed], None],
+        on_hanging: Callable[[StorageFailed], None],
     ) -> None:
         self._dependencies = dependencies
         self._background: set[asyncio.Future[None]] = set()
@@ -95,6 +97,11 @@ class Engine:
         self.acks = PendingAcks()
         self._executor = EffectExecutor(self.acks, on_failed)
         self.flusher, self.moving_flusher = self._flusher(on_failed), self._flusher(on_failed)
+        self._flush_watch = FlushWatch(
+            flushers=(self.flusher, self.moving_flusher),
+            timeout_ms=lambda: dependencies.configuration.current.log_flush_timeout_ms,
+            on_hanging=on_hanging,
+        )
         self.throttle = MovingThrottle(
             sending=Throttle(dependencies.clock, dependencies.metrics.moved_out.inc),
             receiving=Throttle(dependencies.clock, dependencies.metrics.moved_in.inc),
@@ -317,7 +324,7 @@ class Engine:
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:
         """Return the coroutines to run from the start; they never return."""
-        flushers = self.flusher.run(), self.moving_flusher.run()
+        flushers = self.flusher.run(), self.moving_flusher.run(), self._flush_watch.run()
         others = self.isr_writer.run(), self.staging.run(), self.copies.run(), self.load.run()
         return [*flushers, *others, *self.maintenance.loops()]
 

@@ -49,6 +49,7 @@ class GroupFlusher:
 
     `on_durable(partition)` is called on the loop after each log's fsync, `on_failed(error)`
     when an fsync has failed, which stops the broker, and `on_group(group)` after each group.
+    `flushing` is done when the group is fsynced that is being fsynced now; None if there is none.
     """
 
     on_durable: Callable[[Partition], None]
@@ -57,7 +58,7 @@ class GroupFlusher:
     _dirty: dict[Partition, None] = field(default_factory=dict, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _next_group: asyncio.Future[None] | None = field(default=None, init=False)
-    _flushing: asyncio.Future[None] | None = field(default=None, init=False)
+    flushing: asyncio.Future[None] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="fsync")
@@ -69,7 +70,7 @@ class GroupFlusher:
 
     async def settled(self) -> None:
         """Wait until all logs that are marked now are fsynced."""
-        waiting = self._flushing
+        waiting = self.flushing
         if self._dirty:
             if self._next_group is None:
                 self._next_group = asyncio.get_running_loop().create_future()
@@ -85,13 +86,13 @@ class GroupFlusher:
                 await self._wake.wait()
                 self._wake.clear()
                 group, self._dirty = list(self._dirty), {}
-                done = self._flushing = self._next_group or loop.create_future()
+                done = self.flushing = self._next_group or loop.create_future()
                 self._next_group = None
                 appended = [partition.take_unflushed() for partition in group]
                 started = time.perf_counter()
                 flushed = await self._flush(group)
                 seconds = time.perf_counter() - started
-                self._flushing = None
+                self.flushing = None
                 records = sum(traffic.records_in for traffic in appended)
                 size = sum(traffic.bytes_in for traffic in appended)
                 each = [one.seconds for one in flushed]

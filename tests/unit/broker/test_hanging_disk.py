@@ -1,0 +1,189 @@
+"""A broker whose disk does not answer leaves the cluster, and does not wait for the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from leadline_client.errors import BrokerFenced, LeadershipLost, StorageFailed
+from tests.support.services.cluster import wait_until
+from tests.unit.broker.small_cluster import SmallCluster, three
+
+DEADLINE_S = 20
+
+
+def is_of_broker_1(fd: int) -> bool:
+    """Return whether an open file is of the first broker's log directory."""
+    return "/1/" in str(Path(f"/proc/self/fd/{fd}").readlink())
+
+
+class Hanging:
+    """Lets the fsyncs of broker 1 hang, in threads as on a disk."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self._real = os.fdatasync
+        self._hangs = False
+        self._goes_on = threading.Event()
+
+    def fdatasync(self, fd: int) -> None:
+        """Wait for as long as the disk hangs."""
+        if self._hangs and is_of_broker_1(fd):
+            self.waiting += 1
+            self._goes_on.wait(DEADLINE_S * 3)
+        self._real(fd)
+
+    def hang(self) -> None:
+        """Answer nothing from now on."""
+        self._hangs = True
+
+    def go_on(self) -> None:
+        """Answer everything."""
+        self._hangs = False
+        self._goes_on.set()
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
+    hanging = Hanging()
+    monkeypatch.setattr(os, "fdatasync", hanging.fdatasync)
+    yield hanging
+    hanging.go_on()
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path, disk: Hanging) -> AsyncIterator[SmallCluster]:
+    async with await three(tmp_path, log_flush_timeout_ms=1_000) as running:
+        yield running
+        disk.go_on()
+
+
+async def test_it_fails_and_leaves_before_the_disk_goes_on(
+    cluster: SmallCluster, disk: Hanging
+) -> None:
+    leader = cluster.brokers[1]
+    disk.hang()
+
+    with pytest.raises(LeadershipLost):
+        await cluster.produce(1, "v")
+    async with asyncio.timeout(DEADLINE_S):
+        with pytest.raises(StorageFailed, match="has not ended an fsync"):
+            await leader.failed()
+        has_ended = await leader.close()
+
+    assert disk.waiting
+    assert not has_ended
+    assert 1 not in cluster.nodes.live
+    with pytest.raises(BrokerFenced):
+        await cluster.produce(1, "w")
+
+
+async def test_a_stop_does_not_wait_for_it_for_ever(cluster: SmallCluster, disk: Hanging) -> None:
+    disk.hang()
+    producing = asyncio.create_task(cluster.produce(1, "v"))
+
+    async def hangs() -> bool:
+        return disk.waiting > 0
+
+    await wait_until(hangs, "an fsync hangs")
+    async with asyncio.timeout(DEADLINE_S):
+        has_ended = await cluster.brokers[1].close()
+
+    assert not has_ended
+    assert 1 not in cluster.nodes.live
+    with pytest.raises(LeadershipLost):
+        await producing
+
+
+async def test_one_that_has_failed_leaves_before_it_closes_its_logs(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, registered = cluster.brokers[1], list[bool]()
+    close = leader.engine.logs.close
+
+    def closing(incarnation: int) -> bool:
+        registered.append(1 in cluster.nodes.live)
+        return close(incarnation)
+
+    def failing(fd: int) -> None:
+        if is_of_broker_1(fd):
+            raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(leader.engine.logs, "close", closing)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdatasync", failing)
+        with pytest.raises(LeadershipLost):
+            await cluster.produce(1, "v")
+        with pytest.raises(StorageFailed):
+            await leader.failed()
+        assert await leader.close()
+
+    assert registered == [False]
+
+
+async def test_a_stop_ends_everything_otherwise(cluster: SmallCluster) -> None:
+    await cluster.produce(1, "v")
+
+    assert await cluster.brokers[1].close()
+    assert 1 not in cluster.nodes.live
+
+
+PROGRAM = """
+import asyncio, os, socket, sys, threading
+from leadline_common.service_process import exit_at_once
+
+async def main():
+    threading.Thread(target=threading.Event().wait).start()
+    print("text before the end")
+    exit_at_once(3)
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_ends_although_a_thread_of_it_does_not() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, timeout=DEADLINE_S, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (3, b"text before the end\n")
+
+
+CONNECTED = """
+import os, socket, sys
+from leadline_common import service_process
+
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+connection, _ = listener.accept()
+os._exit = lambda status: None  # as if a thread kept the process
+service_process.exit_at_once(0)
+print("over", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_its_connections_end_although_the_kernel_keeps_the_process() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", CONNECTED],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as connection:
+            assert process.stdout.readline() == "over\n"
+            assert connection.recv(1) == b""
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), DEADLINE_S)
+        process.communicate()
