@@ -14,6 +14,7 @@ from tests.runtime_simulation.openings import LATER_OPENINGS
 from tests.runtime_simulation.plan import (
     DIES,
     FLIP,
+    HANG,
     HORIZON_S,
     LATE_POLL,
     RECREATE,
@@ -29,6 +30,7 @@ from tests.runtime_simulation.plan import (
 FIRST_WITH_ADDITIONS: Final = 300
 FIRST_WITH_POLLED_MEMBERS: Final = 20_000
 """They have later openings, too."""
+FIRST_WITH_HANGING_DISKS: Final = 30_000
 
 
 def with_additions(plan: Plan, seed: int) -> Plan:
@@ -44,6 +46,8 @@ def with_additions(plan: Plan, seed: int) -> Plan:
     if seed < FIRST_WITH_POLLED_MEMBERS:
         return plan
     plan = _with_polled_members(plan, Random(f"polled members {seed}"))
+    if seed >= FIRST_WITH_HANGING_DISKS:
+        plan = _with_hanging_disks(plan, Random(f"hanging disks {seed}"))
     return _with_later_opening(plan, Random(f"later opening {seed}"))
 
 
@@ -165,6 +169,23 @@ def _with_flipped_bits(plan: Plan, random: Random) -> Plan:
         slow_disk_s=0.004,
         faults=in_order([*kept, *flips]),
     )
+
+
+def _with_hanging_disks(plan: Plan, random: Random) -> Plan:
+    """Let disks hang in four plans of ten, mostly those of leaders."""
+    if random.random() >= 0.4:
+        return plan
+    hangs = [
+        Fault(
+            random.uniform(0.5, HORIZON_S),
+            HANG,
+            random.randrange(6),
+            random.uniform(0.2, 4.0),
+            random.randrange(1 << 16) | random.choice((0, 8)),
+        )
+        for _ in range(random.randint(1, 3))
+    ]
+    return replace(plan, faults=in_order([*plan.faults, *hangs]))
 
 
 def _with_later_opening(plan: Plan, random: Random) -> Plan:

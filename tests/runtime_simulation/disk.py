@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -28,6 +28,9 @@ class Disk:
     contents: dict[int, bytes] = field(default_factory=dict)
     free_bytes: int | None = None
     failing: bool = False
+    hangs: bool = False
+    on_wait: Callable[[], None] = lambda: None
+    """Called when the only thread of a process waits for a disk that hangs."""
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from heapq import heappop, heappush
 from types import CoroutineType
 from typing import Any, TypeVar, TypeVarTuple
@@ -26,6 +27,15 @@ OWNER: ContextVar[Process | None] = ContextVar("simulated_process", default=None
 
 _MOST_AWAITS = 20
 """How often a coroutine that is thrown away may await in its `finally` blocks."""
+
+
+def is_stuck(work: Callable[[], None]) -> bool:
+    """Return whether the disk of the process that runs hangs; then the work is done later."""
+    owner = OWNER.get()
+    if owner is None or owner.stuck is None:
+        return False
+    owner.stuck.append(work)
+    return True
 
 
 class _NumberedFuture(asyncio.Future[Any]):
@@ -210,9 +220,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.call_later(self.thread_delay_s(), self._finish, future, func, args)
         return future
 
-    @staticmethod
-    def _finish(future: asyncio.Future[Any], func: Callable[..., Any], args: Any) -> None:
-        if future.cancelled():
+    def _finish(self, future: asyncio.Future[Any], func: Callable[..., Any], args: Any) -> None:
+        if future.cancelled() or is_stuck(partial(self._finish, future, func, args)):
             return
         try:
             future.set_result(func(*args))

@@ -11,7 +11,7 @@ from tests.runtime_simulation.cluster import FAST_DISK_S, FIRST, Cluster
 from tests.runtime_simulation.damage import Damage
 from tests.runtime_simulation.group_faults import GroupFaults
 from tests.runtime_simulation.network import NetworkWeather
-from tests.runtime_simulation.plan import DIES, FLIP, Fault, Plan
+from tests.runtime_simulation.plan import DIES, FLIP, HANG, Fault, Plan
 from tests.runtime_simulation.service_faults import ServiceFaults
 from tests.runtime_simulation.services import BrokerService, Service
 from tests.runtime_simulation.zookeeper import ZooKeeperWeather
@@ -36,6 +36,7 @@ class Faults:
             "wiped disk": self._wipe,
             DIES: self._lose,
             FLIP: self._flip,
+            HANG: self._hang,
             "clean restart": self._restart,
             "cut from ZooKeeper": services.cut_from_zookeeper,
             "ZooKeeper connection lost": self._disconnect,
@@ -76,6 +77,7 @@ class Faults:
         cluster.zookeeper.regain_quorum()
         for broker in cluster.brokers.values():
             broker.disk.free_bytes = None
+            broker.go_on()
             if broker.disk.failing:
                 self._repair_disk(broker)
         for service in cluster.services:
@@ -177,6 +179,10 @@ class Faults:
         broker.disk.failing = False
         broker.kill()
         broker.start()
+
+    def _hang(self, broker: BrokerService, fault: Fault) -> None:
+        broker.hang()
+        self._services.later(fault.for_s, broker.go_on)
 
     def _fill_disk(self, broker: BrokerService, fault: Fault) -> None:
         broker.disk.free_bytes = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
@@ -11,6 +12,8 @@ class Process:
     """One run of one service.
 
     `missed` are the callbacks that were due while it was frozen, and `descriptors` its open files.
+    `stuck` is what its threads and the kernel do for it when its disk goes on; None while the disk
+    answers.
     """
 
     name: str
@@ -18,6 +21,7 @@ class Process:
     frozen: bool = False
     missed: list[asyncio.Handle] = field(default_factory=list)
     descriptors: set[int] = field(default_factory=set)
+    stuck: list[Callable[[], None]] | None = None
 
     def __str__(self) -> str:
         return self.name

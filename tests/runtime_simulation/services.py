@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import Final
 
 from leadline_broker.adapters.disk import DiskLogs
 from leadline_broker.adapters.peers import HttpPeers
@@ -15,7 +16,7 @@ from leadline_broker.api.app import build_app
 from leadline_broker.domain.state import Addresses
 from leadline_broker.runtime.broker import Broker
 from leadline_broker.runtime.replication.partition import Partition
-from leadline_client.errors import BrokerFenced
+from leadline_client.errors import BrokerFenced, LeadlineError
 from leadline_client.wire import ProduceResult
 from leadline_common import rpc
 from leadline_common.bulk_offsets import PartitionEnds
@@ -52,6 +53,9 @@ from tests.runtime_simulation.world import World
 from tests.runtime_simulation.zookeeper import ZooKeeper
 
 SESSION_MS = 2_000
+
+LEFT_DISK: Final = "a broker ended while its disk hung"
+WAITED_FOR_DISK: Final = "the loop of a broker waited for a disk that hung"
 
 
 @dataclass(eq=False)
@@ -200,8 +204,39 @@ class BrokerService(Service):
                 broker, request_max_bytes=settings.request_max_bytes, metrics=metrics, clock=clock
             )
             machine.web.serve(self.process, app, partial(_observe_records, as_leader))
-        await broker.start(Addresses(f"http://{self.name}", f"https://{self.name}"))
-        await broker.failed()
+        try:
+            await broker.start(Addresses(f"http://{self.name}", f"https://{self.name}"))
+            await broker.failed()
+        except LeadlineError:
+            if not await broker.close():
+                machine.world.reached(LEFT_DISK)
+            raise
+
+    def start(self) -> None:
+        """See `Service`; the lock of a disk that hangs is held by the process before."""
+        if not self.disk.hangs:
+            super().start()
+
+    def hang(self) -> None:
+        """Let its disk answer nothing."""
+        if self.process is not None and not self.disk.hangs:
+            self.disk.hangs, self.disk.on_wait = True, self._wait_for_disk
+            self.process.stuck = []
+
+    def _wait_for_disk(self) -> None:
+        self.machine.world.reached(WAITED_FOR_DISK)
+        self.freeze()
+
+    def go_on(self) -> None:
+        """Let its disk answer again; a process that has ended starts again."""
+        if self.process is None or not self.disk.hangs:
+            return
+        self.disk.hangs = False
+        stuck, self.process.stuck = self.process.stuck or [], None
+        for work in stuck:
+            self.machine.world.loop.in_process_after(self.process, 0.0, work)
+        self.resume()
+        self.start()
 
     def stop(self) -> None:
         """End the process in good order, as by SIGTERM: its leaders move first."""
@@ -264,6 +299,7 @@ def broker_settings(number: int, log_dir: str, machine: Machine) -> BrokerSettin
         replica_fetch_wait_max_ms=400,
         heartbeat_interval_ms=400,
         log_segment_bytes=1_024,
+        log_flush_timeout_ms=1_500,
         stray_grace_ms=machine.stray_grace_ms,
         log_retention_check_interval_ms=300 if machine.removes_records else 300_000,
     )

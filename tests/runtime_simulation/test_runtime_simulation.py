@@ -14,7 +14,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.runtime_simulation.additions import FIRST_WITH_ADDITIONS, FIRST_WITH_POLLED_MEMBERS
+from tests.runtime_simulation.additions import (
+    FIRST_WITH_ADDITIONS,
+    FIRST_WITH_HANGING_DISKS,
+    FIRST_WITH_POLLED_MEMBERS,
+)
 from tests.runtime_simulation.administration import AWAY
 from tests.runtime_simulation.cluster import REBUILT, RETURNED
 from tests.runtime_simulation.damage import DAMAGED, DAMAGED_INDEX, DELETED
@@ -29,6 +33,7 @@ from tests.runtime_simulation.plan import (
     AMBUSH_KINDS,
     DIES,
     GROUP_KINDS,
+    HANG,
     KINDS,
     LATE_POLL,
     RECREATE,
@@ -42,6 +47,7 @@ from tests.runtime_simulation.plan import (
 from tests.runtime_simulation.polled_members import LATE, SITUATIONS, SUPERSEDED
 from tests.runtime_simulation.readers import NOT_SERVED
 from tests.runtime_simulation.run import report, search, shrink, simulate
+from tests.runtime_simulation.services import LEFT_DISK
 from tests.runtime_simulation.topics import MOVED
 
 CHUNK = 30
@@ -49,6 +55,7 @@ SEEDS = 30
 CHUNK_WITH_ADDITIONS = 40
 LAST_WITH_ADDITIONS = FIRST_WITH_ADDITIONS + 40
 LAST_WITH_POLLED_MEMBERS = FIRST_WITH_POLLED_MEMBERS + 70
+LAST_WITH_HANGING_DISKS = FIRST_WITH_HANGING_DISKS + 40
 FIND_WITHIN = 300
 SOAK_CHUNK = 500
 SOAK_SEEDS = 20_000
@@ -186,6 +193,21 @@ def test_nothing_is_skipped_by_members_that_poll() -> None:
 
 def test_only_later_seeds_have_members_that_poll() -> None:
     assert seeds_with_polled_members(0, FIRST_WITH_POLLED_MEMBERS // 10) == []
+
+
+def seeds_with_hanging_disks(first: int, last: int) -> list[int]:
+    plans = {seed: make_plan(seed) for seed in range(first, last)}
+    return [s for s, plan in plans.items() if HANG in {fault.kind for fault in plan.faults}]
+
+
+def test_nothing_is_lost_while_disks_hang() -> None:
+    seeds = seeds_with_hanging_disks(FIRST_WITH_HANGING_DISKS, LAST_WITH_HANGING_DISKS)
+
+    assert check_clean(seeds).keys() >= {HANG, LEFT_DISK}
+
+
+def test_only_later_seeds_have_disks_that_hang() -> None:
+    assert seeds_with_hanging_disks(FIRST_WITH_HANGING_DISKS - 100, FIRST_WITH_HANGING_DISKS) == []
 
 
 def test_a_damaged_batch_is_not_served() -> None:
