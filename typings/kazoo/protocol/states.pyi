@@ -1,5 +1,9 @@
 from typing import NamedTuple
 
+class KeeperState:
+    CONNECTED: str
+    EXPIRED_SESSION: str
+
 class KazooState:
     SUSPENDED: str
     CONNECTED: str

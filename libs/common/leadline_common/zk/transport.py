@@ -21,7 +21,7 @@ from functools import partial
 from select import POLLIN, POLLOUT, poll
 from socket import socket
 from ssl import SSLSocket
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import structlog
 from kazoo.client import KazooClient
@@ -198,16 +198,21 @@ class _Completion(Generic[_T]):
         self.transport.post(partial(self._complete, None, error))
 
     def _complete(self, reply: Reply | None, error: Exception | None) -> None:
-        self.transport.completed()
+        self.transport.completed(self)
         if self.future.done():
             return
         if error is not None:
-            self.future.set_exception(_translated(error, self.path))
+            self.fail(_translated(error, self.path))
             return
         try:
             self.future.set_result(self.decode(reply))
         except Exception as failure:  # raised to the caller, not in the loop
-            self.future.set_exception(failure)
+            self.fail(failure)
+
+    def fail(self, error: Exception) -> None:
+        """Raise an error to the caller, if it still waits (the loop)."""
+        if not self.future.done():
+            self.future.set_exception(error)
 
 
 def _translated(error: Exception, path: str) -> Exception:
@@ -245,6 +250,7 @@ class KazooTransport:
         self._drain_scheduled = False
         self._backlog: deque[Event] = deque()
         self._in_flight = 0
+        self._waiting: dict[_Completion[Any], None] = {}
         self._session_id = 0
         self._watchdog: LoopWatchdog | None = None
         self._client = _Client(hosts, session_timeout_ms, credentials, resumed)
@@ -304,6 +310,7 @@ class KazooTransport:
         """Send a request, or queue it until the send window has room; `urgent` skips the queue."""
         future: asyncio.Future[_T] = self._loop.create_future()
         completion = _Completion(self, decode, future, path)
+        self._waiting[completion] = None
         send = partial(self._send, request, completion)
         if urgent or self._in_flight < SEND_WINDOW:
             send()
@@ -318,8 +325,9 @@ class KazooTransport:
         else:
             completion.set_exception(NotConnected("no connection to ZooKeeper"))
 
-    def completed(self) -> None:
+    def completed(self, completion: _Completion[Any]) -> None:
         """Count a completed request, and send the next one of the backlog."""
+        self._waiting.pop(completion, None)
         self._in_flight -= 1
         if self._backlog and self._in_flight < SEND_WINDOW:
             self._backlog.popleft()()
@@ -351,7 +359,20 @@ class KazooTransport:
         if new_state is SessionState.LOST:
             self._client.forbid_new_session()
         self.post(partial(self._on_state, new_state))
+        if new_state is SessionState.LOST:
+            self.post(self._end_requests)
         return False
+
+    def _end_requests(self) -> None:
+        """End all requests of a session that is over.
+
+        kazoo tells of those in its queue, but not of one that it takes just then: it looks at its
+        state first, and its thread may empty the queue before the request is in it.
+        """
+        self._backlog.clear()
+        for completion in self._waiting:
+            completion.fail(SessionExpired("the session is over"))
+        self._waiting.clear()
 
     def _on_connected(self) -> None:
         """Is called on kazoo's thread, before the loop can use the connection."""
