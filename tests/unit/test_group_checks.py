@@ -54,8 +54,8 @@ def test_a_freeze_is_no_use_of_what_is_lost_on_waking() -> None:
     assert holds_of([assigned, event("a", 6.1, "lost")], freezes=[freeze]) == [hold("a", 1, 2)]
     # Who gives up in good order after waking up has believed in it all the time.
     assert holds_of([assigned, event("a", 6.1, "revoked")], freezes=[freeze]) == [hold("a", 1, 6.1)]
-    # Before it fell asleep nothing tells how long its lease went on.
-    assert holds_of([assigned, event("a", 5, "lost")], freezes=[freeze]) == [hold("a", 1, 1)]
+    # Before it fell asleep nothing tells how long its lease went on, if it had one.
+    assert holds_of([assigned, event("a", 5, "lost")], freezes=[freeze]) == []
     # Who woke up in time goes on, and may lose it later all the same.
     awake = [assigned, event("a", 6.1, "consumed"), event("a", 8, "lost")]
     assert holds_of(awake, freezes=[freeze]) == [hold("a", 1, 6.1)]
@@ -67,6 +67,15 @@ def test_who_hears_late_of_a_loss_has_held_until_its_last_use() -> None:
     assert holds_of(alone) == [hold("a", 1, 4)]
     late = [*alone[:2], event("a", 9, "consumed"), alone[2]]
     assert len(two_owners([*holds_of(late), hold("b", 8, 12)])) == 1
+
+
+def test_who_is_told_of_what_is_lost_already_has_held_it_if_it_consumes() -> None:
+    """What assigns a partition may arrive when the lease is over, and another one owns it."""
+    told = [event("a", 5, "assigned"), event("a", 6, "lost")]
+    consumed = [told[0], event("a", 5, "consumed"), told[1]]
+
+    assert holds_of(told) == holds_of(told[:1], killed=True) == []
+    assert two_owners([*holds_of(consumed), hold("b", 4, 7)])
 
 
 def test_overlapping_holds_are_two_owners() -> None:

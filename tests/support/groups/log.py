@@ -97,7 +97,8 @@ def holds_of(
     A member consumes during its lease only, which may end long before it hears of that: while it
     is frozen, or no coordinator can be reached. So what it hears to have lost, it held until it
     last consumed of it, or until it froze. Who was `killed` before it heard of anything held each
-    partition until it last consumed of it: an answer to a commit may come late.
+    partition until it last consumed of it: an answer to a commit may come late. Of what it neither
+    consumed nor gave up itself it held nothing: its lease may have been over when it was told.
     """
     held: dict[Partition, float] = {}
     used: dict[Partition, float] = {}
@@ -112,13 +113,22 @@ def holds_of(
                 if (since_s := held.pop(partition, None)) is not None:
                     let_go_s = _let_go_s(event, since_s, freezes)
                     until_s = max(let_go_s, used.get(partition, let_go_s))
-                    found.append(Hold(event.member, partition, since_s, until_s))
+                    hold = Hold(event.member, partition, since_s, until_s)
+                    if event.kind == "revoked" or _was_held(hold, used):
+                        found.append(hold)
     member = events[0].member if events else ""
     closed_s = events[-1].at_s if events and events[-1].kind == "closed" else math.inf
     for partition, since_s in held.items():
         until_s = max(since_s, used.get(partition, since_s)) if killed else closed_s
-        found.append(Hold(member, partition, since_s, until_s))
+        hold = Hold(member, partition, since_s, until_s)
+        if not killed or _was_held(hold, used):
+            found.append(hold)
     return found
+
+
+def _was_held(hold: Hold, used: Mapping[Partition, float]) -> bool:
+    """Return whether a hold lasted, or something was consumed in it."""
+    return hold.since_s < hold.until_s or used.get(hold.partition) == hold.since_s
 
 
 def _let_go_s(event: Event, since_s: float, freezes: Iterable[Freeze]) -> float:
