@@ -52,6 +52,18 @@ async def audit_entries(session: ZkSession) -> list[tuple[str, str, str]]:
     return [(r.entry.kind, r.entry.actor, r.entry.outcome) for r in records]
 
 
+async def test_a_misspelt_topic_deletes_no_offsets(rig: CoordinatorRig) -> None:
+    """Without a topic, all offsets of the group would be deleted."""
+    await ask(rig, "POST", "billing/offsets/reset", json={"to": "latest", "topics": ["orders"]})
+
+    for query in ("topics=other", "topic=other&topic=more"):
+        refused = await ask(rig, "DELETE", f"billing/offsets?{query}", 400)
+        assert refused.json()["outcome"] == "refused"
+
+    kept = (await ask(rig, "GET", "billing/offsets")).json()["offsets"]
+    assert [(row["partition"], row["offset"]) for row in kept] == [(0, 0), (1, 10)]
+
+
 async def test_what_is_done_to_the_offsets_of_a_group(
     rig: CoordinatorRig, zk_session: ZkSession
 ) -> None:

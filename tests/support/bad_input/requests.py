@@ -18,6 +18,7 @@ from tests.support.bad_input.configs import CONFIGS
 from tests.support.bad_input.exports import EXPORTS
 from tests.support.bad_input.history import QUESTIONS
 from tests.support.bad_input.operations import OPERATIONS
+from tests.support.bad_input.parameters import OF_ADMINISTRATION, OF_BROKERS
 from tests.support.bad_input.plans import PLANS
 from tests.support.bad_input.publishes import COPIES, PUBLISH, STAGED, publishes, staged
 from tests.support.bad_input.publishes import GOOD as GOOD_PUBLISH
@@ -452,6 +453,8 @@ ADMINISTRATION = [
 ]
 
 ADMINISTRATION += CONFIGS + EXPORTS + OPERATIONS + PLANS + QUESTIONS + REASSIGNMENTS
+ADMINISTRATION += OF_ADMINISTRATION
+OTHERS += OF_BROKERS
 
 HEARTBEAT = [
     command("malformed heartbeat", rpc.HEARTBEAT_PATH, 40050, b"{"),

@@ -19,6 +19,7 @@ from leadline_client.errors import (
     FencedLeaderEpoch,
     InvalidRequest,
     LeaderNotAvailable,
+    LeadlineError,
     NotEnoughReplicas,
     NotLeader,
     OffsetOutOfRange,
@@ -26,6 +27,7 @@ from leadline_client.errors import (
     StaleIncarnation,
     StorageFailed,
     TopicIdMismatch,
+    UnknownLeaderEpoch,
     UnknownPartition,
     UnknownTopic,
 )
@@ -90,6 +92,24 @@ async def test_any_broker_knows_the_offsets_of_any_partition(cluster: SmallClust
     ends = [await cluster.brokers[at].engine.routed.offsets(TOPIC, 1, -1) for at in (1, 2, 3)]
 
     assert [(one.high_watermark, one.offset) for one in ends] == [(2, 2)] * 3
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("stated", "refusal"), [(0, FencedLeaderEpoch), (2, UnknownLeaderEpoch)], ids=["old", "new"]
+)
+async def test_offsets_in_another_epoch_are_refused(
+    cluster: SmallCluster, at: int, stated: int, refusal: type[LeadlineError]
+) -> None:
+    await move_leader(cluster, partition=1, leader=3, epoch=1)
+    for broker in (1, 2, 3):
+        tell_metadata(cluster, broker)
+    routed = cluster.brokers[at].engine.routed
+
+    with pytest.raises(refusal):
+        await routed.offsets(TOPIC, 1, None, stated)
+
+    assert (await routed.offsets(TOPIC, 1, None, 1)).leader_epoch == 1
 
 
 async def test_a_request_follows_leadership_that_has_moved(cluster: SmallCluster) -> None:

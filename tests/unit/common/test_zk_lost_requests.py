@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.protocol.states import KazooState
 
 from leadline_common.zk import codec
 from leadline_common.zk.client import no_body
@@ -26,7 +26,7 @@ class Expiring:
         self.states: list[SessionState] = []
         self.transport = KazooTransport("127.0.0.1:1", 2_000, self.states.append)
         self.client = cast("Any", self.transport._client)
-        self.client._state = KeeperState.CONNECTED
+        self.client._state = "CONNECTED"
         self.client.state = KazooState.CONNECTED
         self.client._live.set()
         monkeypatch.setattr(self.client._connection, "_write_sock", self)
@@ -41,7 +41,7 @@ class Expiring:
 
     def expire(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Let the session expire; something happens after kazoo has told of it."""
-        self.client._session_callback(KeeperState.EXPIRED_SESSION)
+        self.client._session_callback("EXPIRED_SESSION")
         meanwhile()
 
 

@@ -1,9 +1,5 @@
 from typing import NamedTuple
 
-class KeeperState:
-    CONNECTED: str
-    EXPIRED_SESSION: str
-
 class KazooState:
     SUSPENDED: str
     CONNECTED: str

@@ -51,6 +51,7 @@ from leadline_common.api.routes import (
 )
 from leadline_common.http.errors import Responses
 from leadline_common.http.router import ServiceRouter
+from leadline_common.http.strict_route import StrictRoute
 from leadline_common.settings.fields import INT64_MAX
 
 CLUSTER_TAG = "cluster"
@@ -216,7 +217,7 @@ class Administration(
     """What a controller implements: one method for each route, which raises its errors."""
 
 
-def administration_routes(kind: type[APIRoute] = APIRoute) -> ServiceRouter:
+def administration_routes(kind: type[APIRoute] = StrictRoute) -> ServiceRouter:
     """Return the routes; `app.state.administration` handles the requests.
 
     A `kind` of route may handle requests itself, as a broker does to forward them. The

@@ -58,6 +58,7 @@ from leadline_common.group_polls import (
 )
 from leadline_common.http.operation import Body, Operation, Parameter
 from leadline_common.http.router import ServiceRouter
+from leadline_common.http.strict_route import StrictRoute
 from leadline_common.rpc import JSON
 
 GROUPS_TAG: Final = "groups"
@@ -203,7 +204,7 @@ class GroupAdministration(GroupRoutes, OffsetRoutes, Protocol):
     """What a coordinator implements: one method for each route, which raises its errors."""
 
 
-def group_routes(kind: type[APIRoute] = APIRoute) -> ServiceRouter:
+def group_routes(kind: type[APIRoute] = StrictRoute) -> ServiceRouter:
     """Return the routes but that of commits; `app.state.administration` handles the requests.
 
     A `kind` of route may handle requests itself, as a broker does to forward them.

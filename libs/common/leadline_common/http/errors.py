@@ -224,6 +224,11 @@ _DETAILS: dict[type[LeadlineError], dict[str, Any]] = {
 """Further members of the examples of some errors."""
 
 
+def invalid_field(field: str, message: str) -> InvalidRequest:
+    """Return the error for one field: `body.`, `query.` or `path.`, and its path."""
+    return InvalidRequest(f"{field}: {message}", fields=[{"field": field, "message": message}])
+
+
 def error_responses(*errors: type[LeadlineError]) -> Responses:
     """Return the `responses` of a route that may answer with these errors.
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
@@ -71,7 +72,7 @@ class Scraper:
 
 def health_routes(checks: Sequence[Check], metrics: Metrics) -> ServiceRouter:
     """Return the routes `/healthz`, `/readyz` and `/metrics`."""
-    router = ServiceRouter(tags=[OPERATIONS])
+    router = ServiceRouter(tags=[OPERATIONS], route_class=APIRoute)
     scraper = Scraper(metrics)
 
     @router.get("/healthz", summary="Check liveness", responses={200: _example({"alive": True})})

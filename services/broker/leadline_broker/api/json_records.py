@@ -9,11 +9,12 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from leadline_broker.api.parameters import INT64_MAX, invalid_field
+from leadline_broker.api.parameters import INT64_MAX
 from leadline_client import batches
 from leadline_client.accumulator import MAX_SEQUENCE
 from leadline_client.errors import InvalidRequest
 from leadline_client.wire import Record, RecordFormat
+from leadline_common.http.errors import invalid_field
 from leadline_common.http.json_bodies import UnacceptableBody, decode_body
 
 FORMATS = ("string", "json", "base64")

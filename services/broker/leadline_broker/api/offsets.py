@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from fastapi import Path, Query
 from pydantic import BaseModel
 
 from leadline_broker.api.parameters import INT64_MAX, ROUTE_DESCRIPTION
+from leadline_broker.api.produce import LEADER_EPOCH_PARAMETER
 from leadline_broker.runtime.serving.offset_finder import OffsetFinder
 from leadline_broker.runtime.serving.routing import RoutedRecords
 from leadline_broker.runtime.serving.serving import Serving
 from leadline_client.errors import (
     BrokerFenced,
+    FencedLeaderEpoch,
     LeaderNotAvailable,
     NotLeader,
     OffsetNotAvailable,
@@ -43,6 +45,9 @@ from leadline_common.http.router import ServiceRouter
 TAG = "records"
 _TOPIC = Path(description="The topic's name", examples=["orders"])
 _PARTITION = Path(ge=0, description="The partition's number", examples=[0])
+_StatedEpoch: TypeAlias = Annotated[
+    int | None, Query(ge=0, le=2**31 - 1, description=LEADER_EPOCH_PARAMETER.description)
+]
 _OFFSETS = {
     "log_start_offset": 0,
     "high_watermark": 42,
@@ -111,6 +116,8 @@ def _add_partition_offsets(
             LeaderNotAvailable,
             BrokerFenced,
             OffsetNotAvailable,
+            FencedLeaderEpoch,
+            UnknownLeaderEpoch,
         ),
     )
     async def partition_offsets(
@@ -126,6 +133,7 @@ def _add_partition_offsets(
             ),
         ] = None,
         route: Annotated[Literal["leader", "any"], Query(description=ROUTE_DESCRIPTION)] = "leader",
+        leader_epoch: _StatedEpoch = None,
     ) -> OffsetsAnswer:
         """Send the request to the leader; any other broker returns 421 and names the leader.
 
@@ -135,7 +143,7 @@ def _add_partition_offsets(
         its predecessor has committed (KIP-207).
         """
         source = routed() if route == "any" else serving()
-        ends = await source.offsets(topic, partition, timestamp)
+        ends = await source.offsets(topic, partition, timestamp, leader_epoch)
         return OffsetsAnswer.model_validate(ends, from_attributes=True)
 
 
@@ -144,7 +152,12 @@ def _add_epoch_end(router: ServiceRouter, serving: Callable[[], Serving]) -> Non
         "/topics/{topic}/partitions/{partition}/epochs/{epoch}",
         summary="Get the end offset of a leader epoch",
         responses=error_responses(
-            UnknownTopic, UnknownPartition, NotLeader, BrokerFenced, UnknownLeaderEpoch
+            UnknownTopic,
+            UnknownPartition,
+            NotLeader,
+            BrokerFenced,
+            FencedLeaderEpoch,
+            UnknownLeaderEpoch,
         ),
     )
     async def epoch_end(
@@ -153,13 +166,14 @@ def _add_epoch_end(router: ServiceRouter, serving: Callable[[], Serving]) -> Non
         epoch: Annotated[
             int, Path(ge=0, le=2**31 - 1, description="The leader epoch", examples=[0])
         ],
+        leader_epoch: _StatedEpoch = None,
     ) -> EpochEndAnswer:
         """Check whether records that were read in an epoch are still in the log (KIP-320).
 
         Send the request to the leader. A reader that has read beyond `end_offset` in `epoch`
         or earlier has read records that an unclean election has since removed.
         """
-        found = serving().epoch_end(topic, partition, epoch)
+        found = serving().epoch_end(topic, partition, epoch, leader_epoch)
         return EpochEndAnswer.model_validate(found, from_attributes=True)
 
 

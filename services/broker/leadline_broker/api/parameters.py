@@ -9,7 +9,8 @@ from typing import Final
 from starlette.datastructures import QueryParams
 from starlette.types import Scope
 
-from leadline_client.errors import InvalidRequest
+from leadline_common.http.errors import invalid_field
+from leadline_common.http.strict_route import check_names
 
 INT64_MAX = 2**63 - 1
 ROUTES: Final = ("leader", "any")
@@ -19,11 +20,6 @@ ROUTE_DESCRIPTION: Final = (
 )
 _WHOLE: Final = re.compile(r"-?[0-9]{1,100}")
 """Python reads "1_0", " 1" and digits of other scripts, too, and refuses thousands of digits."""
-
-
-def invalid_field(field: str, message: str) -> InvalidRequest:
-    """Return the error for one field, in Leadline's error format."""
-    return InvalidRequest(f"{field}: {message}", fields=[{"field": field, "message": message}])
 
 
 def topic_partition(scope: Scope) -> tuple[str, int]:
@@ -53,11 +49,7 @@ class Query:
 
     def __init__(self, scope: Scope, known: Collection[str]) -> None:
         self._values = QueryParams(scope["query_string"])
-        for name in self._values:
-            if name not in known:
-                raise invalid_field(f"query.{name}", "unknown parameter")
-            if len(self._values.getlist(name)) > 1:
-                raise invalid_field(f"query.{name}", "must be given once")
+        check_names(self._values, known)
 
     def integer(
         self, name: str, default: int | None, *, least: int = 0, most: int = INT64_MAX

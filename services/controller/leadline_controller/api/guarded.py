@@ -30,6 +30,7 @@ from leadline_common.api.guards import (
     changes_something,
     resource_of,
 )
+from leadline_common.http.strict_route import StrictRoute
 from leadline_controller.domain.idempotency import MAX_RESPONSE_BYTES, StoredResponse
 from leadline_controller.runtime.engine.guard import Condition, Guard, ResourceName, guard_scope
 from leadline_controller.runtime.idempotency import DropKey, KeepAnswer, TakeKey
@@ -47,7 +48,7 @@ _STORED_HEADERS = ("content-type", "etag", "location")
 def guarded_route(controller: ControllerService) -> type[APIRoute]:
     """Return the route class for a controller's administration routes."""
 
-    class GuardedRoute(APIRoute):
+    class GuardedRoute(StrictRoute):
         """A route that adds ETags to reads and applies the guard headers to changes."""
 
         def get_route_handler(self) -> Serve:

@@ -175,7 +175,11 @@ class RoutedRecords:
         return await self._at_leader(topic, number, timeout_ms, moved, here, there)
 
     async def offsets(
-        self, topic: str, number: int, timestamp_ms: int | None = None
+        self,
+        topic: str,
+        number: int,
+        timestamp_ms: int | None = None,
+        leader_epoch: int | None = None,
     ) -> PartitionEnds:
         """Return log start, high watermark and log end of any partition; see `Serving.offsets`.
 
@@ -186,14 +190,14 @@ class RoutedRecords:
         """
 
         async def here(_: int) -> PartitionEnds:
-            return await self.serving.offsets(topic, number, timestamp_ms)
+            return await self.serving.offsets(topic, number, timestamp_ms, leader_epoch)
 
         async def there(leader: _Leader, left_ms: int) -> PartitionEnds:
-            request = RoutedOffsets(**leader.identity, timestamp=timestamp_ms)
+            request = RoutedOffsets(**_stating(leader, leader_epoch), timestamp=timestamp_ms)
             timeout_ms = min(left_ms, _LOOKUP_MS)
             return await _read(self.peers.offsets_routed(leader.address, request, timeout_ms))
 
-        moved = (*_MOVED, *_OTHER_EPOCH)
+        moved: _Errors = _MOVED if leader_epoch is not None else (*_MOVED, *_OTHER_EPOCH)
         return await self._at_leader(topic, number, FIND_LEADER_MS, moved, here, there)
 
     async def fetch_here(self, topic: str, number: int, reading: Reading) -> FetchedData:
@@ -212,8 +216,7 @@ class RoutedRecords:
         )
 
     async def _fetch_there(self, leader: _Leader, reading: Reading, left_ms: int) -> FetchedData:
-        stated = reading.leader_epoch
-        identity = leader.identity if stated is None else leader.identity | {"leader_epoch": stated}
+        identity = _stating(leader, reading.leader_epoch)
         if reading.topic_id is not None:
             identity = identity | {"topic_id": reading.topic_id}
         request = RoutedRead(
@@ -361,6 +364,12 @@ class RoutedRequests:
         self.serving.led(
             request.topic, request.partition, request.leader_epoch, topic_id=request.topic_id
         )
+
+
+def _stating(leader: _Leader, leader_epoch: int | None) -> dict[str, Any]:
+    """Return the identities of a request to a leader, with the epoch that the client states."""
+    stated = {} if leader_epoch is None else {"leader_epoch": leader_epoch}
+    return leader.identity | stated
 
 
 def _require_no_producer(data: Buffer) -> None:

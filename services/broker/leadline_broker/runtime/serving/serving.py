@@ -312,7 +312,11 @@ class Serving:
             return log.read(offset, max_bytes, high_watermark)
 
     async def offsets(
-        self, topic: str, number: int, timestamp_ms: int | None = None
+        self,
+        topic: str,
+        number: int,
+        timestamp_ms: int | None = None,
+        leader_epoch: int | None = None,
     ) -> PartitionEnds:
         """Return log start, high watermark and log end of a partition that this broker leads.
 
@@ -326,7 +330,7 @@ class Serving:
                 see `led`.
 
         """
-        partition = self._with_known_end(topic, number)
+        partition = self._with_known_end(topic, number, leader_epoch)
         state = partition.replica.state
         epoch, high_watermark = state.leader_epoch, state.high_watermark
         offset, timestamp = await offset_for_timestamp(
@@ -347,21 +351,25 @@ class Serving:
             epoch_before(log, begin),
         )
 
-    def _with_known_end(self, topic: str, number: int) -> Partition:
+    def _with_known_end(
+        self, topic: str, number: int, leader_epoch: int | None = None
+    ) -> Partition:
         """Return a partition that this broker leads, and whose high watermark it knows."""
-        partition = self.led(topic, number)
+        partition = self.led(topic, number, leader_epoch)
         if partition.replica.state.high_watermark < partition.replica.leading().epoch_start:
             raise OffsetNotAvailable("the new leader does not know the high watermark yet")
         return partition
 
-    def epoch_end(self, topic: str, number: int, epoch: int) -> EpochEnd:
+    def epoch_end(
+        self, topic: str, number: int, epoch: int, leader_epoch: int | None = None
+    ) -> EpochEnd:
         """Return the end of a leader epoch, for a reader that read in that epoch (KIP-320).
 
         Raises:
             UnknownLeaderEpoch: the epoch is in the future; for other errors see `led`.
 
         """
-        partition = self.led(topic, number)
+        partition = self.led(topic, number, leader_epoch)
         current, log = partition.replica.state.leader_epoch, partition.log
         if epoch > current:
             self._require_epoch(epoch, partition)
