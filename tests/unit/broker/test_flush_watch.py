@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from leadline_broker.adapters.log.partition_log import PartitionLog
-from leadline_broker.runtime.replication.flush_watch import FlushWatch, _Watched
+from leadline_broker.runtime.replication.flush_watch import DiskWait, FlushWatch, _progress_of, ends
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_client.errors import StorageFailed
 from tests.runtime_simulation.event_loop import SimulatedLoop
@@ -133,7 +133,7 @@ def test_a_changed_timeout_counts_at_once(
 async def test_a_large_group_may_take_long_while_its_fsyncs_end(tmp_path: Path) -> None:
     partitions, fsyncs = flushed_once(tmp_path)
     flusher = GroupFlusher(on_durable=lambda _: None, on_failed=print, on_group=lambda _: None)
-    watched = _Watched(flusher)
+    watched = DiskWait(partial(_progress_of, flusher))
     running = asyncio.create_task(flusher.run())
     for partition in partitions:
         flusher.mark(partition)
@@ -178,3 +178,46 @@ async def test_an_fsync_of_a_thread_counts_when_it_ends(
     await flusher.settled()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def wait_for(hanging: asyncio.Future[None]) -> None:
+    """Work that ends with a future."""
+    await hanging
+
+
+@pytest.mark.parametrize("every_s", [TIMEOUT_S * 0.5, TIMEOUT_S * 0.9])
+def test_work_may_take_long_while_something_ends(watched: Watched, every_s: float) -> None:
+    loop, progress = watched.loop, [0]
+    hanging = loop.create_future()
+    outcome = loop.in_process(
+        watched.process,
+        ends(wait_for(hanging), lambda: progress[0], lambda: int(TIMEOUT_S * 1000)),
+    )
+    for _ in range(10):
+        watched.pass_s(every_s)
+        progress[0] += 1
+    assert not outcome.done()
+
+    hanging.set_result(None)
+    watched.pass_s(1)
+    assert outcome.result()
+
+
+def test_work_is_cancelled_without_progress_but_a_pause_of_the_process_is_no_reason(
+    watched: Watched,
+) -> None:
+    loop = watched.loop
+    hanging = loop.create_future()
+    outcome = loop.in_process(
+        watched.process, ends(wait_for(hanging), lambda: 0, lambda: int(TIMEOUT_S * 1000))
+    )
+    watched.pass_s(TIMEOUT_S / 2)
+    watched.process.frozen = True
+    watched.pass_s(10 * TIMEOUT_S)
+    loop.resume(watched.process)
+    watched.pass_s(TIMEOUT_S / 4)
+    assert not outcome.done()
+
+    watched.pass_s(TIMEOUT_S / 2)
+    assert not outcome.result()
+    assert hanging.cancelled()

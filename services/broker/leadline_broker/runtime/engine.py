@@ -341,6 +341,11 @@ class Engine:
         self.replicas.fence_all()
         self.sessions.close_all()
 
+    def progress(self) -> tuple[int, ...]:
+        """Return what changes with all that the disk ends while the broker stops."""
+        flushed = self.flusher.ended, self.moving_flusher.ended
+        return *flushed, len(self._background), self.logs.closed
+
     async def finish_background(self) -> None:
         """Wait for file removals in progress."""
         await asyncio.gather(*self._background, return_exceptions=True)

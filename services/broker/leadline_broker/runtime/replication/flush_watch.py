@@ -7,9 +7,10 @@ has to end, and let others lead.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_client.errors import StorageFailed
@@ -34,28 +35,60 @@ class FlushWatch:
 
     async def run(self) -> None:
         """Watch; never returns."""
-        watched = [_Watched(flusher) for flusher in self.flushers]
+        waits = [DiskWait(partial(_progress_of, flusher)) for flusher in self.flushers]
         while True:
-            step_ms = min(self.timeout_ms() // _STEPS, _LONGEST_STEP_MS)
+            step_ms = step_ms_of(self.timeout_ms())
             await asyncio.sleep(step_ms / 1000)
-            if max([one.step(step_ms) for one in watched]) >= self.timeout_ms():
+            if max([wait.step(step_ms) for wait in waits]) >= self.timeout_ms():
                 break
         waited_s = self.timeout_ms() / 1000
         self.on_hanging(StorageFailed(f"the disk has not ended an fsync within {waited_s:g} s"))
         await asyncio.get_running_loop().create_future()  # The broker stops.
 
 
+def step_ms_of(timeout_ms: int) -> int:
+    """Return how long to wait before each look at a disk that may take `timeout_ms`."""
+    return min(timeout_ms // _STEPS, _LONGEST_STEP_MS)
+
+
 @dataclass(eq=False, slots=True)
-class _Watched:
-    flusher: GroupFlusher
-    group: asyncio.Future[None] | None = None
-    ended: int = 0
-    waited_ms: int = 0
+class DiskWait:
+    """For how long the disk has ended nothing.
+
+    `progress()` changes with everything that ends; it is None while nothing is waited for.
+    """
+
+    progress: Callable[[], object]
+    _before: object = None
+    _waited_ms: int = 0
 
     def step(self, step_ms: int) -> int:
-        """Return for how long the same group has been flushed without the end of an fsync."""
-        group, ended = self.flusher.flushing, self.flusher.ended
-        same = group is not None and group is self.group and ended == self.ended
-        self.waited_ms = self.waited_ms + step_ms if same else 0
-        self.group, self.ended = group, ended
-        return self.waited_ms
+        """Return for how many ms there was no progress; `step_ms` since the last call count."""
+        progress = self.progress()
+        same = progress is not None and progress == self._before
+        self._waited_ms = self._waited_ms + step_ms if same else 0
+        self._before = progress
+        return self._waited_ms
+
+
+async def ends(
+    work: Coroutine[Any, Any, None], progress: Callable[[], object], timeout_ms: Callable[[], int]
+) -> bool:
+    """Return whether work ends; cancel it once there is no progress for `timeout_ms()`."""
+    task, wait = asyncio.create_task(work), DiskWait(progress)
+    try:
+        waited_ms = wait.step(0)
+        while waited_ms < timeout_ms():
+            step_ms = step_ms_of(timeout_ms())
+            if (await asyncio.wait({task}, timeout=step_ms / 1000))[0]:
+                task.result()
+                return True
+            waited_ms = wait.step(step_ms)
+        return False
+    finally:
+        task.cancel()
+
+
+def _progress_of(flusher: GroupFlusher) -> object:
+    """Return what changes with each fsync that ends, None without any that runs."""
+    return None if flusher.flushing is None else (flusher.flushing, flusher.ended)
