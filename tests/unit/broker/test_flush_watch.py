@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from leadline_broker.adapters.log.partition_log import PartitionLog
-from leadline_broker.runtime.replication.flush_watch import DiskWait, FlushWatch, _progress_of, ends
+from leadline_broker.runtime.replication.flush_watch import DiskWait, FlushWatch, ends
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_client.errors import StorageFailed
 from tests.runtime_simulation.event_loop import SimulatedLoop
@@ -36,7 +36,7 @@ class Watched:
         self.told: list[StorageFailed] = []
         self.timeout_s = TIMEOUT_S
         watch = FlushWatch(
-            flushers=self.flushers,
+            progresses=[flusher.progress for flusher in self.flushers],
             timeout_ms=lambda: int(self.timeout_s * 1000),
             on_hanging=self.told.append,
         )
@@ -71,7 +71,7 @@ def test_a_group_that_does_not_end_is_told_once(watched: Watched, number: int) -
     watched.pass_s(TIMEOUT_S * 0.2)
 
     assert not before
-    assert [str(error) for error in watched.told] == ["the disk has not ended an fsync within 30 s"]
+    assert [str(error) for error in watched.told] == ["the disk has not answered within 30 s"]
 
     watched.pass_s(10 * TIMEOUT_S)
     assert len(watched.told) == 1
@@ -133,7 +133,7 @@ def test_a_changed_timeout_counts_at_once(
 async def test_a_large_group_may_take_long_while_its_fsyncs_end(tmp_path: Path) -> None:
     partitions, fsyncs = flushed_once(tmp_path)
     flusher = GroupFlusher(on_durable=lambda _: None, on_failed=print, on_group=lambda _: None)
-    watched = DiskWait(partial(_progress_of, flusher))
+    watched = DiskWait(flusher.progress)
     running = asyncio.create_task(flusher.run())
     for partition in partitions:
         flusher.mark(partition)

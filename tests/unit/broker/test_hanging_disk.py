@@ -86,7 +86,7 @@ async def test_it_fails_and_leaves_before_the_disk_goes_on(
     with pytest.raises(LeadershipLost):
         await cluster.produce(1, "v")
     async with asyncio.timeout(DEADLINE_S):
-        with pytest.raises(StorageFailed, match="has not ended an fsync"):
+        with pytest.raises(StorageFailed, match="has not answered"):
             await leader.failed()
         has_ended = await leader.close()
 
@@ -95,6 +95,27 @@ async def test_it_fails_and_leaves_before_the_disk_goes_on(
     assert 1 not in cluster.nodes.live
     with pytest.raises(BrokerFenced):
         await cluster.produce(1, "w")
+
+
+async def test_it_fails_too_if_only_uploads_are_staged(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, goes_on = cluster.brokers[1], threading.Event()
+
+    def hanging(*_: object) -> None:
+        goes_on.wait(DEADLINE_S * 3)
+
+    monkeypatch.setattr(leader.engine.staging.store, "write", hanging)
+    staging = asyncio.create_task(leader.engine.staging.stage(TOPIC, 0, batch("v")))
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            with pytest.raises(StorageFailed, match="has not answered"):
+                await leader.failed()
+            assert not await leader.close()
+        assert 1 not in cluster.nodes.live
+    finally:
+        goes_on.set()
+        await asyncio.gather(staging, return_exceptions=True)
 
 
 async def test_a_stop_does_not_wait_for_it_for_ever(cluster: SmallCluster, disk: Hanging) -> None:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
-from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_client.errors import StorageFailed
 
 _STEPS: Final = 10
@@ -22,27 +20,28 @@ _LONGEST_STEP_MS: Final = 1_000
 
 @dataclass(eq=False, kw_only=True)
 class FlushWatch:
-    """Calls `on_hanging(error)` once, when no fsync of a group ends within `timeout_ms()`.
+    """Calls `on_hanging(error)` once, when one of `progresses` stays for `timeout_ms()`.
 
-    A group may take longer: after a change of roles it can have tens of thousands of logs. It
+    Each changes with everything that its work on the disk ends, and is None without any. A group
+    of fsyncs may take longer: after a change of roles it can have tens of thousands of logs. It
     counts steps, not time: a process that was frozen does not know what the disk did meanwhile, so
     that a pause of any length counts as one step.
     """
 
-    flushers: Sequence[GroupFlusher]
+    progresses: Sequence[Callable[[], object]]
     timeout_ms: Callable[[], int]
     on_hanging: Callable[[StorageFailed], None]
 
     async def run(self) -> None:
         """Watch; never returns."""
-        waits = [DiskWait(partial(_progress_of, flusher)) for flusher in self.flushers]
+        waits = [DiskWait(progress) for progress in self.progresses]
         while True:
             step_ms = step_ms_of(self.timeout_ms())
             await asyncio.sleep(step_ms / 1000)
             if max([wait.step(step_ms) for wait in waits]) >= self.timeout_ms():
                 break
         waited_s = self.timeout_ms() / 1000
-        self.on_hanging(StorageFailed(f"the disk has not ended an fsync within {waited_s:g} s"))
+        self.on_hanging(StorageFailed(f"the disk has not answered within {waited_s:g} s"))
         await asyncio.get_running_loop().create_future()  # The broker stops.
 
 
@@ -87,8 +86,3 @@ async def ends(
         return False
     finally:
         task.cancel()
-
-
-def _progress_of(flusher: GroupFlusher) -> object:
-    """Return what changes with each fsync that ends, None without any that runs."""
-    return None if flusher.flushing is None else (flusher.flushing, flusher.ended)

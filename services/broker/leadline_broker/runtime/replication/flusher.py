@@ -69,6 +69,10 @@ class GroupFlusher:
         """How many fsyncs of the latest group have ended so far."""
         return sum(map(len, self._flushed))
 
+    def progress(self) -> object:
+        """Return what changes with each fsync that ends, None without any that runs."""
+        return None if self.flushing is None else (self.flushing, self.ended)
+
     def mark(self, partition: Partition) -> None:
         """Fsync the log with the next group."""
         self._dirty[partition] = None
