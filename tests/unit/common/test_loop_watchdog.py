@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,7 +87,15 @@ class _Full(logging.Handler):
         self._blocked()
 
 
-async def test_a_loop_that_is_blocked_while_it_logs_is_given_up_too() -> None:
+async def test_a_loop_that_is_blocked_while_it_logs_is_given_up_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = structlog.wrap_logger(
+        logging.getLogger("watchdog"),
+        processors=[structlog.processors.JSONRenderer()],
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+    monkeypatch.setattr(loop_watchdog, "logger", log)
     given_up, was_given_up = threading.Event(), list[bool]()
     handler = _Full(lambda: was_given_up.append(given_up.wait(20)))
     watchdog = LoopWatchdog(0.2, given_up.set)
