@@ -68,7 +68,7 @@ async def test_s31_a_leader_whose_disk_hangs_lets_others_lead(seeded: Random) ->
         running.cluster.note("go on", victim)
         disk.go_on()
         assert await ended(running.cluster, victim) == 1
-        assert "the disk has not ended an fsync within 2 s" in running.cluster.log(victim)
+        assert "the disk has not answered within 2 s" in running.cluster.log(victim)
         running.cluster.restart(victim)
         await running.full_isr()
         await running.verify()

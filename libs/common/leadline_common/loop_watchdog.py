@@ -140,16 +140,20 @@ class LoopWatchdog:
             )
 
     def _give_up(self, seconds: float) -> None:
+        """Act first: the loop may be blocked while it writes a line, which blocks other lines."""
+        where, failure = self._where(), None
+        try:
+            self._on_standstill()
+        except Exception as problem:
+            failure = problem
         logger.error(
             "the event loop stands still: giving up the ZooKeeper session",
             seconds=round(seconds, 3),
             bound_seconds=self._bound_s,
-            where=self._where(),
+            where=where,
         )
-        try:
-            self._on_standstill()
-        except Exception:
-            logger.exception("could not give up the ZooKeeper session")
+        if failure is not None:
+            logger.error("could not give up the ZooKeeper session", exc_info=failure)
 
     def _where(self) -> list[str]:
         """Return the innermost frames of the loop's thread, for the log."""

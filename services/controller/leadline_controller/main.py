@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+import structlog
+
 from leadline_common.clock import SystemClock
 from leadline_common.freed_memory import return_freed_memory
 from leadline_common.http.app import ServiceApp
@@ -31,7 +33,7 @@ from leadline_common.open_files import raise_open_files
 from leadline_common.private_files import keep_files_private
 from leadline_common.quotas.gate import QuotaGate
 from leadline_common.quotas.limits import Quota
-from leadline_common.service_process import serve_beside
+from leadline_common.service_process import exit_at_once, serve_beside
 from leadline_common.settings import ControllerSettings
 from leadline_common.tracing.exporting import traced
 from leadline_common.user_directory import authentication_in
@@ -53,6 +55,8 @@ from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.leadership import ControllerDependencies, ControllerLeadership
 from leadline_controller.runtime.ports import AuditHistory, CommandGateway, ControllerStore
 from leadline_controller.runtime.service import ControllerService
+
+logger = structlog.get_logger(__name__)
 
 _COLLECT_AFTER: Final = (5_000, 3, 1_500)
 """The thresholds of the garbage collector.
@@ -114,7 +118,9 @@ async def _main(settings: ControllerSettings) -> None:
         await serve_beside(election, serve_clients(), "controller")
     finally:
         await gateway.close()
-        await history.close()
+        if not await history.close():
+            logger.error("the disk of the history does not answer: not closed")
+            exit_at_once(1)
 
 
 def _history_url(settings: ControllerSettings) -> str:

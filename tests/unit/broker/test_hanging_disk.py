@@ -11,14 +11,24 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from leadline_broker.adapters.disk import DiskLogs
+from leadline_broker.adapters.log.partition_log import PartitionLog
+from leadline_broker.domain.state import Addresses
+from leadline_broker.runtime.broker import Broker
 from leadline_client.errors import BrokerFenced, LeadershipLost, StorageFailed
+from leadline_common.clock import SystemClock
+from leadline_common.metrics import Metrics
+from leadline_common.settings import BrokerSettings
 from tests.support.services.cluster import wait_until
-from tests.unit.broker.small_cluster import SmallCluster, three
+from tests.unit.broker.small_cluster import TOPIC, NodeStore, SmallCluster, Wire, batch, three
 
 DEADLINE_S = 20
+SLOW_S = 0.4
+"""How long a slow disk needs to close one log: a part of the time that an fsync may take here."""
 
 
 def is_of_broker_1(fd: int) -> bool:
@@ -76,7 +86,7 @@ async def test_it_fails_and_leaves_before_the_disk_goes_on(
     with pytest.raises(LeadershipLost):
         await cluster.produce(1, "v")
     async with asyncio.timeout(DEADLINE_S):
-        with pytest.raises(StorageFailed, match="has not ended an fsync"):
+        with pytest.raises(StorageFailed, match="has not answered"):
             await leader.failed()
         has_ended = await leader.close()
 
@@ -85,6 +95,27 @@ async def test_it_fails_and_leaves_before_the_disk_goes_on(
     assert 1 not in cluster.nodes.live
     with pytest.raises(BrokerFenced):
         await cluster.produce(1, "w")
+
+
+async def test_it_fails_too_if_only_uploads_are_staged(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, goes_on = cluster.brokers[1], threading.Event()
+
+    def hanging(*_: object) -> None:
+        goes_on.wait(DEADLINE_S * 3)
+
+    monkeypatch.setattr(leader.engine.staging.store, "write", hanging)
+    staging = asyncio.create_task(leader.engine.staging.stage(TOPIC, 0, batch("v")))
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            with pytest.raises(StorageFailed, match="has not answered"):
+                await leader.failed()
+            assert not await leader.close()
+        assert 1 not in cluster.nodes.live
+    finally:
+        goes_on.set()
+        await asyncio.gather(staging, return_exceptions=True)
 
 
 async def test_a_stop_does_not_wait_for_it_for_ever(cluster: SmallCluster, disk: Hanging) -> None:
@@ -135,6 +166,60 @@ async def test_a_stop_ends_everything_otherwise(cluster: SmallCluster) -> None:
 
     assert await cluster.brokers[1].close()
     assert 1 not in cluster.nodes.live
+
+
+async def test_a_stop_waits_for_a_slow_disk_that_closes_one_log_after_the_other(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = range(5)
+    for number in partitions:
+        cluster.publish(1, 0, (1, 2, 3), partition=number)
+    await cluster.grant(1, 2, 3, partitions=partitions)
+    broker = cluster.brokers[1]
+    for number in partitions:
+        await broker.engine.serving.produce(
+            TOPIC, number, batch("v"), acks="all", timeout_ms=DEADLINE_S * 1_000
+        )
+    close = PartitionLog.close
+
+    def slowly(log: PartitionLog) -> None:
+        threading.Event().wait(SLOW_S)
+        close(log)
+
+    monkeypatch.setattr(PartitionLog, "close", slowly)
+    assert await broker.close()
+    assert broker.engine.logs.closed == len(partitions)
+
+
+async def test_a_stop_does_not_wait_for_ever_for_logs_that_cannot_be_opened(
+    tmp_path: Path,
+) -> None:
+    settings = BrokerSettings(broker_id=1, log_dir=str(tmp_path / "1"), log_flush_timeout_ms=1_000)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def open_logs(cluster_id: str) -> DiskLogs:
+        begun.set()
+        goes_on.wait(DEADLINE_S * 3)
+        return DiskLogs(settings, cluster_id)
+
+    cluster = SmallCluster(tmp_path)
+    broker = Broker(
+        settings,
+        store=NodeStore(1, cluster.nodes),
+        peers=Wire(cluster, 1),
+        open_logs=open_logs,
+        clock=SystemClock(),
+        metrics=Metrics(process=False),
+        random=Random(1),
+    )
+    starting = asyncio.create_task(broker.start(Addresses("http://b/1", "https://b/1")))
+    try:
+        await asyncio.to_thread(begun.wait)
+        starting.cancel()
+        async with asyncio.timeout(DEADLINE_S):
+            assert not await broker.close()
+    finally:
+        goes_on.set()
 
 
 PROGRAM = """

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,6 +74,40 @@ async def test_a_blocked_loop_is_noticed_from_outside() -> None:
     watchdog = LoopWatchdog(0.2, given_up.set)
     watchdog.start()
     assert given_up.wait(20), "the loop runs no callback meanwhile"
+
+
+class _Full(logging.Handler):
+    """Blocks as a file on a disk that hangs does, or a full pipe; and others wait for its lock."""
+
+    def __init__(self, blocked: Callable[[], object]) -> None:
+        super().__init__()
+        self._blocked = blocked
+
+    def emit(self, _: logging.LogRecord) -> None:
+        self._blocked()
+
+
+async def test_a_loop_that_is_blocked_while_it_logs_is_given_up_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = structlog.wrap_logger(
+        logging.getLogger("watchdog"),
+        processors=[structlog.processors.JSONRenderer()],
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+    monkeypatch.setattr(loop_watchdog, "logger", log)
+    given_up, was_given_up = threading.Event(), list[bool]()
+    handler = _Full(lambda: was_given_up.append(given_up.wait(20)))
+    watchdog = LoopWatchdog(0.2, given_up.set)
+    logging.getLogger().addHandler(handler)
+    try:
+        watchdog.start()
+        logging.getLogger().error("a line")
+    finally:
+        logging.getLogger().removeHandler(handler)
+        watchdog.stop()
+        await asyncio.to_thread(watchdog._thread.join)
+    assert was_given_up[0]
 
 
 async def test_a_loop_that_runs_is_left_alone_and_so_is_a_stopped_watchdog() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -272,6 +274,28 @@ async def test_the_history_of_another_cluster_is_set_aside(tmp_path: Path) -> No
         await history.append([made(0)])
         await history.close()
     assert set_aside(tmp_path, "other-cluster") == 1
+
+
+@pytest.mark.parametrize("hanging", ["writer", "readers"])
+async def test_the_end_does_not_wait_for_ever_for_a_disk_that_hangs(
+    tmp_path: Path, hanging: str
+) -> None:
+    history = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}")
+    await history.open("one")
+    goes_on = threading.Event()
+    getattr(history, hanging).submit(goes_on.wait)
+    try:
+        async with asyncio.timeout(20):
+            assert not await history.close(within_s=0.1)
+    finally:
+        goes_on.set()
+
+
+async def test_the_end_waits_for_all_threads(tmp_path: Path) -> None:
+    history = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}")
+    await history.open("one")
+
+    assert await history.close()
 
 
 def test_a_damaged_file_is_set_aside_and_replaced(tmp_path: Path) -> None:

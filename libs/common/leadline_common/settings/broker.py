@@ -74,8 +74,9 @@ class BrokerSettings(ServiceSettings):
     )
     log_flush_timeout_ms: int = setting(
         30_000,
-        "How long an fsync may take. A broker whose disk does not answer for longer ends, so that "
-        "others lead its partitions; one that stops waits for no longer.",
+        "How long an fsync, or a write of a staged upload, may take. A broker whose disk does not "
+        "answer for longer ends, so that others lead its partitions. One that stops waits for "
+        "no longer without any progress.",
         scope="cluster-wide",
         ge=1_000,
     )

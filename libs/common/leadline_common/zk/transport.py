@@ -16,6 +16,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from select import POLLIN, POLLOUT, poll
@@ -286,10 +287,17 @@ class KazooTransport:
         self._watchdog.start()
 
     async def finish(self) -> None:
-        """Close the session and free its resources; states and replies still arrive meanwhile."""
+        """Close the session and free its resources; states and replies still arrive meanwhile.
+
+        It has a thread of its own: all others may wait for a disk that hangs.
+        """
         if self._watchdog is not None:
             self._watchdog.stop()
-        await asyncio.to_thread(self._client.close_session)
+        thread = ThreadPoolExecutor(1, thread_name_prefix="zookeeper-close")
+        try:
+            await self._loop.run_in_executor(thread, self._client.close_session)
+        finally:
+            thread.shutdown(wait=False)
 
     def abandon(self) -> None:
         """Close the session without the loop, which learns that it is lost when it runs again.

@@ -237,6 +237,11 @@ class DiskLogs:
         """The highest controller epoch that this broker has accepted (rules R1, R11)."""
         return self._directory.controller_epoch
 
+    @property
+    def closed(self) -> int:
+        """How many logs `close` has closed so far."""
+        return self._directory.closed
+
     def open(self, topic: str, topic_id: str, partition: int) -> PartitionLog | LazyLog:
         """Return the log of a replica; see `LogDirectory.open`.
 

@@ -26,6 +26,7 @@ from leadline_broker.runtime.engine import BrokerDependencies, Engine
 from leadline_broker.runtime.metrics import BrokerMetrics
 from leadline_broker.runtime.partition_metrics import Limits, ReplicaSource
 from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers
+from leadline_broker.runtime.replication.flush_watch import ends
 from leadline_client.errors import BrokerFenced, StorageFailed
 from leadline_common.clock import Clock
 from leadline_common.identity import InternalAddress, ServiceIdentity
@@ -96,6 +97,7 @@ class Broker:
             random=random,
         )
         self._engine: Engine | None = None
+        self._opening: asyncio.Task[LogStore] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] | None = None
         self._is_hanging = False
@@ -137,7 +139,8 @@ class Broker:
         self.state.addresses = addresses
         cluster_id = await self._registrar.connect()
         await self._configuration.refresh()
-        logs = await asyncio.to_thread(self._open_logs, cluster_id)
+        self._opening = asyncio.create_task(asyncio.to_thread(self._open_logs, cluster_id))
+        logs = await asyncio.shield(self._opening)
         engine = self._engine = Engine(
             self._dependencies, logs, self._storage_failed, self._disk_hangs
         )
@@ -222,17 +225,22 @@ class Broker:
 
     async def _has_ended_in_time(self) -> bool:
         """End all work and close the logs; return whether the disk answers."""
-        timeout_s = self.settings.log_flush_timeout_ms / 1000
         for work in (self._end_work, self._close_logs):
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await work()
-            except TimeoutError:
-                logger.error("the disk does not answer: logs not closed", waited_s=timeout_s)
+            if not await ends(work(), self._progress, self._flush_timeout_ms):
+                waited_s = self._flush_timeout_ms() / 1000
+                logger.error("the disk does not answer: logs not closed", waited_s=waited_s)
                 return False
         return True
 
+    def _progress(self) -> object:
+        return () if self._engine is None else self._engine.progress()
+
+    def _flush_timeout_ms(self) -> int:
+        return self.settings.log_flush_timeout_ms
+
     async def _end_work(self) -> None:
+        if self._opening is not None:
+            await asyncio.gather(self._opening, return_exceptions=True)
         if self._engine is not None:
             await self._engine.fetchers.close()
         self._cancel_tasks()

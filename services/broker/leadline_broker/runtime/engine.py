@@ -97,11 +97,6 @@ class Engine:
         self.acks = PendingAcks()
         self._executor = EffectExecutor(self.acks, on_failed)
         self.flusher, self.moving_flusher = self._flusher(on_failed), self._flusher(on_failed)
-        self._flush_watch = FlushWatch(
-            flushers=(self.flusher, self.moving_flusher),
-            timeout_ms=lambda: dependencies.configuration.current.log_flush_timeout_ms,
-            on_hanging=on_hanging,
-        )
         self.throttle = MovingThrottle(
             sending=Throttle(dependencies.clock, dependencies.metrics.moved_out.inc),
             receiving=Throttle(dependencies.clock, dependencies.metrics.moved_in.inc),
@@ -139,6 +134,11 @@ class Engine:
         self.group_polls = self._group_polls()
         self.copies = self._copies()
         self.staging = self._staging()
+        self._flush_watch = FlushWatch(
+            progresses=self._progresses(),
+            timeout_ms=lambda: dependencies.configuration.current.log_flush_timeout_ms,
+            on_hanging=on_hanging,
+        )
         self.copy_store = StagedCopyStore(
             broker_state=dependencies.broker_state, replicas=self.replicas, staging=self.staging
         )
@@ -340,6 +340,14 @@ class Engine:
         """Fence every replica and close every fetch session at once."""
         self.replicas.fence_all()
         self.sessions.close_all()
+
+    def _progresses(self) -> list[Callable[[], object]]:
+        return [self.flusher.progress, self.moving_flusher.progress, self.staging.oldest_write]
+
+    def progress(self) -> tuple[int, ...]:
+        """Return what changes with all that the disk ends while the broker stops."""
+        flushed = self.flusher.ended, self.moving_flusher.ended
+        return *flushed, len(self._background), self.logs.closed
 
     async def finish_background(self) -> None:
         """Wait for file removals in progress."""

@@ -181,6 +181,10 @@ class LogStore(Protocol):
     def close(self, incarnation: int) -> bool:
         """Close all logs; return whether the shutdown was clean, which leaves a marker."""
 
+    @property
+    def closed(self) -> int:
+        """How many logs `close` has closed so far."""
+
 
 class StagedStore(Protocol):
     """The staged uploads on disk; thread-safe.

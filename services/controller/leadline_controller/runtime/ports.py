@@ -138,8 +138,8 @@ class AuditHistory(Protocol):
     async def open(self, cluster_id: str) -> None:
         """Open the database, which must belong to the cluster of this id."""
 
-    async def close(self) -> None:
-        """Finish the current write, and close."""
+    async def close(self) -> bool:
+        """Finish the current write, and close; return whether everything has ended."""
 
     async def check(self) -> None:
         """Raise an error if what is stored is not there any more: it must be opened again."""

@@ -57,6 +57,7 @@ class LogDirectory:
         failures: why a partition could not be opened, by (topic id, partition).
         directory_id: made with the directory (rule R17).
         lost: the replicas that `load_all` found without the records that they had.
+        closed: how many logs `close` has closed so far.
 
     """
 
@@ -79,6 +80,7 @@ class LogDirectory:
         root.mkdir(parents=True, exist_ok=True)
         self.root = root
         self.failures: dict[ReplicaKey, StorageFailed] = {}
+        self.closed = 0
         self.lost: list[ReplicaKey] = []
         self._unreadable: dict[ReplicaKey, str] = {}
         self._unread_ends: HighWatermarks = {}
@@ -283,6 +285,7 @@ class LogDirectory:
                 log.close()
             except StorageFailed:
                 clean = False
+            self.closed += 1
         if clean:
             try:
                 root_files.write_clean_shutdown(self.root, incarnation)

@@ -59,9 +59,19 @@ class GroupFlusher:
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _next_group: asyncio.Future[None] | None = field(default=None, init=False)
     flushing: asyncio.Future[None] | None = field(default=None, init=False)
+    _flushed: Sequence[list[_Flushed]] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="fsync")
+
+    @property
+    def ended(self) -> int:
+        """How many fsyncs of the latest group have ended so far."""
+        return sum(map(len, self._flushed))
+
+    def progress(self) -> object:
+        """Return what changes with each fsync that ends, None without any that runs."""
+        return None if self.flushing is None else (self.flushing, self.ended)
 
     def mark(self, partition: Partition) -> None:
         """Fsync the log with the next group."""
@@ -110,11 +120,13 @@ class GroupFlusher:
         begun = _Begun(loop.create_future())
         others = [partition for partition in group if not begun.begin(partition)]
         parts = [others[start::_THREADS] for start in range(min(_THREADS, len(others)))]
-        done = [loop.run_in_executor(self._threads, _flush_all, part) for part in parts]
-        flushed = [one for part in await asyncio.gather(*done) for one in part]
+        results: list[list[_Flushed]] = [[] for _ in parts]
+        self._flushed = *results, begun.flushed
+        work = [partial(_flush_all, *each) for each in zip(parts, results, strict=True)]
+        await asyncio.gather(*[loop.run_in_executor(self._threads, part) for part in work])
         if begun.running:
             await begun.all_ended
-        return flushed + begun.flushed
+        return [one for part in self._flushed for one in part]
 
     def _report(self, flushed: Sequence[_Flushed]) -> None:
         for partition, failure, _ in flushed:
@@ -162,9 +174,8 @@ class _Begun:
             self.all_ended.set_result(None)
 
 
-def _flush_all(group: Sequence[Partition]) -> list[_Flushed]:
-    """Flush each log, in a thread."""
-    results: list[_Flushed] = []
+def _flush_all(group: Sequence[Partition], results: list[_Flushed]) -> None:
+    """Flush each log, in a thread, and add to `results`."""
     for partition in group:
         failure = None
         started = time.perf_counter()
@@ -173,4 +184,3 @@ def _flush_all(group: Sequence[Partition]) -> list[_Flushed]:
         except StorageFailed as problem:
             failure = problem
         results.append(_Flushed(partition, failure, time.perf_counter() - started))
-    return results

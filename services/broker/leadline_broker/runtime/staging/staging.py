@@ -87,6 +87,7 @@ class Staging:
     clock: Clock
     in_background: Callable[[Callable[[], None]], None]
     _uploads: dict[ReplicaKey, dict[str, StagedUpload]] = field(default_factory=dict, init=False)
+    _writing: dict[StagedUpload, None] = field(default_factory=dict, init=False)
     used_bytes: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -156,18 +157,24 @@ class Staging:
         expires_at_ms = self.clock.wall_ms() + self.configuration.current.staging_ttl_ms
         upload = StagedUpload(staged_id, len(data), expires_at_ms, pins=1)
         self._add(key, upload)
+        self._writing[upload] = None
         stored = False
         try:
             await asyncio.to_thread(self.store.write, key, staged_id, data)
             stored = True
         finally:
             upload.pins -= 1
+            del self._writing[upload]
             if not stored:
                 self.discard(key, [staged_id])
             elif self._find(key, staged_id) is None:
                 self.in_background(partial(self.store.remove, key, [staged_id]))
             upload.written.set()
         return upload
+
+    def oldest_write(self) -> object:
+        """Return the upload that has been written for longest, None if none is."""
+        return next(iter(self._writing), None)
 
     def _require_space(self, size: int) -> None:
         limit = self.configuration.current.staging_max_bytes

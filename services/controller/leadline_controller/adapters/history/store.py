@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import wraps
 from itertools import groupby
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import msgspec
 from sqlalchemy import (
@@ -63,6 +63,8 @@ from leadline_controller.domain.history import (
 )
 
 _READERS = 2
+CLOSE_WITHIN_S: Final = 10.0
+"""How long the end of a controller waits for the disk of its history."""
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 _CLUSTER_ID = "cluster_id"
@@ -339,13 +341,21 @@ class SqlHistory:
             await self._drop(self._store)
             raise RuntimeError("the file of the history was deleted or replaced")
 
-    async def close(self) -> None:
-        """Finish pending writes and close the database."""
-        if self._store is not None:
-            await self.run(self.writer, HistoryStore.close)
-            self._store = None
-        self.writer.shutdown(wait=False)
-        self.readers.shutdown(wait=False)
+    async def close(self, within_s: float = CLOSE_WITHIN_S) -> bool:
+        """Finish pending work and close the database; False if its disk does not answer in time."""
+        try:
+            async with asyncio.timeout(within_s):
+                if self._store is not None:
+                    await self.run(self.writer, HistoryStore.close)
+                    self._store = None
+                await asyncio.to_thread(self.writer.shutdown)
+                await asyncio.to_thread(self.readers.shutdown)
+        except TimeoutError:
+            return False
+        finally:
+            self.writer.shutdown(wait=False)
+            self.readers.shutdown(wait=False)
+        return True
 
     append = _in_thread(HistoryStore.append, writes=True)
     forget_before = _in_thread(HistoryStore.forget_before, writes=True)
