@@ -10,15 +10,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
-from leadline_client.codec import CODEC, SupportsStored
+from leadline_client.codec import CODEC, SupportsPlace, SupportsStored
 from leadline_client.errors import CorruptBatch, UnreadableBatch
 from leadline_client.unreadable import MOST_DECOMPRESSED_BYTES, UnreadableRecords
 from leadline_client.wire import Record, SupportsRecord, record_of
 
 Buffer = bytes | bytearray | memoryview
-T = TypeVar("T")
+R = TypeVar("R", bound=SupportsPlace)
 
 HEADER_SIZE = 61
 NO_PRODUCER_ID = -1
@@ -39,6 +40,7 @@ _STAMP_CRC = struct.Struct(">I")
 _CRC_POSITION = 17
 _PRODUCER_POSITION = 43
 _LEADER_EPOCH_POSITION = 12
+_offset_of = attrgetter("offset")
 COMPRESSION_MASK = 0x07
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -177,27 +179,44 @@ def stored_records(stored: Iterable[SupportsStored]) -> list[Record]:
 
 def decode_chunks(
     buffer: Buffer,
-    read: Callable[[Iterable[SupportsStored]], list[T]],
+    read: Callable[[Iterable[SupportsStored]], list[R]],
     limit: int = MOST_DECOMPRESSED_BYTES,
-) -> Iterator[list[T]]:
+) -> Iterator[list[R]]:
     """Yield what `read` makes of some records of the batches, and then of the next ones.
 
     They are decoded when they are asked for. A batch's CRC is checked before its first record.
 
     Raises:
         UnreadableBatch: a batch is whole, but its records are malformed, or decompress to more
-            than `limit` bytes. It names the offsets of the batch, which a reader can skip.
-        CorruptBatch: a header or a CRC is invalid.
+            than `limit` bytes, or do not have its offsets one by one. It names the offsets of the
+            batch, which a reader can skip.
+        CorruptBatch: a header or a CRC is invalid, or offsets go back.
 
     """
+    least_offset = 0
     for header in parse_headers(buffer):
+        if header.base_offset < least_offset or header.last_offset_delta < 0:
+            raise CorruptBatch(f"the batch at offset {header.base_offset} goes back")
+        least_offset = header.next_offset
         if not crc_matches(buffer, header):
             raise CorruptBatch(f"CRC mismatch in the batch at offset {header.base_offset}")
         batch = memoryview(buffer)[header.position : header.position + header.size]
         try:
-            yield from CODEC.decode_chunks(batch, limit, read)
+            yield from _consecutive(header, CODEC.decode_chunks(batch, limit, read))
         except UnreadableRecords as error:
             raise UnreadableBatch.at(header.base_offset, header.next_offset, str(error)) from error
+
+
+def _consecutive(header: BatchHeader, chunks: Iterator[list[R]]) -> Iterator[list[R]]:
+    """Yield the records of a batch in which each of its offsets has one: nothing compacts logs."""
+    if header.record_count != header.last_offset_delta + 1:
+        raise UnreadableRecords("it does not have as many records as offsets")
+    offset = header.base_offset
+    for chunk in chunks:
+        if list(map(_offset_of, chunk)) != list(range(offset, offset + len(chunk))):
+            raise UnreadableRecords("offsets inside the batch are not consecutive")
+        offset += len(chunk)
+        yield chunk
 
 
 def validate(buffer: Buffer) -> list[BatchHeader]:

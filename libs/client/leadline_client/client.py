@@ -20,6 +20,7 @@ from typing import Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 from leadline_client import groups
 from leadline_client.core import ClientCore
+from leadline_client.errors import InvalidRequest
 from leadline_client.extras import installed
 from leadline_client.flows import Flow, drive, drive_async
 from leadline_client.retry import RetryPolicy
@@ -91,6 +92,11 @@ def async_client_of(source: BlockingSource, security: Security | None = None) ->
     )
 
 
+def _refuse_if(*, closed: bool) -> None:
+    if closed:
+        raise InvalidRequest("the client is closed")
+
+
 def _blocking(
     operation: Callable[Concatenate[ClientCore, P], Flow[T]],
 ) -> Callable[Concatenate[Client, P], T]:
@@ -134,13 +140,16 @@ class Client:
         self.given_transport = transport
         self.authenticator = Authenticator(security or Security.from_environment())
         self.transport: Transport = transport or StdlibTransport(self.authenticator)
+        self._closed = False
 
     def run(self, flow: Flow[T]) -> T:
-        """Run a flow of this client's core."""
+        """Run a flow of this client's core; raises InvalidRequest once closed."""
+        _refuse_if(closed=self._closed)
         return drive(flow, traced(self.transport), time.sleep)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; nothing can be asked any more."""
+        self._closed = True
         self.transport.close()
 
     def __enter__(self) -> Self:
@@ -194,13 +203,16 @@ class AsyncClient:
         self.core = _core(bootstrap, policy)
         self.authenticator = Authenticator(security or Security.from_environment())
         self.transport: AsyncTransport = transport or _async_transport(self.authenticator)
+        self._closed = False
 
     async def run(self, flow: Flow[T]) -> T:
-        """Run a flow of this client's core."""
+        """Run a flow of this client's core; raises InvalidRequest once closed."""
+        _refuse_if(closed=self._closed)
         return await drive_async(flow, traced_async(self.transport), asyncio.sleep)
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the connections; nothing can be asked any more."""
+        self._closed = True
         await self.transport.aclose()
 
     async def __aenter__(self) -> Self:

@@ -79,6 +79,7 @@ class AsyncConsumer(Generic[K, V]):
         self._fetcher = Fetcher(client, read, self._recover, deserializer)
         self._coordinator: ConsumerCoordinator | None = None
         self._clock = clock
+        self._closed = False
 
     @property
     def assignment(self) -> Partitions:
@@ -113,6 +114,7 @@ class AsyncConsumer(Generic[K, V]):
         `threads`. Returns at once; later errors are raised by `poll`. Another call changes
         the subscription.
         """
+        self._check_open()
         if topics is None and pattern is None:
             raise InvalidRequest("subscribe takes topics, a pattern, or both")
         if self._coordinator is None and self._fetcher.partitions:
@@ -126,6 +128,7 @@ class AsyncConsumer(Generic[K, V]):
         self, partitions: Iterable[tuple[str, int]], start: Start = "earliest"
     ) -> None:
         """Read exactly `partitions` from now on; those read already keep their positions."""
+        self._check_open()
         if self._coordinator is not None:
             raise InvalidRequest(
                 "the group assigns the partitions of a consumer that has subscribed"
@@ -137,6 +140,7 @@ class AsyncConsumer(Generic[K, V]):
 
     async def seek(self, partition: tuple[str, int], start: Start) -> None:
         """Continue at `start`; records that were fetched but not delivered are dropped."""
+        self._check_open()
         topic_partition = TopicPartition(*partition)
         self._fetcher.seek(topic_partition, start)
         if self._coordinator is not None:
@@ -144,6 +148,7 @@ class AsyncConsumer(Generic[K, V]):
 
     async def seek_to_time(self, partition: tuple[str, int], timestamp: int) -> int:
         """Continue at the first record of `timestamp` (Unix ms) or later; return its offset."""
+        self._check_open()
         topic_partition = TopicPartition(*partition)
         offset = await self._fetcher.seek_to_time(topic_partition, timestamp)
         if self._coordinator is not None:
@@ -163,10 +168,12 @@ class AsyncConsumer(Generic[K, V]):
 
         Only `poll` moves it, not reading ahead.
         """
+        self._check_open()
         return await self._fetcher.position(TopicPartition(*partition))
 
     async def committed(self) -> dict[TopicPartition, int]:
         """Return the committed offsets of the group."""
+        self._check_open()
         return await self._client.run(committed(self._client.core, self._named_group()))
 
     async def commit(
@@ -184,6 +191,7 @@ class AsyncConsumer(Generic[K, V]):
                 may be.
 
         """
+        self._check_open()
         coordinator = self._coordinator or self._new_coordinator(self._named_group())
         if offsets is None:
             offsets = coordinator.positions()
@@ -231,6 +239,7 @@ class AsyncConsumer(Generic[K, V]):
         A caller of this instead of `poll` passes each notice to `notice_handled` afterwards, and
         each record that could not be deserialized to `skip`, unless it is to come again.
         """
+        self._check_open()
         limit = max_records or self._settings.max_poll_records
         if self._coordinator is not None:
             self._coordinator.mark_consumed()
@@ -271,12 +280,14 @@ class AsyncConsumer(Generic[K, V]):
         """Commit, call the listener, leave the group, stop reading, close a client of its own.
 
         `consumed`: whether the records of the last poll count as consumed. A static member
-        does not leave: it keeps its partitions if it returns within its grace time.
+        does not leave: it keeps its partitions if it returns within its grace time. Every other
+        call raises InvalidRequest from then on.
         """
         try:
             while (notice := await self.closing_notice(consumed=consumed)) is not None:
                 await self._call_listener(notice)
         finally:  # A member that does not leave would keep its partitions without reading them.
+            self._closed = True  # Until here the listener may commit.
             if self._coordinator is not None:
                 await self._coordinator.leave(quietly=self._settings.instance_id is not None)
                 self._coordinator = None
@@ -325,6 +336,10 @@ class AsyncConsumer(Generic[K, V]):
     def _recover(self, topic_partition: TopicPartition, error: LeadlineError) -> bool:
         coordinator = self._coordinator
         return coordinator is not None and coordinator.recover(topic_partition, error)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidRequest("the consumer is closed")
 
     def _named_group(self) -> str:
         if self._group is None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from dataclasses import replace
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from leadline_client.http_connection import RawRequest
+from leadline_client.http_connection import BrokenResponse, RawRequest
 from leadline_client.http_connections import Address, HttpConnections, NotConnected
 from leadline_client.request_urls import target_of
 from leadline_client.security import Authenticator, Security
 from leadline_client.transport import (
     IDLE_TIMEOUT_S,
+    LARGEST_BODY,
     READS,
     UNAUTHORIZED,
     Request,
@@ -24,6 +24,8 @@ from leadline_client.transport import (
 
 _ASKS_FOR_GZIP: Final = {"accept-encoding": "gzip"}
 """Metadata of many partitions is megabytes, of which gzip leaves a fraction."""
+
+_GZIP_WINDOW: Final = 31
 
 
 class AsyncHttpTransport:
@@ -67,7 +69,7 @@ class AsyncHttpTransport:
             return _plain(response)
         except (NotConnected, ValueError) as failure:
             raise unreachable(request, failure) from failure
-        except (OSError, EOFError, zlib.error) as failure:
+        except (OSError, zlib.error) as failure:
             raise connection_lost(request, failure) from failure
 
     async def aclose(self) -> None:
@@ -79,4 +81,15 @@ def _plain(response: Response) -> Response:
     """Return a response whose body is not compressed."""
     if response.headers.get("content-encoding", "").lower() != "gzip":
         return response
-    return replace(response, body=gzip.decompress(response.body))
+    return replace(response, body=_unpacked(response.body))
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """Unpack a body of one gzip file; a few kilobytes may be gigabytes then."""
+    unpacker = zlib.decompressobj(wbits=_GZIP_WINDOW)
+    body = unpacker.decompress(packed, LARGEST_BODY + 1)
+    if len(body) > LARGEST_BODY:
+        raise BrokenResponse("its body is too large")
+    if not unpacker.eof or unpacker.unused_data:
+        raise BrokenResponse("its body is not one whole gzip file")
+    return body

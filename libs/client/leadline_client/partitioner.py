@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from leadline_client.client import AsyncClient
-from leadline_client.errors import LeadlineError, UnknownPartition
+from leadline_client.errors import InvalidRequest, LeadlineError, UnknownPartition
 from leadline_client.murmur2 import partition_for_key
 from leadline_client.payloads import OutgoingRecord
 
@@ -61,10 +61,11 @@ class PartitionCountCache:
         self._max_age_s = max_age_s
         self._refreshed_s: dict[str, float] = {}
         self._refreshes: dict[str, asyncio.Task[None]] = {}
+        self._closed = False
 
     def known(self, topic: str, partition: int | None, now_s: float) -> int | None:
         """Return the count, or None if the topic or `partition` is not known: ask then."""
-        known = self._client.core.cache.topic(topic)
+        known = None if self._closed else self._client.core.cache.topic(topic)
         if known is None or not 0 <= (partition or 0) < len(known.partitions):
             return None
         if now_s - self._refreshed_s.setdefault(topic, now_s) > self._max_age_s:
@@ -76,14 +77,21 @@ class PartitionCountCache:
 
         Raises:
             UnknownTopic, UnknownPartition: the topic or `partition` does not exist.
+            InvalidRequest: the producer is closed.
 
         """
+        if self._closed:
+            raise InvalidRequest("the producer is closed")
         described = await self._client.describe(topic)
         self._refreshed_s[topic] = time.monotonic()
         count = len(described.partitions)
         if not 0 <= (partition or 0) < count:
             raise UnknownPartition(f"{topic!r} has {count} partitions, there is no {partition}")
         return count
+
+    def close(self) -> None:
+        """Tell no count any more, which every record needs."""
+        self._closed = True
 
     async def aclose(self) -> None:
         """Cancel the refreshes."""

@@ -96,8 +96,8 @@ class AsyncProducer(Generic[K, V]):
         Raises:
             UnknownTopic, UnknownPartition: the topic or partition does not exist.
             SerializationFailed: the key or the value cannot be serialized.
-            InvalidRequest: no record can have such a header or time, or the producer was closed
-                while this waited.
+            InvalidRequest: no record can have such a header or time, or the producer is closed, or
+                was while this waited.
 
         """
         record = self._serializer.record(topic, value, key, headers, timestamp)
@@ -128,8 +128,8 @@ class AsyncProducer(Generic[K, V]):
         Raises:
             UnknownTopic, UnknownPartition: the topic or partition does not exist.
             SerializationFailed: a key or a value cannot be serialized.
-            InvalidRequest: there are not as many keys as values, or the producer was closed while
-                this waited. The first records may have been sent then.
+            InvalidRequest: there are not as many keys as values, or the producer is closed. The
+                first records may have been sent if it was closed while this waited.
 
         After any other error nothing was sent.
 
@@ -226,6 +226,7 @@ class AsyncProducer(Generic[K, V]):
 
         If it is cancelled, it closes as `abort` does.
         """
+        self._counts.close()
         try:
             await self._refuse_waiting()
             await self.flush()
@@ -263,6 +264,7 @@ class AsyncProducer(Generic[K, V]):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._counts.close()
         if kind is None:
             await self.aclose()
         else:

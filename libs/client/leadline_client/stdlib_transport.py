@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 from weakref import WeakSet
@@ -33,6 +33,8 @@ from leadline_client.transport import (
 )
 
 _KEPT_PER_ADDRESS: Final = 4
+_PIECE_BYTES: Final = 1 << 16
+_TOO_LARGE: Final = "its body is too large"
 
 
 class _Address(NamedTuple):
@@ -192,14 +194,27 @@ class StdlibTransport:
         except (BrokenPipeError, ConnectionResetError):
             # The server may have answered without reading the whole body, if it is too large.
             sent = False
-        response = connection.getresponse()
-        if (response.length or 0) > LARGEST_BODY:  # Python would take that memory at once.
-            raise HTTPException("its body is too large")
-        body = response.read()
+        with connection.getresponse() as response:
+            body = _body_of(response)
         if not sent:
             connection.close()
         names = {name.lower(): value for name, value in response.getheaders()}
         return Response(response.status, names, body)
+
+
+def _body_of(response: HTTPResponse) -> bytes:
+    """Return the body; raises OSError or HTTPException."""
+    if (response.length or 0) > LARGEST_BODY:  # Python would take that memory at once.
+        raise HTTPException(_TOO_LARGE)
+    if response.length is not None:
+        return response.read()
+    # Of a chunk, `read` takes as much as the server says, or without an end if that is negative.
+    piece, body = memoryview(bytearray(_PIECE_BYTES)), bytearray()
+    while size := response.readinto(piece):
+        body += piece[:size]
+        if len(body) > LARGEST_BODY:
+            raise HTTPException(_TOO_LARGE)
+    return bytes(body)
 
 
 def _with(headers: Mapping[str, str], request: Request) -> Request:

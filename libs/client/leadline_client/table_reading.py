@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -134,9 +135,22 @@ def _end(client: Client, place: TopicPartition, start: Start, ends: Mapping[int,
 def _stored(
     client: Client, position: FetchPosition, end: int, limits: ReadLimits
 ) -> Iterator[StoredBatches]:
-    """Yield what one partition has before `end`, fetch by fetch."""
-    while client.run(position.locate()) < end:
-        yield client.run(position.read_stored(limits))
+    """Yield what one partition has before `end`, fetch by fetch.
+
+    An unclean election may cut off what is between the position and the end, which then never
+    comes. A new leader only takes a moment until it shows what is committed.
+    """
+    limit_s, waited_s = client.core.policy.timeout_s, 0.0
+    while (begin := client.run(position.locate())) < end:
+        if waited_s >= limit_s:
+            place = TopicPartition(position.topic, position.partition)
+            raise OffsetOutOfRange(
+                f"{place} should have records up to {end}, and had none at {begin} for {limit_s} s"
+            )
+        asked_s = time.monotonic()  # The time in which nobody asks for more does not count.
+        stored = client.run(position.read_stored(limits))
+        waited_s = 0.0 if position.offset > begin else waited_s + time.monotonic() - asked_s
+        yield stored
 
 
 def _layout(schema: pa.Schema, position: FetchPosition) -> Layout:

@@ -32,9 +32,8 @@ def decode(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records with `start <= offset < end` of whole batches, and verify checksums.
 
-    Control batches and offsets that compaction has removed yield no records; `frames` returns
-    which offsets the batches cover. Names of headers that are not valid UTF-8 are decoded with
-    replacement characters, as in Kafka.
+    Control batches yield no records; `frames` returns which offsets the batches cover. Names of
+    headers that are not valid UTF-8 are decoded with replacement characters, as in Kafka.
 
     Raises LeadlineSparkError: LEADLINE_BATCH_CORRUPT for any malformed bytes.
     """

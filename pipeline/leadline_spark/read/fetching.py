@@ -173,7 +173,6 @@ class _RangeReader:
         for frame in frames(body):
             gap_end = min(frame.base_offset, self.end)
             if position < gap_end:
-                # Compaction keeps the headers of empty batches, so a gap between batches is a loss.
                 self._report_loss(f"offsets {position} to {gap_end - 1} are in no batch of the log")
             if frame.base_offset >= self.end:
                 return self.end

@@ -95,6 +95,20 @@ class OffsetFetcher:
         """Return the offsets of these partitions. Raises as `snapshot` does."""
         return self._fetch(dict.fromkeys(topic_partitions))
 
+    def offsets_of_led(
+        self, topic_partitions: Iterable[TopicPartition], required: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, LeaderOffsets]:
+        """Return the offsets of those of these partitions that have a leader now.
+
+        Raises LeadlineSparkError: LEADLINE_LEADER_UNREACHABLE if a `required` one has none.
+        """
+        wanted = list(topic_partitions)
+        answer = self.cluster.offsets(_query(dict.fromkeys(wanted)))
+        found = _available(answer, wanted)
+        if missing := [tp for tp in required if tp not in found]:
+            raise _no_leader(missing, answer)
+        return found
+
     def by_time(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return the first offset at or after each timestamp (Unix ms), None if there is none."""
         return {topic_partition: at.found for topic_partition, at in self._fetch(times).items()}

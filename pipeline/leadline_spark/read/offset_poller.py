@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from leadline_client.wire import TopicPartition
 from leadline_spark.cluster.cluster_client import LeaderOffsets
@@ -33,6 +33,7 @@ class OffsetPoller:
     _polled_at: float | None = None
     _failing_since: float | None = None
     _outdated_since: float | None = None
+    _leaderless_since: dict[TopicPartition, float] = field(default_factory=dict)
     _mean_sizes: tuple[float, dict[TopicPartition, float]] | None = None
 
     def snapshot(self) -> OffsetSnapshot:
@@ -112,9 +113,27 @@ class OffsetPoller:
         self._outdated_since = None
         ids = subscription.chosen(metadata)
         kept = {tp: at for tp, at in snapshot.offsets.items() if ids.get(tp) == snapshot.ids[tp]}
-        added = [topic_partition for topic_partition in ids if topic_partition not in kept]
-        offsets = kept | (self.fetcher.offsets(added) if added else {})
-        return OffsetSnapshot(ids, offsets, metadata.version)
+        recreated = [tp for tp in ids if tp in snapshot.offsets and tp not in kept]
+        added = [tp for tp in ids if tp not in snapshot.offsets]
+        offsets = kept | self.fetcher.offsets(recreated) | self._offsets_of_new(added)
+        read = {
+            topic_partition: ids[topic_partition]
+            for topic_partition in ids
+            if topic_partition in offsets
+        }
+        return OffsetSnapshot(read, offsets, metadata.version)
+
+    def _offsets_of_new(self, added: list[TopicPartition]) -> dict[TopicPartition, LeaderOffsets]:
+        """Return the offsets of new partitions that have a leader.
+
+        The others are asked for at the next look, until the deadline: nothing of them was read, so
+        that nothing is lost, and those that are read must not wait for them.
+        """
+        since, now = self._leaderless_since, self.clock()
+        late = [tp for tp in added if tp in since and self._is_late(since[tp])]
+        found = self.fetcher.offsets_of_led(added, late) if added else {}
+        self._leaderless_since = {tp: since.get(tp, now) for tp in added if tp not in found}
+        return found
 
     def _is_late(self, since: float) -> bool:
         return self.clock() - since >= self.fetcher.deadline_s

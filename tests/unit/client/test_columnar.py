@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,7 +24,7 @@ from leadline_client.plain_codec import put_varint
 from leadline_client.record_checks import check_batches, finish
 from leadline_client.table_reading import SCHEMA
 from leadline_client.wire import Record
-from tests.support.bad_input.batches import HOSTILE, Hostile
+from tests.support.bad_input.batches import HOSTILE, Hostile, forged, record
 
 LAYOUT = Layout(SCHEMA, "t", 3)
 CODECS = st.sampled_from(sorted(batches.CODECS))
@@ -159,6 +160,47 @@ def test_control_batches_have_no_rows() -> None:
     data = stored([OutgoingRecord(b"a")], 0) + attributed(stored([OutgoingRecord(b"end")], 1), 0x30)
     data += stored([OutgoingRecord(b"b")], 2)
     assert [(one.offset, one.value) for one in by_column(data, 0, 9)] == [(0, b"a"), (2, b"b")]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "last"),
+    [((0, 2), 2), ((1, 0), 1), ((0, 0), 1), ((5, 6), 1), ((-1, 0), 1), ((0, 1), 4), ((0, 1), 0)],
+    ids=["gap", "back", "twice", "behind", "before", "too few", "too many"],
+)
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_records_that_do_not_have_the_offsets_of_their_batch_are_not_delivered(
+    offsets: tuple[int, ...], last: int, codec: str
+) -> None:
+    section = b"".join(map(record, offsets))
+    packed = section if codec == "none" else gzip.compress(section)
+    number = batches.CODECS[codec]
+    one = bytearray(forged(packed, len(offsets), attributes=number, last_offset_delta=last))
+    batches.stamp(one, batches.header_at(one), 7, 0)
+    data = stored([OutgoingRecord(b"before")], 6) + one
+    expected = f"unreadable at 7, next {8 + last}"
+    assert outcome(batches.decode(data)) == expected
+    assert outcome(decode(data, 0, 1 << 62, LAYOUT)) == expected
+
+
+@pytest.mark.parametrize(("last", "base"), [(-1, 7), (-8, 7), (-(2**31), 7), (0, -1)])
+def test_a_batch_of_negative_offsets_is_corrupt(last: int, base: int) -> None:
+    data = bytearray(forged(record(0), 1, last_offset_delta=last))
+    batches.stamp(data, batches.header_at(data), base, 0)
+    assert outcome(batches.decode(data)) == "CorruptBatch"
+    assert outcome(decode(bytes(data), 0, 1 << 62, LAYOUT)) == "CorruptBatch"
+
+
+@pytest.mark.parametrize("base", [0, 1, 2])
+def test_a_batch_that_begins_within_the_one_before_is_corrupt(base: int) -> None:
+    data = stored([OutgoingRecord(b"a")] * 2, 1) + stored([OutgoingRecord(b"b")], base)
+    assert outcome(batches.decode(data)) == "CorruptBatch"
+    assert outcome(decode(data, 0, 1 << 62, LAYOUT)) == "CorruptBatch"
+
+
+def test_a_batch_without_records_loses_none_of_its_offsets() -> None:
+    data = forged(b"", 0, last_offset_delta=3)
+    assert outcome(batches.decode(data)) == "unreadable at 0, next 4"
+    assert outcome(decode(data, 0, 1 << 62, LAYOUT)) == "unreadable at 0, next 4"
 
 
 def test_a_cut_batch_is_corrupt() -> None:

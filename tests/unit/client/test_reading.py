@@ -98,10 +98,17 @@ def test_a_newer_leader_that_lacks_the_log_too_tells_the_divergence() -> None:
 
 
 def test_no_record_before_the_position_is_delivered_wherever_it_stands_in_the_answer() -> None:
+    reader = answered(batch(0, 2) + batch(2, 600) + batch(602, 1), 603, start=500)
+
+    assert offsets(reader) == list(range(500, 603))
+    assert reader.offset == 603
+
+
+def test_an_answer_whose_offsets_go_back_ends_before_them() -> None:
     reader = answered(batch(4, 1) + batch(2, 2) + batch(5, 1), 6, start=4)
 
-    assert offsets(reader) == [4, 5]
-    assert reader.offset == 6
+    assert offsets(reader) == [4]
+    assert reader.offset == 5
 
 
 def test_the_position_is_behind_all_records_before_the_later_ones_are_decoded() -> None:

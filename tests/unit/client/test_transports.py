@@ -20,6 +20,7 @@ from typing import BinaryIO, Protocol
 
 import pytest
 
+from leadline_client import http_connection, http_transport, stdlib_transport
 from leadline_client.errors import ConnectionLost, Unreachable
 from leadline_client.http_connection import RawRequest
 from leadline_client.http_connections import Address, HttpConnections, NotConnected
@@ -34,6 +35,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Leadline-Name: Value\r\n\r\nok"
 LAST = OK.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
 TOO_LARGE = b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\n{}"
 GZIPPED = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%b"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"
 
 Script = Callable[[bytes], bytes | None]
@@ -175,6 +177,10 @@ def stating(length: int) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n{}" % length
 
 
+def answering(response: bytes) -> Script:
+    return lambda _: response
+
+
 def unused_address() -> str:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -245,6 +251,40 @@ def test_without_a_complete_response_the_outcome_is_unknown(
         transport.send(Request("POST", server.address, body=b"x"))
     assert loss.value.outcome == "unknown"
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        CHUNKED + b"64\r\n%b\r\n" % bytes(100) * 1_000,
+        CHUNKED + b"%x\r\n" % 10**15 + bytes(100_000),
+        CHUNKED + b"-1\r\n" + bytes(200_000),
+        b"HTTP/1.1 200 OK\r\n\r\n" + bytes(100_000),
+    ],
+    ids=["chunks", "a large chunk", "a negative chunk", "until the end of the connection"],
+)
+def test_a_body_of_unknown_length_is_not_read_without_limit(
+    transport: BlockingTransport,
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    endless: bytes,
+) -> None:
+    """The server holds the connection open: whoever reads to the end waits for it in vain."""
+    for module in (http_connection, stdlib_transport):
+        monkeypatch.setattr(module, "LARGEST_BODY", 1_000)
+    server.script = lambda _: endless
+    with pytest.raises(ConnectionLost) as refused:
+        transport.send(Request("POST", server.address, body=b"x", timeout_s=5.0))
+    assert not isinstance(refused.value.__cause__, TimeoutError)
+
+
+def test_chunks_arrive_as_one_body(transport: BlockingTransport, server: Server) -> None:
+    parts = [b"x" * size for size in (1, 70_000, 3)]
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts)
+    server.script = lambda _: CHUNKED + chunks + b"0\r\n\r\n"
+    for _ in range(2):
+        assert transport.send(Request("GET", server.address)).body == b"".join(parts)
+    assert server.connections == 1
 
 
 def test_a_response_that_is_late_is_an_unknown_outcome(
@@ -359,6 +399,21 @@ def test_a_compressed_response_is_returned_plain(
     server.script = lambda _: GZIPPED % (len(packed) - 9, packed[:-9])
     with pytest.raises(ConnectionLost):
         asynchronous.send(Request("GET", server.address))
+
+
+@pytest.mark.parametrize("behind", [b"", gzip.compress(b"more")], ids=["alone", "another file"])
+def test_a_compressed_response_is_not_unpacked_without_limit(
+    asynchronous: BlockingHttp, server: Server, monkeypatch: pytest.MonkeyPatch, behind: bytes
+) -> None:
+    monkeypatch.setattr(http_transport, "LARGEST_BODY", 1_000)
+    for size in (1_000, 1_001):
+        packed = gzip.compress(bytes(size)) + behind
+        server.script = answering(GZIPPED % (len(packed), packed))
+        if size == 1_000 and not behind:
+            assert asynchronous.send(Request("GET", server.address)).body == bytes(size)
+            continue
+        with pytest.raises(ConnectionLost):
+            asynchronous.send(Request("GET", server.address))
 
 
 def test_what_cannot_be_sent_as_it_is_said_is_not_sent(

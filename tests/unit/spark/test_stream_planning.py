@@ -47,6 +47,7 @@ class World(ClusterClient):
         self.time = Time()
         self.ends = ends
         self.starts: dict[int, int] = {}
+        self.leaderless: set[int] = set()
         self.epoch = 0
         self.topic_id = "id"
         self.requests = 0
@@ -72,7 +73,7 @@ class World(ClusterClient):
                 self.starts.get(n, 0), end, LeaderAndEpoch("http://b1", self.epoch)
             )
             for n, end in self.ends.items()
-            if {"topic": "t", "partition": n} in question["partitions"]
+            if {"topic": "t", "partition": n} in question["partitions"] and n not in self.leaderless
         }
 
     def _ask(self) -> None:
@@ -331,6 +332,40 @@ def test_partitions_that_are_added_start_at_their_beginning() -> None:
         (topic_partition(0), 5, 5),
         (topic_partition(1), 0, 3),
     }
+
+
+def test_an_added_partition_without_a_leader_holds_up_no_other_one() -> None:
+    cluster = world(p0=5)
+    stream = planner(cluster)
+    before = stream.latest(stream.initial())
+    cluster.ends |= {0: 9, 1: 3, 2: 4}
+    cluster.leaderless = {1}
+    cluster.time.sleep(6)
+    asked_at = cluster.time.now
+
+    end = stream.latest(before)
+
+    assert offsets(end) == {0: 9, 2: 4}
+    assert cluster.time.now - asked_at < 2
+    cluster.leaderless.clear()
+    cluster.time.sleep(6)
+    assert offsets(stream.latest(end)) == {0: 9, 1: 3, 2: 4}
+
+
+def test_an_added_partition_without_a_leader_until_the_deadline_is_an_error() -> None:
+    """As in Kafka's source: its records must not be left out for ever without a word."""
+    cluster = world(p0=5)
+    stream = planner(cluster)
+    at = stream.latest(stream.initial())
+    cluster.ends[1] = 3
+    cluster.leaderless = {1}
+    cluster.time.sleep(6)
+    noticed_at = cluster.time.now
+    while cluster.time.now < noticed_at + 10:
+        assert stream.latest(at) == at
+    cluster.time.sleep(6)
+    with pytest.raises(LeadlineSparkError, match=r"LEADLINE_LEADER_UNREACHABLE.* t-1:"):
+        stream.latest(at)
 
 
 @pytest.mark.parametrize("fail", [True, False])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 import pyarrow as pa
@@ -35,6 +36,7 @@ def record_batch(
     buffer = pa.py_buffer(octets)
     cursors = Cursors(buffer, starts_of(octets, sections))
     records = _Records(octets, buffer, sections, read_fields(cursors, len(octets)))
+    _check_offsets(sections, records.fields.offset_deltas)
     offsets = records.offset(pa.int64(), layout)
     arrays = [_COLUMNS[one.name](records, one.type, layout) for one in layout.schema]
     batch = pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
@@ -42,6 +44,14 @@ def record_batch(
     if start <= found["min"].as_py() and found["max"].as_py() < end:
         return batch
     return batch.filter(pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end)))
+
+
+def _check_offsets(sections: Sequence[Section], deltas: pa.Array) -> None:
+    """Raise UnreadableRecords unless the offsets of each batch count from its first one."""
+    firsts = list(accumulate((one.frame.record_count for one in sections[:-1]), initial=0))
+    rows = pa.arange(0, len(deltas), 1)
+    if not pc.all(pc.equal(pc.subtract(rows, spread(sections, firsts)), deltas)).as_py():
+        raise UnreadableRecords("offsets inside the batch are not consecutive")
 
 
 @dataclass(frozen=True, slots=True)

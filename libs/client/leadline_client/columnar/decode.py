@@ -31,13 +31,12 @@ _GROUP_BYTES: Final = 8 << 20
 def decode(data: Buffer, start: int, end: int, layout: Layout) -> Iterator[pa.RecordBatch]:
     """Yield the records with `start <= offset < end` of whole batches, and verify checksums.
 
-    Control batches and offsets that compaction has removed yield no records; `frames` returns
-    which offsets the batches cover.
+    Control batches yield no records; `frames` returns which offsets the batches cover.
 
     Raises:
         CorruptBatch: a header or a checksum is invalid.
-        UnreadableBatch: the records of a batch are malformed, or decompress to too many bytes. The
-            records before it have been yielded.
+        UnreadableBatch: the records of a batch are malformed, or decompress to too many bytes, or
+            do not have its offsets one by one. The records before it have been yielded.
 
     """
     view = memoryview(data).cast("B")
@@ -46,7 +45,7 @@ def decode(data: Buffer, start: int, end: int, layout: Layout) -> Iterator[pa.Re
         if frame.last_offset < start or frame.base_offset >= end:
             continue
         verify(view, frame, layout.crc)
-        if frame.is_control or frame.record_count == 0:
+        if frame.is_control:
             continue
         try:
             section = _section(view, frame)
@@ -60,6 +59,8 @@ def decode(data: Buffer, start: int, end: int, layout: Layout) -> Iterator[pa.Re
 
 
 def _section(view: memoryview, frame: Frame) -> Section:
+    if frame.record_count != frame.last_offset_delta + 1:
+        raise UnreadableRecords("it does not have as many records as offsets")
     begin = frame.position + HEADER_BYTES
     packed = view[begin : frame.position + frame.size]
     codec = frame.attributes & CODEC_BITS

@@ -42,7 +42,7 @@ class Frame(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record that was written, even if compaction has removed it."""
+        """The offset of the last record."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -59,12 +59,15 @@ class Frame(NamedTuple):
 def frames(data: Buffer) -> Iterator[Frame]:
     """Yield the header of every batch in `data`, which holds whole batches. Verifies no CRC.
 
-    Raises CorruptBatch: the bytes do not hold whole batches of format v2.
+    Raises CorruptBatch: the bytes do not hold whole batches of format v2, or offsets go back.
     """
     view = memoryview(data).cast("B")
-    position = 0
+    position = least_offset = 0
     while position < len(view):
         frame = _frame_at(view, position)
+        if frame.base_offset < least_offset:
+            raise CorruptBatch(f"the batch at offset {frame.base_offset} goes back")
+        least_offset = frame.last_offset + 1
         yield frame
         position += frame.size
 
@@ -91,6 +94,6 @@ def _frame_at(view: memoryview, position: int) -> Frame:
         raise CorruptBatch(
             f"a batch of {frame.size} bytes is not in the {left} bytes that are left"
         )
-    if frame.record_count < 0 or frame.last_offset_delta < 0 or base_offset < 0:
+    if frame.record_count < 0 or frame.last_offset_delta < 0:
         raise CorruptBatch(f"the batch at offset {base_offset} counts {frame.record_count} records")
     return frame
