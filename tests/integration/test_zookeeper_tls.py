@@ -24,9 +24,9 @@ from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import NotConnected
 from leadline_common.zk.login import login_of
 from leadline_common.zk.ops import CreateOp
+from leadline_common.zk.polling_handler import PollingHandler
 from leadline_common.zk.session import ZkSession
 from leadline_common.zk.tls import ZkTls
-from leadline_common.zk.transport import _Handler
 from tests.support.services.zookeeper import SESSION_TIMEOUT_MS
 
 BROKER = ServiceIdentity("broker", 1)
@@ -207,7 +207,7 @@ def test_what_tls_has_decrypted_already_is_read_without_waiting_for_the_socket(
                 connection.recv(1)
 
         sent = pool.submit(send)
-        handler = _Handler(ZkTls(files.authority))
+        handler = PollingHandler(ZkTls(files.authority))
         with handler.create_connection(listener.getsockname(), LOOPBACK, 20) as connection:
             assert connection.recv(5) == b"first"
             assert handler.select([connection], [], [], 0)[0] == [connection]

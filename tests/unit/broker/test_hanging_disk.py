@@ -24,7 +24,15 @@ from leadline_common.clock import SystemClock
 from leadline_common.metrics import Metrics
 from leadline_common.settings import BrokerSettings
 from tests.support.services.cluster import wait_until
-from tests.unit.broker.small_cluster import TOPIC, NodeStore, SmallCluster, Wire, batch, three
+from tests.unit.broker.small_cluster import (
+    CLUSTER,
+    TOPIC,
+    NodeStore,
+    SmallCluster,
+    Wire,
+    batch,
+    three,
+)
 
 DEADLINE_S = 20
 SLOW_S = 0.4
@@ -95,6 +103,20 @@ async def test_it_fails_and_leaves_before_the_disk_goes_on(
     assert 1 not in cluster.nodes.live
     with pytest.raises(BrokerFenced):
         await cluster.produce(1, "w")
+
+
+async def test_a_lower_timeout_counts_at_once(tmp_path: Path, disk: Hanging) -> None:
+    async with await three(tmp_path) as cluster:
+        disk.hang()
+        producing = asyncio.create_task(cluster.produce(1, "v"))
+        cluster.nodes.configure(CLUSTER, log_flush_timeout_ms=1_000)
+
+        async with asyncio.timeout(DEADLINE_S):
+            with pytest.raises(StorageFailed, match="within 1 s"):
+                await cluster.brokers[1].failed()
+        with pytest.raises(LeadershipLost):
+            await producing
+        disk.go_on()
 
 
 async def test_it_fails_too_if_only_uploads_are_staged(

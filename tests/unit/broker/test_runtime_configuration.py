@@ -31,6 +31,7 @@ PROVED = {
     "controlled.shutdown.enable",
     "controlled.shutdown.timeout.ms",
     "load.window.ms",
+    "log.flush.timeout.ms",
     "log.retention.bytes",
     "log.retention.ms",
     "log.segment.bytes",
@@ -46,7 +47,10 @@ PROVED = {
     "staging.max.bytes",
     "staging.ttl.ms",
 }
-"""The settings whose effect on a running broker a test shows, here or in test_record_quotas.py."""
+"""The settings whose effect on a running broker a test shows.
+
+Here, in test_record_quotas.py, or in test_hanging_disk.py.
+"""
 
 
 @pytest.fixture

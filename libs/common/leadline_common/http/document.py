@@ -22,6 +22,7 @@ _COMPONENTS: Final = "#/components/"
 COMPONENT: Final = "x-component"
 """The member of a response that a route declares with the name of the component to make of it."""
 SCHEMA_REF: Final = "#/components/schemas/{model}"
+_NATIVE = "/v1/"
 _INVALID = (InvalidRequest,)
 _INVALID_BODY = (InvalidRequest, BodyTooLarge, UnsupportedFormat)
 _NULL = {"type": "null"}
@@ -31,8 +32,8 @@ _JSON = "application/json"
 
 def apply_error_format(document: dict[str, Any]) -> None:
     """Document Leadline's errors where the framework documents its own, in place."""
-    for operation in _operations_of(document):
-        _replace_validation_errors(operation)
+    for path, operation in _placed_operations_of(document):
+        _replace_validation_errors(operation, is_strict=path.startswith(_NATIVE))
         for parameter in operation.get("parameters", []):
             _simplify_parameter(parameter)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
@@ -179,15 +180,16 @@ def _other_error() -> dict[str, Any]:
     return {"description": description, "content": {_JSON: {"schema": ERROR_SCHEMA}}}
 
 
-def _replace_validation_errors(operation: dict[str, Any]) -> None:
+def _replace_validation_errors(operation: dict[str, Any], *, is_strict: bool) -> None:
+    """Document what is refused; a strict route refuses parameters, also where it has none."""
     responses = operation["responses"]
     if "default" in responses:  # an API with errors of its own
         return
     unprocessable = responses.pop("422", None)
-    if unprocessable is None:
+    if unprocessable is None and not is_strict:
         return
-    if "examples" in unprocessable["content"][_JSON]:  # Leadline's own, not the framework's
-        responses["422"] = unprocessable
+    if unprocessable is not None and "examples" in unprocessable["content"][_JSON]:
+        responses["422"] = unprocessable  # Leadline's own, not the framework's
     errors = _INVALID_BODY if "requestBody" in operation else _INVALID
     invalid = {str(status): found for status, found in error_responses(*errors).items()}
     merge_error_responses(responses, invalid)
@@ -210,5 +212,12 @@ def _simplify_parameter(parameter: dict[str, Any]) -> None:
 
 
 def _operations_of(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for item in document["paths"].values():
-        yield from item.values()
+    for _, operation in _placed_operations_of(document):
+        yield operation
+
+
+def _placed_operations_of(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each operation with its path."""
+    for path, item in document["paths"].items():
+        for operation in item.values():
+            yield path, operation

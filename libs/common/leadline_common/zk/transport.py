@@ -7,7 +7,7 @@ ends the connection thread, and no future would ever complete.
 Completions, state changes and watch events go through one queue in the order of their occurrence,
 and one wake-up of the loop drains it.
 
-All use of kazoo's undocumented members is in this module.
+All use of kazoo's undocumented members is in this module and in `polling_handler`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from select import POLLIN, POLLOUT, poll
-from socket import socket
-from ssl import SSLSocket
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import structlog
@@ -29,7 +26,6 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss as KazooConnectionLoss
 from kazoo.exceptions import SessionExpiredError as KazooSessionExpired
 from kazoo.exceptions import WriterNotClosedException, ZookeeperError
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
@@ -38,9 +34,9 @@ from kazoo.retry import KazooRetry
 from leadline_common.loop_watchdog import LoopWatchdog
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import ConnectionLoss, NotConnected, SessionExpired, node_error
+from leadline_common.zk.polling_handler import PollingHandler
 from leadline_common.zk.ports import SessionState
 from leadline_common.zk.requests import Reply, Request
-from leadline_common.zk.tls import ZkTls
 
 logger = structlog.get_logger(__name__)
 
@@ -61,61 +57,6 @@ _STATES: Final = {
     KazooState.SUSPENDED: SessionState.SUSPENDED,
     KazooState.LOST: SessionState.LOST,
 }
-
-
-class _Handler(SequentialThreadingHandler):
-    """kazoo's threads, waiting for sockets with `poll`.
-
-    kazoo's own `select` creates and closes an epoll object for every read and write, which is
-    nearly half of the cost of a small request. kazoo's own TLS trusts every public authority.
-    """
-
-    def __init__(self, tls: ZkTls | None) -> None:
-        super().__init__()
-        self._tls = tls
-
-    def create_connection(
-        self,
-        address: tuple[str, int],
-        hostname: str | None = None,
-        timeout: float | None = None,
-        **_: object,
-    ) -> socket:
-        """Connect to one server; with TLS, its certificate has to name `hostname`."""
-        plain = super().create_connection(address=address, timeout=timeout)
-        if self._tls is None:
-            return plain
-        try:
-            plain.settimeout(timeout)
-            return self._tls.context().wrap_socket(plain, server_hostname=hostname)
-        except OSError as problem:
-            plain.close()
-            logger.warning("no TLS with ZooKeeper", server=hostname, reason=str(problem))
-            raise
-
-    def select(
-        self,
-        readers: Sequence[socket],
-        writers: Sequence[socket],
-        _: Sequence[socket],
-        timeout: float | None = None,
-    ) -> tuple[list[socket], list[socket], list[socket]]:
-        held: list[socket] = [
-            reader for reader in readers if isinstance(reader, SSLSocket) and reader.pending()
-        ]
-        if held:  # Decrypted already, so that the socket itself may have nothing to read.
-            return held, [], []
-        poller = poll()
-        for reader in readers:
-            poller.register(reader, POLLIN)
-        for writer in writers:
-            poller.register(writer, POLLOUT)
-        ready = {fd for fd, _ in poller.poll(None if timeout is None else timeout * 1000)}
-        return (
-            [reader for reader in readers if reader.fileno() in ready],
-            [writer for writer in writers if writer.fileno() in ready],
-            [],
-        )
 
 
 class _Connection(ConnectionHandler):
@@ -147,7 +88,7 @@ class _Client(KazooClient):
             timeout=session_timeout_ms / 1000,
             client_id=resumed,
             auth_data=None if credentials is None else {("digest", credentials.login)},
-            handler=_Handler(None if credentials is None else credentials.tls),
+            handler=PollingHandler(None if credentials is None else credentials.tls),
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0),
         )
         self._connection: _Connection = _Connection(self, self._conn_retry.copy())

@@ -93,13 +93,13 @@ class Engine:
         self._dependencies = dependencies
         self._background: set[asyncio.Future[None]] = set()
         self._topic_settings = TopicSettings(dependencies.configuration.current)
-        self.logs, self.clock = logs, dependencies.clock
+        self.logs, self.clock, metrics = logs, dependencies.clock, dependencies.metrics
         self.acks = PendingAcks()
         self._executor = EffectExecutor(self.acks, on_failed)
         self.flusher, self.moving_flusher = self._flusher(on_failed), self._flusher(on_failed)
         self.throttle = MovingThrottle(
-            sending=Throttle(dependencies.clock, dependencies.metrics.moved_out.inc),
-            receiving=Throttle(dependencies.clock, dependencies.metrics.moved_in.inc),
+            sending=Throttle(dependencies.clock, metrics.moved_out.inc),
+            receiving=Throttle(dependencies.clock, metrics.moved_in.inc),
         )
         self.fetchers = ReplicaFetcherManager(self._fetch_context())
         self.throttle.on_regrouped = self.fetchers.regroup
@@ -134,17 +134,11 @@ class Engine:
         self.group_polls = self._group_polls()
         self.copies = self._copies()
         self.staging = self._staging()
-        self._flush_watch = FlushWatch(
-            progresses=self._progresses(),
-            timeout_ms=lambda: dependencies.configuration.current.log_flush_timeout_ms,
-            on_hanging=on_hanging,
-        )
+        self._flush_watch = self._watch_of_disk(on_hanging)
         self.copy_store = StagedCopyStore(
             broker_state=dependencies.broker_state, replicas=self.replicas, staging=self.staging
         )
-        self.publishing = Publishing(
-            self.serving, self.staging, self.producers, metrics=dependencies.metrics
-        )
+        self.publishing = Publishing(self.serving, self.staging, self.producers, metrics=metrics)
         self.replicas.on_dropped = self.staging.forget
         self.load = self._load()
         self.maintenance = self._maintenance()
@@ -341,8 +335,12 @@ class Engine:
         self.replicas.fence_all()
         self.sessions.close_all()
 
-    def _progresses(self) -> list[Callable[[], object]]:
-        return [self.flusher.progress, self.moving_flusher.progress, self.staging.oldest_write]
+    def _watch_of_disk(self, on_hanging: Callable[[StorageFailed], None]) -> FlushWatch:
+        configuration = self._dependencies.configuration
+        watched = self.flusher.progress, self.moving_flusher.progress, self.staging.oldest_write
+        return FlushWatch(
+            watched, lambda: configuration.current.log_flush_timeout_ms, on_hanging=on_hanging
+        )
 
     def progress(self) -> tuple[int, ...]:
         """Return what changes with all that the disk ends while the broker stops."""

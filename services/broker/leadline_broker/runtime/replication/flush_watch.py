@@ -18,7 +18,7 @@ _LONGEST_STEP_MS: Final = 1_000
 """A lower timeout is in force after this time."""
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False)
 class FlushWatch:
     """Calls `on_hanging(error)` once, when one of `progresses` stays for `timeout_ms()`.
 
