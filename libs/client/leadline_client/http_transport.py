@@ -79,8 +79,8 @@ class AsyncHttpTransport:
 
 def _plain(response: Response) -> Response:
     """Return a response whose body is not compressed."""
-    if response.headers.get("content-encoding", "").lower() != "gzip":
-        return response
+    if response.headers.get("content-encoding", "").lower() != "gzip" or not response.body:
+        return response  # One without a body, such as 304, may name the encoding all the same.
     return replace(response, body=_unpacked(response.body))
 
 

@@ -416,6 +416,18 @@ def test_a_compressed_response_is_not_unpacked_without_limit(
             asynchronous.send(Request("GET", server.address))
 
 
+def test_a_response_without_a_body_may_name_an_encoding(
+    asynchronous: BlockingHttp, server: Server
+) -> None:
+    server.script = answering(
+        b"HTTP/1.1 304 Not Modified\r\ncontent-encoding: gzip\r\ncontent-length: 0\r\n\r\n"
+    )
+
+    answer = asynchronous.send(Request("GET", server.address))
+
+    assert (answer.status, answer.body) == (304, b"")
+
+
 def test_what_cannot_be_sent_as_it_is_said_is_not_sent(
     asynchronous: BlockingHttp, server: Server
 ) -> None:
