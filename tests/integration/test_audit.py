@@ -15,10 +15,8 @@ from structlog.testing import capture_logs
 from leadline_common import znodes
 from leadline_common.identity import ServiceIdentity
 from leadline_common.tcp_ports import free_port
-from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_controller.domain.history import AuditQuery
-from leadline_controller.runtime.audit import replication
 from tests.support.checks.audit_records import broken_chains
 from tests.support.services.cluster import wait_until
 from tests.support.services.controller_rig import Rig, create
@@ -271,15 +269,13 @@ async def test_a_controller_whose_file_is_deleted_gets_what_others_have(
 
 
 async def test_a_lone_controller_that_lost_its_history_says_where_it_is_missing(
-    rig: Rig, zk_session: ZkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, zk_session: ZkSession, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(replication, "UNKNOWN_PEER_S", 0.1)
     first = await up_and_trimmed(rig, zk_session, tmp_path)
     await first.stop()
     rig.controllers.remove(first)
     again = await rig.controller(**TRIMMING)
     await active([again])
-    await until(lambda: again.replicator.stored >= 0, "it has given up to look for others")
     entries = await exported(again)
     assert entries[0]["kind"] == "history_gap"
     assert [e["id"] for e in entries] == list(range(entries[0]["id"], entries[-1]["id"] + 1))
@@ -308,32 +304,6 @@ async def test_a_controller_that_does_not_answer_yet_is_asked_again(
     assert [entry["id"] for entry in entries] == list(range(len(entries)))
     assert "history_gap" not in {entry["kind"] for entry in entries}
     assert await exported(again) == entries
-
-
-async def test_a_controller_that_nobody_knows_yet_is_waited_for(
-    rig: Rig, zk_session: ZkSession, tmp_path: Path
-) -> None:
-    """All start at once in a restored ZooKeeper; the one that has the entries comes second."""
-    first = await up_and_trimmed(rig, zk_session, tmp_path)
-    await first.stop()
-    rig.controllers.clear()
-    for name in await zk_session.get_children(znodes.AUDIT_READERS):
-        await zk_session.delete(f"{znodes.AUDIT_READERS}/{name}", ANY_VERSION)
-    late = RunningController(2, rig.hosts, **TRIMMING)
-    rig.controllers.append(late)
-    with capture_logs() as lines:
-        await late.start()
-        await until(
-            lambda: any(line["event"] == "audit entries are missing" for line in lines),
-            "it has looked for others",
-        )
-    again = RunningController(1, rig.hosts, **TRIMMING, **on_disk(tmp_path))
-    rig.controllers.append(again)
-    await again.start()
-    await until(lambda: late.replicator.stored > 8, "it has asked the other")
-    entries = await exported(late)
-    assert [entry["id"] for entry in entries] == list(range(len(entries)))
-    assert "history_gap" not in {entry["kind"] for entry in entries}
 
 
 async def test_a_fresh_controller_gets_what_others_still_have_and_says_what_they_do_not(

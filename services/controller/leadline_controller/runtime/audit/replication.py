@@ -48,11 +48,6 @@ STANDBY_REST_S = 3.0
 RETRY_S = 1.0
 PEER_TIMEOUT_S = 60.0
 """How long to retry a controller that has missing entries but does not answer."""
-UNKNOWN_PEER_S = 10.0
-"""How long to wait for another controller while none is known.
-
-After `leadline cluster restore` all controllers start at once in a ZooKeeper that knows none.
-"""
 RETENTION_INTERVAL_S = 600.0
 
 
@@ -215,12 +210,13 @@ class AuditReplicator:
         """Copy the entries before `until` from other controllers.
 
         Returns the first id after the missing ones that some controller has; None if a
-        controller that has missing entries did not answer, or none is known yet: ask again.
+        controller that has missing entries did not answer, and should be asked again.
         """
-        first, unanswered, me = until, False, self.settings.controller_id
-        others = [reader for reader in await outbox.readers() if reader.reader != me]
-        for reader in sorted(others, key=lambda reader: (reader.oldest, -reader.stored)):
-            if self.stored < min(reader.stored, until - 1):
+        first, unanswered = until, False
+        readers = sorted(await outbox.readers(), key=lambda reader: (reader.oldest, -reader.stored))
+        for reader in readers:
+            is_other = reader.reader != self.settings.controller_id
+            if is_other and self.stored < min(reader.stored, until - 1):
                 try:
                     first = min(first, await self._copy(_address(reader), until))
                 except LeadlineError as problem:
@@ -228,20 +224,12 @@ class AuditReplicator:
                     logger.warning(
                         "peer history not available", controller=reader.reader, error=str(problem)
                     )
-        if self.stored < until - 1:
-            limit_s = PEER_TIMEOUT_S if unanswered else 0.0 if others else UNKNOWN_PEER_S
-            if self._waits_for_peers(limit_s):
-                return None
-        self._unanswered_since_ms = None
-        return max(first, self.stored + 1)
-
-    def _waits_for_peers(self, limit_s: float) -> bool:
-        """Return whether entries have been missing for less than `limit_s`."""
+        if self.stored >= until - 1 or not unanswered:
+            self._unanswered_since_ms = None
+            return max(first, self.stored + 1)
         now_ms = self.clock.monotonic_ms()
-        if self._unanswered_since_ms is None:
-            self._unanswered_since_ms = now_ms
-            logger.info("audit entries are missing", after=self.stored, waits_s=limit_s)
-        return now_ms - self._unanswered_since_ms < 1000 * limit_s
+        self._unanswered_since_ms = self._unanswered_since_ms or now_ms
+        return None if now_ms - self._unanswered_since_ms < 1000 * PEER_TIMEOUT_S else first
 
     async def _copy(self, peer: ServiceAddress, until: int) -> int:
         """Store a controller's entries before `until`; return the first id after a gap in them."""
