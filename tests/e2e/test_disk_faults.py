@@ -18,7 +18,13 @@ from tests.support.checks.recovered_tails import TRUNCATED, crc_problems
 from tests.support.faults import disks as own
 from tests.support.faults import faulty_libc as libc
 from tests.support.faults.disks import Disk, cut_power, own_disks
-from tests.support.faults.faults import expired, kill, no_acknowledgement, out_of_isr
+from tests.support.faults.faults import (
+    expired,
+    kill,
+    no_acknowledgement,
+    only_follows,
+    out_of_isr,
+)
 from tests.support.faults.scenario import TOPIC, Scenario, loaded, rounds, running_cluster, scenario
 from tests.support.left_out import MARK
 from tests.support.services.cluster import wait_until
@@ -144,15 +150,6 @@ async def refused_as_full(running: Scenario) -> None:
         return running.load.errors.get(StorageFailed.__name__, 0) > 0
 
     await wait_until(refused, "a record is refused because the disk is full")
-
-
-async def only_follows(running: Scenario, broker: str) -> None:
-    """Let a broker lead nothing, by a clean restart."""
-    assert await running.cluster.terminate(broker) == 0
-    running.cluster.restart(broker)
-    await running.cluster.until_ready(broker)
-    await running.full_isr()
-    assert await running.led_by(broker) == []
 
 
 @needs_shim

@@ -13,7 +13,7 @@ import pytest
 from leadline_client.wire import NewTopic
 from tests.support.faults import disks as own
 from tests.support.faults.disks import Disk, own_disks
-from tests.support.faults.faults import expired, out_of_isr
+from tests.support.faults.faults import expired, only_follows, out_of_isr
 from tests.support.faults.scenario import TOPIC, Scenario, loaded, running_cluster
 from tests.support.left_out import MARK
 from tests.support.services.cluster import Cluster, wait_until
@@ -102,12 +102,3 @@ async def test_s31_a_broker_can_be_stopped_while_its_disk_hangs(seeded: Random) 
         running.cluster.restart(victim)
         await running.full_isr()
         await running.verify()
-
-
-async def only_follows(running: Scenario, broker: str) -> None:
-    """Let a broker lead nothing, by a clean restart."""
-    assert await running.cluster.terminate(broker) == 0
-    running.cluster.restart(broker)
-    await running.cluster.until_ready(broker)
-    await running.full_isr()
-    assert await running.led_by(broker) == []

@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 
 
 class InTurn(Executor):
-    """Runs what is meant for several threads at once, in its order: a seed determines no other."""
+    """Runs the work of a pool of threads in the order of submission, which a seed determines."""
 
     def __init__(self, max_workers: int) -> None:
         del max_workers

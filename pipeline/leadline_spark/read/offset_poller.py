@@ -116,11 +116,7 @@ class OffsetPoller:
         recreated = [tp for tp in ids if tp in snapshot.offsets and tp not in kept]
         added = [tp for tp in ids if tp not in snapshot.offsets]
         offsets = kept | self.fetcher.offsets(recreated) | self._offsets_of_new(added)
-        read = {
-            topic_partition: ids[topic_partition]
-            for topic_partition in ids
-            if topic_partition in offsets
-        }
+        read = {tp: topic_id for tp, topic_id in ids.items() if tp in offsets}
         return OffsetSnapshot(read, offsets, metadata.version)
 
     def _offsets_of_new(self, added: list[TopicPartition]) -> dict[TopicPartition, LeaderOffsets]:

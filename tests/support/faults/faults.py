@@ -109,6 +109,15 @@ async def out_of_isr(running: Scenario, broker: str, partitions: list[int]) -> N
     await wait_until(out, f"{broker} has left the ISR of {partitions}")
 
 
+async def only_follows(running: Scenario, broker: str) -> None:
+    """Let a broker lead nothing, by a clean restart."""
+    assert await running.cluster.terminate(broker) == 0
+    running.cluster.restart(broker)
+    await running.cluster.until_ready(broker)
+    await running.full_isr()
+    assert await running.led_by(broker) == []
+
+
 @asynccontextmanager
 async def no_acknowledgement(running: Scenario, partitions: Iterable[int]) -> AsyncIterator[None]:
     """Fail if a record is sent and acknowledged in these partitions while the block runs.

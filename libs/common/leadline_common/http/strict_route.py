@@ -19,7 +19,8 @@ from starlette.responses import Response
 
 from leadline_common.http.errors import invalid_field
 
-_WHOLE: Final = re.compile(r"-?[0-9]+")
+WHOLE: Final = re.compile(r"-?[0-9]{1,100}")
+"""Python reads "1_0", " 1" and digits of other scripts, too, and refuses thousands of digits."""
 
 Serve: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -71,5 +72,5 @@ def check_names(query: QueryParams, known: Collection[str]) -> None:
 
 
 def _check_number(place: str, name: str, value: Any, *, is_number: bool) -> None:
-    if is_number and not _WHOLE.fullmatch(str(value)):
+    if is_number and not WHOLE.fullmatch(str(value)):
         raise invalid_field(f"{place}.{name}", "must be a whole number")

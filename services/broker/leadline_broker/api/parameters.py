@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from typing import Final
 
@@ -10,7 +9,7 @@ from starlette.datastructures import QueryParams
 from starlette.types import Scope
 
 from leadline_common.http.errors import invalid_field
-from leadline_common.http.strict_route import check_names
+from leadline_common.http.strict_route import WHOLE, check_names
 
 INT64_MAX = 2**63 - 1
 ROUTES: Final = ("leader", "any")
@@ -18,8 +17,6 @@ ROUTE_DESCRIPTION: Final = (
     "`any`: a broker that does not lead the partition asks the leader, and returns its response, "
     "instead of 421"
 )
-_WHOLE: Final = re.compile(r"-?[0-9]{1,100}")
-"""Python reads "1_0", " 1" and digits of other scripts, too, and refuses thousands of digits."""
 
 
 def topic_partition(scope: Scope) -> tuple[str, int]:
@@ -39,7 +36,7 @@ def number_of(partition: str) -> int:
         InvalidRequest: it is not a number.
 
     """
-    if not _WHOLE.fullmatch(partition) or int(partition) < 0:
+    if not WHOLE.fullmatch(partition) or int(partition) < 0:
         raise invalid_field("path.partition", "must be a whole number, 0 or more")
     return int(partition)
 
@@ -60,7 +57,7 @@ class Query:
             if default is None:
                 raise invalid_field(f"query.{name}", "is required")
             return default
-        if not _WHOLE.fullmatch(stated):
+        if not WHOLE.fullmatch(stated):
             raise invalid_field(f"query.{name}", "must be a whole number")
         value = int(stated)
         if not least <= value <= most:

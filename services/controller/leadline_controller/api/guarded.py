@@ -10,8 +10,6 @@ import contextlib
 import hashlib
 import re
 import zlib
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import msgspec
 import structlog
@@ -30,15 +28,13 @@ from leadline_common.api.guards import (
     changes_something,
     resource_of,
 )
-from leadline_common.http.strict_route import StrictRoute
+from leadline_common.http.strict_route import Serve, StrictRoute
 from leadline_controller.domain.idempotency import MAX_RESPONSE_BYTES, StoredResponse
 from leadline_controller.runtime.engine.guard import Condition, Guard, ResourceName, guard_scope
 from leadline_controller.runtime.idempotency import DropKey, KeepAnswer, TakeKey
 from leadline_controller.runtime.service import ControllerService
 
 logger = structlog.get_logger(__name__)
-
-Serve = Callable[[Request], Coroutine[Any, Any, Response]]
 
 _KEY = re.compile(r"[!-~]([ -~]{0,253}[!-~])?")
 _ETAG = re.compile(r'"[!#-~]*"')
