@@ -26,7 +26,7 @@ from leadline_broker.runtime.engine import BrokerDependencies, Engine
 from leadline_broker.runtime.metrics import BrokerMetrics
 from leadline_broker.runtime.partition_metrics import Limits, ReplicaSource
 from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers
-from leadline_broker.runtime.replication.flush_watch import ends
+from leadline_broker.runtime.replication.disk_watch import ends_in_time
 from leadline_client.errors import BrokerFenced, StorageFailed
 from leadline_common.clock import Clock
 from leadline_common.identity import InternalAddress, ServiceIdentity
@@ -226,7 +226,7 @@ class Broker:
     async def _has_ended_in_time(self) -> bool:
         """End all work and close the logs; return whether the disk answers."""
         for work in (self._end_work, self._close_logs):
-            if not await ends(work(), self._progress, self._flush_timeout_ms):
+            if not await ends_in_time(work(), self._progress, self._flush_timeout_ms):
                 waited_s = self._flush_timeout_ms() / 1000
                 logger.error("the disk does not answer: logs not closed", waited_s=waited_s)
                 return False

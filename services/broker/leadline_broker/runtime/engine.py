@@ -19,11 +19,11 @@ from leadline_broker.runtime.metrics import BrokerMetrics
 from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers
 from leadline_broker.runtime.replication.commands import ControllerCommands
 from leadline_broker.runtime.replication.controlled_shutdown import ControlledShutdown
+from leadline_broker.runtime.replication.disk_watch import DiskWatch
 from leadline_broker.runtime.replication.effect_executor import EffectExecutor, PendingAcks
 from leadline_broker.runtime.replication.fetch_sessions import FetchSessions
 from leadline_broker.runtime.replication.fetcher_manager import ReplicaFetcherManager
 from leadline_broker.runtime.replication.fetchers import FetchContext
-from leadline_broker.runtime.replication.flush_watch import FlushWatch
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.isr_log import IsrLog
 from leadline_broker.runtime.replication.isr_writer import IsrWriter
@@ -134,7 +134,7 @@ class Engine:
         self.group_polls = self._group_polls()
         self.copies = self._copies()
         self.staging = self._staging()
-        self._flush_watch = self._watch_of_disk(on_hanging)
+        self._disk_watch = self._watch_of_disk(on_hanging)
         self.copy_store = StagedCopyStore(
             broker_state=dependencies.broker_state, replicas=self.replicas, staging=self.staging
         )
@@ -318,7 +318,7 @@ class Engine:
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:
         """Return the coroutines to run from the start; they never return."""
-        flushers = self.flusher.run(), self.moving_flusher.run(), self._flush_watch.run()
+        flushers = self.flusher.run(), self.moving_flusher.run(), self._disk_watch.run()
         others = self.isr_writer.run(), self.staging.run(), self.copies.run(), self.load.run()
         return [*flushers, *others, *self.maintenance.loops()]
 
@@ -335,10 +335,10 @@ class Engine:
         self.replicas.fence_all()
         self.sessions.close_all()
 
-    def _watch_of_disk(self, on_hanging: Callable[[StorageFailed], None]) -> FlushWatch:
+    def _watch_of_disk(self, on_hanging: Callable[[StorageFailed], None]) -> DiskWatch:
         configuration = self._dependencies.configuration
         watched = self.flusher.progress, self.moving_flusher.progress, self.staging.oldest_write
-        return FlushWatch(
+        return DiskWatch(
             watched, lambda: configuration.current.log_flush_timeout_ms, on_hanging=on_hanging
         )
 

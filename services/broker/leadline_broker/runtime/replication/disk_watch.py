@@ -19,7 +19,7 @@ _LONGEST_STEP_MS: Final = 1_000
 
 
 @dataclass(eq=False)
-class FlushWatch:
+class DiskWatch:
     """Calls `on_hanging(error)` once, when one of `progresses` stays for `timeout_ms()`.
 
     Each changes with everything that its work on the disk ends, and is None without any. A group
@@ -70,7 +70,7 @@ class DiskWait:
         return self._waited_ms
 
 
-async def ends(
+async def ends_in_time(
     work: Coroutine[Any, Any, None], progress: Callable[[], object], timeout_ms: Callable[[], int]
 ) -> bool:
     """Return whether work ends; cancel it once there is no progress for `timeout_ms()`."""

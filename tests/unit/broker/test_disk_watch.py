@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from leadline_broker.adapters.log.partition_log import PartitionLog
-from leadline_broker.runtime.replication.flush_watch import DiskWait, FlushWatch, ends
+from leadline_broker.runtime.replication.disk_watch import DiskWait, DiskWatch, ends_in_time
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_client.errors import StorageFailed
 from tests.runtime_simulation.event_loop import SimulatedLoop
@@ -35,7 +35,7 @@ class Watched:
         ]
         self.told: list[StorageFailed] = []
         self.timeout_s = TIMEOUT_S
-        watch = FlushWatch(
+        watch = DiskWatch(
             progresses=[flusher.progress for flusher in self.flushers],
             timeout_ms=lambda: int(self.timeout_s * 1000),
             on_hanging=self.told.append,
@@ -191,7 +191,7 @@ def test_work_may_take_long_while_something_ends(watched: Watched, every_s: floa
     hanging = loop.create_future()
     outcome = loop.in_process(
         watched.process,
-        ends(wait_for(hanging), lambda: progress[0], lambda: int(TIMEOUT_S * 1000)),
+        ends_in_time(wait_for(hanging), lambda: progress[0], lambda: int(TIMEOUT_S * 1000)),
     )
     for _ in range(10):
         watched.pass_s(every_s)
@@ -209,7 +209,7 @@ def test_work_is_cancelled_without_progress_but_a_pause_of_the_process_is_no_rea
     loop = watched.loop
     hanging = loop.create_future()
     outcome = loop.in_process(
-        watched.process, ends(wait_for(hanging), lambda: 0, lambda: int(TIMEOUT_S * 1000))
+        watched.process, ends_in_time(wait_for(hanging), lambda: 0, lambda: int(TIMEOUT_S * 1000))
     )
     watched.pass_s(TIMEOUT_S / 2)
     watched.process.frozen = True
