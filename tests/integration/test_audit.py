@@ -13,10 +13,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from leadline_common import znodes
+from leadline_common.audit_outbox import audit_op
 from leadline_common.identity import ServiceIdentity
 from leadline_common.tcp_ports import free_port
+from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
-from leadline_controller.domain.history import AuditQuery
+from leadline_common.znodes import AuditEntry
+from leadline_controller.adapters.outbox import ZkOutbox
+from leadline_controller.domain.history import CLUSTER_RESTORED, AuditQuery
 from tests.support.checks.audit_records import broken_chains
 from tests.support.services.cluster import wait_until
 from tests.support.services.controller_rig import Rig, create
@@ -304,6 +308,43 @@ async def test_a_controller_that_does_not_answer_yet_is_asked_again(
     assert [entry["id"] for entry in entries] == list(range(len(entries)))
     assert "history_gap" not in {entry["kind"] for entry in entries}
     assert await exported(again) == entries
+
+
+async def test_after_a_restore_the_controller_that_has_the_entries_may_come_second(
+    rig: Rig, zk_session: ZkSession, tmp_path: Path
+) -> None:
+    """All start at once in a ZooKeeper that knows none of them."""
+    first = await up_and_trimmed(rig, zk_session, tmp_path)
+    whole = await exported(first)
+    await first.stop()
+    rig.controllers.clear()
+    await restored(zk_session, first.replicator.stored + 100)
+    late = RunningController(2, rig.hosts, **TRIMMING)
+    rig.controllers.append(late)
+    with capture_logs() as lines:
+        await late.start()
+        await until(
+            lambda: any(line["event"] == "audit entries are missing" for line in lines),
+            "it has looked for others",
+        )
+    again = RunningController(1, rig.hosts, **TRIMMING, **on_disk(tmp_path))
+    rig.controllers.append(again)
+    await again.start()
+    await until(lambda: late.replicator.stored > first.replicator.stored + 99, "they go on", 30)
+    entries = await exported(late)
+    assert entries[: len(whole)] == whole
+    kinds = [entry["kind"] for entry in entries[len(whole) :]]
+    assert kinds[:2] == ["history_gap", "cluster_restored"]
+
+
+async def restored(session: ZkSession, first: int) -> None:
+    """Do to the audit what a restore does: the entries, and who has read them, are lost."""
+    for path in (znodes.AUDIT_READERS, znodes.AUDIT):
+        for name in await session.get_children(path):
+            await session.delete(f"{path}/{name}", ANY_VERSION)
+    await ZkOutbox(session).skip_to(first)
+    entry = AuditEntry(1, "", "operator", CLUSTER_RESTORED)
+    await session.multi([audit_op(entry)])
 
 
 async def test_a_fresh_controller_gets_what_others_still_have_and_says_what_they_do_not(

@@ -24,7 +24,7 @@ from leadline_common.rpc import (
     HeartbeatResponse,
 )
 from leadline_common.unreadable import UNREADABLE
-from leadline_common.waiting import counted_wait
+from leadline_common.waiting import CountedWait
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, TopicImage
 from leadline_controller.domain.stats import count_unhealthy
@@ -160,7 +160,7 @@ class ControllerService:
         active = self.active_controller()
         if after is not None and wait_ms > 0:
             newer = active.dispatcher.until(lambda: active.metadata.version > after)
-            with counted_wait():
+            with CountedWait():
                 await self._until(newer, wait_ms)
         if active.dispatcher.is_closed:
             raise NoController("this controller is not the active one any more")
@@ -282,7 +282,7 @@ class ControllerService:
             topic = active.image.topics.get(name)
             return topic is None or topic.topic_id != topic_id
 
-        with counted_wait():
+        with CountedWait():
             return topic_id, await self._until(active.dispatcher.until(is_deleted), wait_ms)
 
     def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
@@ -320,7 +320,7 @@ class ControllerService:
             NoController: this process is not active.
 
         """
-        with counted_wait():
+        with CountedWait():
             return await self._until(self.active_controller().dispatcher.until(condition), wait_ms)
 
     # -- waiting ---------------------------------------------------------------

@@ -27,7 +27,12 @@ from leadline_common.settings import ControllerSettings
 from leadline_common.tracing import spans
 from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry
-from leadline_controller.domain.history import HISTORY_GAP, AuditRecord, ReaderPosition
+from leadline_controller.domain.history import (
+    CLUSTER_RESTORED,
+    HISTORY_GAP,
+    AuditRecord,
+    ReaderPosition,
+)
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.ports import AuditHistory, Outbox, PeerAuditClient
 
@@ -48,6 +53,11 @@ STANDBY_REST_S = 3.0
 RETRY_S = 1.0
 PEER_TIMEOUT_S = 60.0
 """How long to retry a controller that has missing entries but does not answer."""
+RESTORED_TIMEOUT_S = 10.0
+"""How long to look for entries from before `leadline cluster restore`.
+
+All controllers start at once then, in a ZooKeeper that knows none of them.
+"""
 RETENTION_INTERVAL_S = 600.0
 
 
@@ -74,7 +84,7 @@ class AuditReplicator:
     _published: ReaderPosition | None = field(default=None, init=False)
     _published_ms: int = field(default=0, init=False)
     _cleaned_ms: int = field(default=0, init=False)
-    _unanswered_since_ms: int | None = field(default=None, init=False)
+    _missing_since_ms: int | None = field(default=None, init=False)
     _asking: int = field(default=0, init=False)
     _asked: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _rested: bool = field(default=True, init=False)
@@ -199,20 +209,25 @@ class AuditReplicator:
         end = next((number for number in await outbox.ids() if number > self.stored), next_id)
         if end <= self.stored + 1:
             return False
-        first = await self._copy_from_peers(outbox, end)
+        following = await outbox.read(end, 1)
+        is_restored = bool(following) and following[0].entry.kind == CLUSTER_RESTORED
+        first = await self._copy_from_peers(outbox, end, is_restored=is_restored)
         if first is None:
             await asyncio.sleep(RETRY_S)
         elif first > self.stored + 1:
             await self._record_gap(self.stored + 1, first)
         return True
 
-    async def _copy_from_peers(self, outbox: Outbox, until: int) -> int | None:
+    async def _copy_from_peers(
+        self, outbox: Outbox, until: int, *, is_restored: bool
+    ) -> int | None:
         """Copy the entries before `until` from other controllers.
 
-        Returns the first id after the missing ones that some controller has; None if a
-        controller that has missing entries did not answer, and should be asked again.
+        Returns the first id after the missing ones that some controller has; None if others
+        should be asked again: one that has missing entries did not answer, or `is_restored`
+        (they are from before a restore) and not all controllers may be known yet.
         """
-        first, unanswered = until, False
+        first, limit_s = until, RESTORED_TIMEOUT_S if is_restored else 0.0
         readers = sorted(await outbox.readers(), key=lambda reader: (reader.oldest, -reader.stored))
         for reader in readers:
             is_other = reader.reader != self.settings.controller_id
@@ -220,16 +235,22 @@ class AuditReplicator:
                 try:
                     first = min(first, await self._copy(_address(reader), until))
                 except LeadlineError as problem:
-                    unanswered = True
+                    limit_s = PEER_TIMEOUT_S
                     logger.warning(
                         "peer history not available", controller=reader.reader, error=str(problem)
                     )
-        if self.stored >= until - 1 or not unanswered:
-            self._unanswered_since_ms = None
-            return max(first, self.stored + 1)
+        if self.stored < until - 1 and self._miss_for_less_than(limit_s):
+            return None
+        self._missing_since_ms = None
+        return max(first, self.stored + 1)
+
+    def _miss_for_less_than(self, limit_s: float) -> bool:
+        """Return whether entries have been missing for less than a time."""
         now_ms = self.clock.monotonic_ms()
-        self._unanswered_since_ms = self._unanswered_since_ms or now_ms
-        return None if now_ms - self._unanswered_since_ms < 1000 * PEER_TIMEOUT_S else first
+        if self._missing_since_ms is None:
+            self._missing_since_ms = now_ms
+            logger.info("audit entries are missing", after=self.stored, waits_s=limit_s)
+        return now_ms - self._missing_since_ms < 1000 * limit_s
 
     async def _copy(self, peer: ServiceAddress, until: int) -> int:
         """Store a controller's entries before `until`; return the first id after a gap in them."""
