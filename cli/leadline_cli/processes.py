@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
-STOP_DEADLINE_S: Final = 15.0
+STOP_DEADLINE_S: Final = 45.0
+"""Longer than a service waits for a disk that hangs (`log.flush.timeout.ms`, 30 s by default)."""
 _POLL_S: Final = 0.02
 _PR_SET_PDEATHSIG: Final = 1
 
