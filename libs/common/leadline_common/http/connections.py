@@ -14,7 +14,6 @@ import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
-    HttpToolsProtocol,
     RequestResponseCycle,
 )
 
@@ -29,6 +28,7 @@ from leadline_client.errors import (
 )
 from leadline_common.http.connection_bounds import FREE_BODY_BYTES, ConnectionBounds
 from leadline_common.http.errors import error_response
+from leadline_common.http.joined_writes import JoinedResponses
 from leadline_common.http.public_tls import CLIENT_CERTIFICATE_KEY, client_name
 from leadline_common.http.tls_transport import TlsFlowControl, TlsTransport, is_unconfirmed
 from leadline_common.http.websocket_connections import BoundedWebSocket, WriteProgress
@@ -50,7 +50,7 @@ def protocol_of(bounds: ConnectionBounds) -> type[BoundedProtocol]:
     return type("ListenerProtocol", (BoundedProtocol,), {"bounds": bounds})
 
 
-class BoundedProtocol(TlsFlowControl, HttpToolsProtocol):
+class BoundedProtocol(TlsFlowControl, JoinedResponses):
     """One connection within the bounds of its listener."""
 
     bounds: ClassVar[ConnectionBounds]

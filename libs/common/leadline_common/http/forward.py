@@ -36,7 +36,7 @@ from leadline_common.http.route_index import ROUTE_KEY, IndexedRoute
 from leadline_common.identity import ServiceAddress
 from leadline_common.tracing import spans
 from leadline_common.tracing.calls import STATUS, call_span
-from leadline_common.waiting import counted_wait
+from leadline_common.waiting import CountedWait
 
 Forward: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
 """Sends a request to the service that can answer it, and returns the response."""
@@ -129,7 +129,7 @@ class Forwarder:
             request.method, _target_of(request), [*kept, *self._own_headers()], body
         )
         with self._outcomes(request.method):
-            with counted_wait(asked="wait" in request.query_params):
+            with CountedWait(asked="wait" in request.query_params):
                 answer = await self._send(outgoing, to, timeout_s)
             if answer.content_type == EVENT_STREAM:
                 return StreamingResponse(_stream(answer), answer.status, _response_headers(answer))
@@ -227,7 +227,7 @@ async def _stream(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         # A reader reconnects after the end of its stream, whatever ended it.
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
             while True:
-                with counted_wait():
+                with CountedWait():
                     chunk = await answer.content.readany()
                 if not chunk:
                     return

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Self
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from leadline_common.http.certificates import CertificateChain, load_key, read_chain
 from leadline_common.http.internal import PEER_KEY
+from leadline_common.http.joined_writes import JoinedResponses
 from leadline_common.identity import ServiceIdentity, UnusableCredentials
 from leadline_common.reloading import Reloaded
 
@@ -107,7 +107,7 @@ def peer_of(transport: BaseTransport) -> ServiceIdentity | None:
     return ServiceIdentity.of_certificate(certificate or {})
 
 
-class InternalProtocol(HttpToolsProtocol):
+class InternalProtocol(JoinedResponses):
     """uvicorn's connection on the internal listener: each request has the identity of its sender.
 
     A connection without one is closed at once.
