@@ -99,6 +99,34 @@ async def test_records_alone_need_no_thread(
     assert [one.log.durable_end_offset for one in partitions] == [2] * LOGS
 
 
+async def test_followers_that_wait_are_sent_records_before_their_fsync_begins(
+    tmp_path: Path,
+) -> None:
+    """The kernel keeps the loop while it begins one, so followers could begin theirs later."""
+    [partition, *_], fsyncs = flushed_once(tmp_path)
+    begun_when_sent: list[int] = []
+    appended = asyncio.Event()
+
+    async def follower() -> None:
+        await appended.wait()
+        begun_when_sent.append(len(fsyncs.started))
+
+    flusher = GroupFlusher(
+        on_durable=lambda _: None, on_failed=lambda _: None, on_group=lambda _: None
+    )
+    running, sending = asyncio.create_task(flusher.run()), asyncio.create_task(follower())
+    await asyncio.sleep(0)
+    flusher.mark(partition)
+    appended.set()
+    await fsyncs.started_some(1)
+    fsyncs.started[0].wait()
+    await flusher.settled()
+    await sending
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert begun_when_sent == [0]
+
+
 async def test_a_failed_fsync_without_a_thread_is_reported_too(tmp_path: Path) -> None:
     partitions, fsyncs = flushed_once(tmp_path)
     outcomes = Outcomes(partitions)
