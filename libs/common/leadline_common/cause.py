@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
+
+from leadline_common.context_scope import ContextScope
 
 HEADER = "X-Leadline-Cause"
 """The request and response header that carries the cause id."""
@@ -43,11 +43,6 @@ def clear_cause() -> None:
     _current.set("")
 
 
-@contextmanager
-def cause_scope(cause: str) -> Iterator[str]:
+def cause_scope(cause: str) -> ContextScope[str]:
     """Set the cause id for the body of the `with` statement and the tasks that it starts."""
-    token = _current.set(cause)
-    try:
-        yield cause
-    finally:
-        _current.reset(token)
+    return ContextScope(_current, cause)

@@ -7,9 +7,10 @@ leave it out. A wait that the caller did not choose, such as that for replicas, 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
+from types import TracebackType
+
+from leadline_common.context_scope import ContextScope
 
 
 class Waits:
@@ -40,26 +41,28 @@ class Waits:
 _current: ContextVar[Waits | None] = ContextVar("leadline_waits", default=None)
 
 
-@contextmanager
-def waits_measured() -> Iterator[Waits]:
+def waits_measured() -> ContextScope[Waits]:
     """Measure the waits within the block, for one request."""
-    waits = Waits()
-    token = _current.set(waits)
-    try:
-        yield waits
-    finally:
-        _current.reset(token)
+    return ContextScope(_current, Waits())
 
 
-@contextmanager
-def counted_wait(*, asked: bool = True) -> Iterator[None]:
-    """Count the time of the block as a wait of the request, if its caller `asked` for that."""
-    waits = _current.get() if asked else None
-    if waits is None:
-        yield
-        return
-    waits.begin()
-    try:
-        yield
-    finally:
-        waits.end()
+class CountedWait:
+    """Counts the time of the block as a wait of the request, if its caller `asked` for that."""
+
+    __slots__ = ("_waits",)
+
+    def __init__(self, *, asked: bool = True) -> None:
+        self._waits = _current.get() if asked else None
+
+    def __enter__(self) -> None:
+        if self._waits is not None:
+            self._waits.begin()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._waits is not None:
+            self._waits.end()

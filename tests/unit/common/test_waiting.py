@@ -6,7 +6,7 @@ from httpx import ASGITransport, AsyncClient
 
 from leadline_common.http.app import create_app
 from leadline_common.metrics import Metrics
-from leadline_common.waiting import counted_wait, waits_measured
+from leadline_common.waiting import CountedWait, waits_measured
 from tests.unit.common.http_app import anybody
 
 ROUTE = '{method="GET",route="/poll"}'
@@ -24,7 +24,7 @@ async def test_the_latency_of_a_long_poll_is_without_its_wait() -> None:
 
     @app.get("/poll")
     async def poll() -> str:
-        with counted_wait():
+        with CountedWait():
             await asyncio.sleep(0.25)
         return "nothing new"
 
@@ -50,7 +50,7 @@ async def test_the_latency_of_a_long_poll_is_without_its_wait() -> None:
 
 async def test_waits_at_the_same_time_count_once() -> None:
     async def wait() -> None:
-        with counted_wait():
+        with CountedWait():
             await asyncio.sleep(0.05)
 
     loop = asyncio.get_running_loop()
@@ -65,12 +65,12 @@ async def test_waits_at_the_same_time_count_once() -> None:
 
 
 def test_what_was_not_asked_for_is_not_counted() -> None:
-    with waits_measured() as waits, counted_wait(asked=False):
+    with waits_measured() as waits, CountedWait(asked=False):
         pass
 
     assert not waits.has_waited
 
 
 def test_a_wait_outside_a_request_is_no_error() -> None:
-    with counted_wait():
+    with CountedWait():
         pass

@@ -7,8 +7,7 @@ along with the request's cause id: into the tasks that the request starts, and i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
@@ -23,6 +22,7 @@ from leadline_common.access.rights import (
     Kind,
     prefix_of_pattern,
 )
+from leadline_common.context_scope import ContextScope
 
 OPERATOR: Final = "operator"
 """The actor of a request in a cluster without authentication: it could be anybody."""
@@ -56,14 +56,9 @@ def current_actor() -> str:
     return OPERATOR if principal == ANONYMOUS else str(principal)
 
 
-@contextmanager
-def caller_scope(caller: Caller) -> Iterator[Caller]:
+def caller_scope(caller: Caller) -> ContextScope[Caller]:
     """Set the caller for the body of the `with` statement and the tasks that it starts."""
-    token = _current.set(caller)
-    try:
-        yield caller
-    finally:
-        _current.reset(token)
+    return ContextScope(_current, caller)
 
 
 def refusal(caller: Caller, action: Action, kind: Kind, name: str = "") -> Forbidden:

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from leadline_broker.adapters.log import root_files
 from leadline_broker.adapters.log.checked_files import fsync_path
-from leadline_broker.adapters.log.errors import CorruptFile, storage_error, storage_errors
+from leadline_broker.adapters.log.errors import STORAGE_ERRORS, CorruptFile, storage_error
 from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.inventory import INVENTORY_DIRECTORY, LogInventory
 from leadline_broker.adapters.log.layout import (
@@ -159,7 +159,7 @@ class LogDirectory:
 
     def forget_lost(self, assigned: Collection[ReplicaKey]) -> None:
         """Forget lost logs of replicas that are not assigned to this broker any more."""
-        with storage_errors():
+        with STORAGE_ERRORS:
             self._inventory.keep_only(assigned)
 
     def stored(self) -> list[tuple[str, str, int, PartitionLog, int]]:
@@ -241,7 +241,7 @@ class LogDirectory:
     def purge_strays(self, now_ms: int, grace_ms: int) -> list[str]:
         """Delete the strays older than `stray.grace.ms`; return their names. Thread-safe."""
         purged = []
-        with storage_errors():
+        with STORAGE_ERRORS:
             strays = self.strays()
         for name, since in strays.items():
             if since <= now_ms - grace_ms:
@@ -256,7 +256,7 @@ class LogDirectory:
     def persist_controller_epoch(self, epoch: int) -> None:
         """Store the highest accepted controller epoch; durable when this returns."""
         if epoch > self.controller_epoch:
-            with storage_errors():
+            with STORAGE_ERRORS:
                 root_files.write_controller_epoch(self.root, epoch)
             self.controller_epoch = epoch
 
@@ -265,7 +265,7 @@ class LogDirectory:
 
         Those of logs that could not be read stay as they were.
         """
-        with self._checkpointing, storage_errors():
+        with self._checkpointing, STORAGE_ERRORS:
             ends = {**self._unread_ends, **high_watermarks}
             root_files.write_high_watermarks(self.root, ends)
 
@@ -332,7 +332,7 @@ class LogDirectory:
 
     def _forget(self, key: ReplicaKey) -> None:
         """Remove a replica from the inventory before its directory goes."""
-        with storage_errors():
+        with STORAGE_ERRORS:
             self._inventory.remove(key)
 
     def _prepare_directory(self, identity: PartitionIdentity) -> None:
@@ -349,7 +349,7 @@ class LogDirectory:
     def _lose_unreadable(self, key: ReplicaKey) -> None:
         """Note that a log that could not be read is set aside: the id stays its own."""
         if self.failures.pop(key, None) is not None:
-            with storage_errors():
+            with STORAGE_ERRORS:
                 self._inventory.lose([key], self._unreadable[key], written=False)
 
     def _restore_stray(self, path: Path, key: ReplicaKey) -> None:
@@ -360,7 +360,7 @@ class LogDirectory:
                 self._rename(stray, path)
 
     def _move_to_stray(self, path: Path, topic_id: str) -> None:
-        with storage_errors():
+        with STORAGE_ERRORS:
             os.utime(path)
         self._rename(path, free_name(path, topic_id, STRAY_SUFFIX))
 

@@ -15,8 +15,8 @@ All of them are refusals: the operation had no effect.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
+from typing import Final
 
 from leadline_client.errors import Refused, StorageFailed
 
@@ -70,10 +70,22 @@ def storage_error(error: OSError) -> StorageFailed:
     return StorageFailed(f"the log cannot be accessed: {error.strerror}")
 
 
-@contextmanager
-def storage_errors() -> Iterator[None]:
-    """Raise a `storage_error` for the OSError of a block."""
-    try:
-        yield
-    except OSError as error:
-        raise storage_error(error) from error
+class StorageErrors:
+    """Raises a `storage_error` for the OSError of a block."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError):
+            raise storage_error(error) from error
+
+
+STORAGE_ERRORS: Final = StorageErrors()

@@ -11,10 +11,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 
 from leadline_broker.adapters.log.kernel_fsyncs import Fsyncs
 
@@ -88,14 +87,9 @@ class FileCache:
                 if self.open_count > self._capacity:
                     self._close_idle(self._capacity)
 
-    @contextmanager
-    def using(self, file: LogFile) -> Iterator[int]:
-        """Pin the file during a block."""
-        fd = self.pin(file)
-        try:
-            yield fd
-        finally:
-            self.unpin(file)
+    def using(self, file: LogFile) -> PinnedFile:
+        """Pin the file during a block, which gets its descriptor."""
+        return PinnedFile(self, file)
 
     def close(self, file: LogFile) -> None:
         """Close the file, unless it is pinned."""
@@ -113,3 +107,24 @@ class FileCache:
         fd, file.fd = file.fd, _CLOSED
         self.open_count -= 1
         os.close(fd)
+
+
+class PinnedFile:
+    """What `FileCache.using` returns."""
+
+    __slots__ = ("_file", "_files")
+
+    def __init__(self, files: FileCache, file: LogFile) -> None:
+        self._files = files
+        self._file = file
+
+    def __enter__(self) -> int:
+        return self._files.pin(self._file)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._files.unpin(self._file)

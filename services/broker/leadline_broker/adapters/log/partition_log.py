@@ -12,7 +12,7 @@ from leadline_broker.adapters.log import recovery
 from leadline_broker.adapters.log.checked_files import fsync_path
 from leadline_broker.adapters.log.durability import Durability, OnFlushed, append_bytes
 from leadline_broker.adapters.log.epoch_file import write_unsynced_epochs
-from leadline_broker.adapters.log.errors import CorruptStoredBatch, storage_errors
+from leadline_broker.adapters.log.errors import STORAGE_ERRORS, CorruptStoredBatch
 from leadline_broker.adapters.log.file_cache import FileCache, LogFile
 from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.scan import admit
@@ -62,7 +62,7 @@ class PartitionLog:
         self.directory = root / identity.directory_name
         self._config = config
         self._files = files
-        with storage_errors():
+        with STORAGE_ERRORS:
             self._state, self.recovery = recovery.load(self.directory, config, files, clean=clean)
         self._durability = Durability(
             self.directory, files, self._state.epochs, self._state.end_offset, on_created
@@ -100,7 +100,7 @@ class PartitionLog:
 
     def size_from(self, offset: int) -> int:
         """Return the bytes from `offset` to the end, rounded to index entries."""
-        with storage_errors():
+        with STORAGE_ERRORS:
             return self._state.size_from(offset)
 
     @property
@@ -127,7 +127,7 @@ class PartitionLog:
         """
         self._durability.require_usable()
         headers = admit(data, self.log_end_offset, self.epochs.latest, crc_checked=crc_checked)
-        with storage_errors():
+        with STORAGE_ERRORS:
             segment = self._segment_for(len(data))
             if headers[-1].leader_epoch != self.epochs.latest:
                 write_unsynced_epochs(self.directory, self.epochs, headers)
@@ -180,7 +180,7 @@ class PartitionLog:
         if offset >= end_offset:
             return b""
         segment = self._state.segments[self._state.segment_number(offset)]
-        with storage_errors():
+        with STORAGE_ERRORS:
             return segment.read(offset, max_bytes, end_offset, self.epochs)
 
     def batch_for_timestamp(self, timestamp: int, from_offset: int) -> bytes:
@@ -193,7 +193,7 @@ class PartitionLog:
 
         """
         self._durability.require_usable()
-        with storage_errors():
+        with STORAGE_ERRORS:
             data = self._state.batch_for_timestamp(timestamp, from_offset)
         if data and not crc_matches(data, header_at(data)):
             raise CorruptStoredBatch(f"the batch for the time {timestamp} is damaged")
@@ -257,7 +257,7 @@ class PartitionLog:
         self.producers.expire(now_ms - self._config.producer_id_expiration_ms)
         self.producers.publishes.expire(now_ms - self._config.publish_app_retention_ms)
         removed = 0
-        with storage_errors():
+        with STORAGE_ERRORS:
             while len(self._state.segments) > 1:
                 oldest = self._state.segments[0]
                 latest = oldest.max_timestamp
@@ -278,7 +278,7 @@ class PartitionLog:
             StorageFailed: the flush failed; the next open must recover the log.
 
         """
-        with storage_errors(), self._durability.exclusive():
+        with STORAGE_ERRORS, self._durability.exclusive():
             if self._durability.closed:
                 return
             try:
@@ -329,7 +329,7 @@ class PartitionLog:
         write_snapshot(self.directory, self.log_end_offset, self.producers)
 
     def _write(self, file: LogFile, data: Buffer, position: int) -> None:
-        with storage_errors():
+        with STORAGE_ERRORS:
             fd = self._files.pin(file)
         try:
             append_bytes(fd, data, position)

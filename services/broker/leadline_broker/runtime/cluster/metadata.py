@@ -24,7 +24,7 @@ from leadline_client.wire import BrokerInfo, ControllerInfo
 from leadline_common.metadata_tags import MetadataTag
 from leadline_common.rpc import ControllerRow, PartitionRow, TopicRows, UpdateMetadataRequest
 from leadline_common.slices import in_turns, parts
-from leadline_common.waiting import counted_wait
+from leadline_common.waiting import CountedWait
 
 _json = msgspec.json.encode
 _ROWS_AT_ONCE: Final = 5_000
@@ -228,7 +228,7 @@ class ClusterMetadataCache:
 
     async def _until(self, condition: Callable[[], bool], timeout_ms: int) -> bool:
         """Wait until a condition holds after some request, or `stop`; return whether it does."""
-        with suppress(TimeoutError), counted_wait():
+        with suppress(TimeoutError), CountedWait():
             async with asyncio.timeout(timeout_ms / 1000):
                 while not condition() and not self.is_stopped:
                     waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -38,7 +38,7 @@ from leadline_common.rpc import (
     ReplicaFetchRequest,
     ReplicaFetchResponse,
 )
-from leadline_common.waiting import counted_wait
+from leadline_common.waiting import CountedWait
 
 _ABANDONED_MS: Final = 600_000
 """A session without a request for this long is abandoned."""
@@ -253,7 +253,7 @@ class FetchSessions:
         answers = _Answers()
         self._record_positions(session, request, answers)
         if not answers:
-            with counted_wait():
+            with CountedWait():
                 await session.wait_for_updates(request.wait_ms, request.min_bytes)
         if session.last_nonce != request.nonce:
             # The follower has sent another request and ignores this response.

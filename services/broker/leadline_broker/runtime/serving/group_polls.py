@@ -53,7 +53,7 @@ from leadline_common.group_polls import (
 )
 from leadline_common.identity import ServiceAddress, ServiceIdentity
 from leadline_common.rpc import NO_ERROR
-from leadline_common.waiting import counted_wait
+from leadline_common.waiting import CountedWait
 
 _SYNC_MS: Final = 10_000
 _READ_MS: Final = 3_000
@@ -157,7 +157,7 @@ class GroupPolls:
             is_last = left_ms <= 0 or not poll.max_records or self.offset_finder.is_stopping
             if is_last or polled.must_be_told():
                 return polled
-            with counted_wait():
+            with CountedWait():
                 news = await self._wait(poll, polled, left_ms)
             if news is not None and news.superseded:
                 raise PollSuperseded("this consumer has polled again meanwhile: poll one at a time")

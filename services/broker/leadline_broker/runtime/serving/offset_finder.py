@@ -34,7 +34,7 @@ from leadline_common.bulk_offsets import (
 from leadline_common.clock import Clock
 from leadline_common.identity import ServiceAddress
 from leadline_common.rpc import NO_ERROR
-from leadline_common.waiting import counted_wait
+from leadline_common.waiting import CountedWait
 
 _ATTEMPTS: Final = 2
 """How often to ask the leader of a partition: it may have just moved."""
@@ -89,7 +89,7 @@ class OffsetFinder:
             expired = left <= 0 or self.is_stopping
             if expired or any(_is_beyond(answer, after) for answer in found):
                 return BulkAnswer(found)
-            with counted_wait():
+            with CountedWait():
                 await self._wait_for_update(found, after, left, ask_leaders=ask_leaders)
 
     def _expand(self, question: BulkQuestion) -> list[PartitionQuestion]:

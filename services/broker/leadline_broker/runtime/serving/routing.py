@@ -50,7 +50,7 @@ from leadline_common.routed_records import (
     RoutedRead,
     RoutedRequest,
 )
-from leadline_common.waiting import counted_wait
+from leadline_common.waiting import CountedWait
 
 _T = TypeVar("_T")
 
@@ -228,7 +228,7 @@ class RoutedRecords:
             last_epoch=reading.last_epoch,
         )
         timeout_ms = min(left_ms, reading.wait_ms + _LOOKUP_MS)
-        with counted_wait(asked=reading.wait_ms > 0):
+        with CountedWait(asked=reading.wait_ms > 0):
             answer = await _read(self.peers.read_routed(leader.address, request, timeout_ms))
         return FetchedData(**msgspec.structs.asdict(answer))
 

@@ -44,7 +44,7 @@ from leadline_client.wire import NO_LEADER, Acks, EpochEnd, ProduceResult
 from leadline_common.bulk_offsets import PartitionEnds
 from leadline_common.clock import Clock
 from leadline_common.tracing import spans
-from leadline_common.waiting import counted_wait
+from leadline_common.waiting import CountedWait
 
 
 @dataclass(eq=False, kw_only=True)
@@ -264,7 +264,7 @@ class Serving:
         partition = readable()
         records = self._read(partition, offset, last_epoch, max_bytes)
         if len(records) < min_bytes and wait_ms > 0:
-            with suppress(TimeoutError), counted_wait(), self.metrics.wait_seconds.time():
+            with suppress(TimeoutError), CountedWait(), self.metrics.wait_seconds.time():
                 async with asyncio.timeout(wait_ms / 1000):
                     while len(records) < min_bytes:
                         await partition.changed()
