@@ -1,7 +1,8 @@
 """Child processes that a fork server starts (`leadline_cli.fork_server`), and the server's handle.
 
 All supervisors of one process share one server. It is started when it is first needed, and again
-after it ended.
+after it ended. One that does not answer is asked nothing more, and another one is started; it stays
+for as long as its children run, because they would end with it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from leadline_cli.processes import Child, PidFd, Process
 
 ANSWER_DEADLINE_S: Final = 120.0
 _EXIT_DEADLINE_S: Final = 5.0
+_EVENT_DEADLINE_S: Final = 1.0
 _READ_AT_START: Final = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "MALLOC_", "GLIBC_")
 """Prefixes of variables that the loader, the C library or Python reads when a program starts."""
 
@@ -81,9 +83,9 @@ class ForkedProcess:
         """Return the exit code, negative for a signal; None while the process runs."""
         if self.returncode is None:
             self._server.read_events()
-        if self.returncode is None and self._server.lost and _is_readable(self.pidfd.fileno(), 0):
-            # Its server was killed, and the kernel killed it then.
-            self.returncode = -signal.SIGKILL
+        silent = self._server.is_silent
+        if self.returncode is None and silent and _is_readable(self.pidfd.fileno(), 0):
+            self._server.await_end(self)
         return self.returncode
 
     def send_signal(self, number: int) -> None:
@@ -95,7 +97,10 @@ class ForkedProcess:
 
 
 class _Server:
-    """The fork server of this process. A lost one has ended, and starts nothing any more."""
+    """A fork server of this process. A lost one has ended, and starts nothing any more.
+
+    A retired one has not answered, and is asked nothing more. It ends with its last child.
+    """
 
     def __init__(self) -> None:
         here, there = socket.socketpair()
@@ -110,6 +115,7 @@ class _Server:
             )
         self.started_with = _read_at_start()
         self.lost = False
+        self._retired = False
         self._lines = JsonLines(here)
         self._lock = threading.Lock()
         self._children: dict[int, ForkedProcess] = {}
@@ -120,8 +126,13 @@ class _Server:
         """The process id."""
         return self._process.pid
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether it may tell nothing any more of its children."""
+        return self.lost or self._retired
+
     def ask(self, request: Any, fds: Sequence[int]) -> ForkedProcess | Mapping[str, Any] | None:
-        """Return the answer to a request; None if the server ended instead.
+        """Return the answer to a request; None if the server ended or was retired instead.
 
         Raises:
             ForkServerFailed: the server refuses, or does not answer in time.
@@ -129,6 +140,8 @@ class _Server:
         """
         with self._lock:
             self._read()
+            if self._retired:  # while this waited for the lock
+                return None
             self._answer = None
             try:
                 self._lines.send(request, fds)
@@ -136,8 +149,9 @@ class _Server:
             except OSError:
                 self._lose()
             except BaseException:
-                # Such as Ctrl-C. The answer may still come, and is not that of the next request.
-                self._lose()
+                # It does not answer, or Ctrl-C. The answer may still come, and is not that of the
+                # next request.
+                self._retire()
                 raise
             answer = self._answer
         if isinstance(answer, Mapping) and "refused" in answer:
@@ -152,6 +166,23 @@ class _Server:
                 self._read()
             finally:
                 self._lock.release()
+
+    def await_end(self, child: ForkedProcess) -> None:
+        """Set the exit code of a child that has ended, of which the server may tell nothing.
+
+        If the server was killed, so was the child. If it hangs, the code is that of a kill, too:
+        only the server can know another one.
+        """
+        with self._lock:
+            give_up = time.monotonic() + _EVENT_DEADLINE_S
+            while child.returncode is None and not self.lost:
+                if not _is_readable(self._lines.fileno(), give_up - time.monotonic()):
+                    break
+                self._read()
+            if child.returncode is None:
+                child.returncode = -signal.SIGKILL
+            self._children.pop(child.pid, None)
+            self._end_if_retired()
 
     def close(self) -> None:
         """End the server, and with it its children."""
@@ -183,15 +214,31 @@ class _Server:
         lines, at_end = self._lines.receive()
         for line in lines:
             if "ended" in line:
-                child = self._children.pop(line["ended"])
-                child.returncode = os.waitstatus_to_exitcode(line["status"])
+                ended = self._children.pop(line["ended"], None)
+                if ended is not None:
+                    ended.returncode = os.waitstatus_to_exitcode(line["status"])
             elif "started" in line:
                 child = ForkedProcess(self, line["started"], PidFd(*self._lines.take_fds(1)))
-                self._children[child.pid] = child
-                self._answer = child
+                self._note_started(child)
             else:
                 self._answer = line
         if at_end:
+            self._lose()
+        self._end_if_retired()
+
+    def _note_started(self, child: ForkedProcess) -> None:
+        if self._retired:  # Nobody waits for it any more.
+            child.send_signal(signal.SIGKILL)
+            return
+        self._children[child.pid] = child
+        self._answer = child
+
+    def _retire(self) -> None:
+        self._retired = True
+        self._end_if_retired()
+
+    def _end_if_retired(self) -> None:
+        if self._retired and not self._children and not self.lost:
             self._lose()
 
     def _lose(self) -> None:
@@ -213,7 +260,8 @@ def is_available() -> bool:
         os.close(os.pidfd_open(os.getpid()))
     except OSError:
         return False
-    return _current is None or _current.lost or _current.started_with == _read_at_start()
+    server = _usable()
+    return server is None or server.started_with == _read_at_start()
 
 
 def import_ahead(modules: Sequence[str]) -> None:
@@ -231,10 +279,17 @@ def import_ahead(modules: Sequence[str]) -> None:
 
 def server_pid() -> int | None:
     """Return the process id of this process's fork server; None if there is none."""
-    return None if _current is None or _current.lost else _current.pid
+    server = _usable()
+    return None if server is None else server.pid
 
 
-_current: _Server | None = None
+def _usable() -> _Server | None:
+    """Return the server that is asked next, if there is one already."""
+    return None if not _servers or _servers[-1].is_silent else _servers[-1]
+
+
+_servers: list[_Server] = []
+"""Those that are not lost, the newest last."""
 _starting = threading.Lock()
 
 
@@ -248,11 +303,13 @@ def _ask(request: Any, fds: Sequence[int]) -> Any:
 
 
 def _running_server() -> _Server:
-    global _current  # noqa: PLW0603 - one server for this process
     with _starting:
-        if _current is None or _current.lost:
-            _current = _Server()
-        return _current
+        server = _usable()
+        if server is None:
+            _servers[:] = [one for one in _servers if not one.lost]
+            server = _Server()
+            _servers.append(server)
+        return server
 
 
 def _read_at_start() -> dict[str, str]:
@@ -266,15 +323,16 @@ def _is_readable(fd: int, within_s: float) -> bool:
 
 
 def _end_at_exit() -> None:
-    if _current is not None and not _current.lost:
-        _current.close()
+    for server in _servers:
+        if not server.lost:
+            server.close()
 
 
 def _disown_in_child() -> None:
     global _starting  # noqa: PLW0603 - the parent may hold the lock at the time of the fork
     _starting = threading.Lock()
-    if _current is not None:
-        _current.disown()
+    for server in _servers:
+        server.disown()
 
 
 atexit.register(_end_at_exit)

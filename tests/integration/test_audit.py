@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -19,6 +20,7 @@ from leadline_common.tcp_ports import free_port
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import AuditEntry
+from leadline_controller.adapters.history.store import SqlHistory
 from leadline_controller.adapters.outbox import ZkOutbox
 from leadline_controller.domain.history import CLUSTER_RESTORED, AuditQuery
 from tests.support.checks.audit_records import broken_chains
@@ -89,6 +91,33 @@ async def test_every_controller_stores_every_entry_in_order(rig: Rig) -> None:
         AuditQuery(), cursor=None, newest_first=False, limit=1000
     )
     assert list(broken_chains(stored)) == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/audit",
+        "/v1/audit/0",
+        "/v1/audit/export",
+        "/v1/cluster?at=1",
+        "/v1/tasks/history",
+        "/v1/topics/orders/partitions/0/history",
+    ],
+)
+async def test_a_read_is_refused_if_the_disk_hangs(rig: Rig, tmp_path: Path, path: str) -> None:
+    controller = await rig.up(1, **on_disk(tmp_path))
+    await create(controller, "orders")
+    history, goes_on = controller.replicator.history, threading.Event()
+    assert isinstance(history, SqlHistory)
+    await get(controller, "/v1/audit")
+    controller.service.read_limits.within_s = 0.1
+    for _ in range(2):
+        history.readers.submit(goes_on.wait, 60)
+    try:
+        answer = await controller.http.get(path)
+    finally:
+        goes_on.set()
+    assert (answer.status_code, answer.json()["error_code"]) == (503, 50357)
 
 
 async def test_entries_are_found_by_what_they_are_about(rig: Rig) -> None:

@@ -12,7 +12,7 @@ from leadline_client.wire import TopicPartition
 from leadline_common import consumer_znodes, znodes
 from leadline_common.leader_election import LeadershipTerm, TermEnded
 from leadline_common.zk.client import READ_BATCH
-from leadline_common.zk.errors import MultiFailed
+from leadline_common.zk.errors import MultiFailed, NotPermitted
 from leadline_common.zk.ops import ANY_VERSION, MultiResults, Op, SetOp, Stat
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import AuditEntry
@@ -61,11 +61,11 @@ class CountingSession(ZkSession):
         self.reads["get_many"] += 1
         return await super().get_many(paths, batch_size=batch_size)
 
-    async def get_children_many(
+    async def get_permitted_children(
         self, paths: Sequence[str], *, batch_size: int = READ_BATCH
-    ) -> list[list[str] | None]:
-        self.reads["get_children_many"] += 1
-        return await super().get_children_many(paths, batch_size=batch_size)
+    ) -> list[list[str] | NotPermitted | None]:
+        self.reads["get_permitted_children"] += 1
+        return await super().get_permitted_children(paths, batch_size=batch_size)
 
 
 class OvertakenSession(ZkSession):
@@ -192,7 +192,7 @@ async def test_groups_are_read_together_with_a_fixed_number_of_reads(
     assert {one.record.name: one.record for one in found} == wanted
     assert all(one.offsets == {P: CommittedOffset(one.record.generation, 0)} for one in found)
     # Up to 250 groups at once: nodes, members with owners, and offsets; names of both levels.
-    assert session.reads == {"get_many": 2 * 3, "get_children_many": 2 * 2}
+    assert session.reads == {"get_many": 2 * 3, "get_permitted_children": 2 * 2}
 
 
 async def test_a_group_with_a_long_name_and_many_offsets_is_read(zk_session: ZkSession) -> None:

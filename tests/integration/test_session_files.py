@@ -12,6 +12,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,10 +32,12 @@ from leadline_common.zk.session_file import (
     running_kernel,
     stored_transport,
 )
+from tests.support.services.cluster import wait_until
 from tests.support.services.session_owner import SESSION_TIMEOUT_MS
 from tests.support.services.up import command_line
 
 NODE = "/owned"
+DEADLINE_S = 10
 
 
 @contextmanager
@@ -145,6 +148,75 @@ async def test_a_closed_session_leaves_an_empty_private_file(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     await session.close()
     assert file.read_bytes() == b""
+
+
+class HangingDisk:
+    """Lets writes of session files wait, as for a disk."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.hangs = False
+        self.goes_on = threading.Event()
+        self._real = session_file._write
+        monkeypatch.setattr(session_file, "_write", self._write)
+
+    def _write(self, path: Path, content: bytes) -> None:
+        if self.hangs:
+            self.goes_on.wait(DEADLINE_S * 3)
+        self._real(path, content)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingDisk]:
+    hanging = HangingDisk(monkeypatch)
+    yield hanging
+    hanging.goes_on.set()
+
+
+@pytest.mark.parametrize("hangs_at_start", [False, True])
+async def test_a_disk_that_hangs_keeps_neither_the_session_nor_the_loop(
+    zk_chroot: str,
+    zk_session: ZkSession,
+    tmp_path: Path,
+    disk: HangingDisk,
+    monkeypatch: pytest.MonkeyPatch,
+    hangs_at_start: bool,
+) -> None:
+    monkeypatch.setattr(session_file, "_ANSWERS_WITHIN_S", 0.1)
+    file = tmp_path / "session"
+    session = ZkSession(open_transport=await stored_transport(settings_for(zk_chroot, file)))
+    disk.hangs = hangs_at_start
+    async with asyncio.timeout(DEADLINE_S):
+        await session.start(zk_chroot, SESSION_TIMEOUT_MS)
+        await session.create(NODE, b"", ephemeral=True)
+        disk.hangs = True
+        await session.close()
+    assert not disk.goes_on.is_set()
+    assert await zk_session.exists(NODE) is None
+
+    disk.goes_on.set()
+
+    async def is_empty() -> bool:
+        return file.read_bytes() == b""
+
+    await wait_until(is_empty, "the session is removed after it was written")
+
+
+async def test_a_disk_that_goes_on_writes_the_session(
+    zk_chroot: str, tmp_path: Path, disk: HangingDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_file, "_ANSWERS_WITHIN_S", 0.1)
+    file = tmp_path / "session"
+    session = ZkSession(open_transport=await stored_transport(settings_for(zk_chroot, file)))
+    disk.hangs = True
+    await session.start(zk_chroot, SESSION_TIMEOUT_MS)
+    assert file.read_bytes() == b""
+    disk.goes_on.set()
+
+    async def is_stored() -> bool:
+        return f'"session":"{session.session_id:x}"'.encode() in file.read_bytes()
+
+    await wait_until(is_stored, "the session is in its file")
+    await session.close()
 
 
 async def test_a_session_of_another_host_is_left_to_expire(

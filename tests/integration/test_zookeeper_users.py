@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -11,18 +9,16 @@ import pytest
 from leadline_cli.credentials import credentials_in
 from leadline_client.wire import NewTopic
 from leadline_common import znodes
-from leadline_common.zk.client import no_body
-from leadline_common.zk.codec import absolute, encode_acl, encode_set_acl
 from leadline_common.zk.credentials import ZkCredentials, digest_of
 from leadline_common.zk.errors import NotPermitted
 from leadline_common.zk.node_acls import ANYONE, ROLES, acl_of
 from leadline_common.zk.ops import ANY_VERSION, CreateOp
-from leadline_common.zk.requests import EncodedRequest
 from leadline_common.zk.restriction import apply_acls, restrict_namespace
 from leadline_common.zk.session import ZkSession
 from tests.support.embedded_zookeeper import EmbeddedZooKeeper
 from tests.support.services.cluster import CALM, Cluster
-from tests.support.services.zookeeper import SESSION_TIMEOUT_MS, until
+from tests.support.services.zookeeper import until
+from tests.support.services.zookeeper_acls import logged_in, set_acl
 
 SERVICES = ZkCredentials.of("services:one", digest_of("operator:two"))
 OPERATOR = ZkCredentials.of("operator:two")
@@ -31,22 +27,6 @@ CLOSED = {f"digest:{digest_of('services:one')}": 31, f"digest:{digest_of('operat
 LOGINS = {role: f"{role}:password-of-{role}" for role in ("operator", *ROLES)}
 DIGESTS = {role: digest_of(login) for role, login in LOGINS.items()}
 BY_ROLE = {role: ZkCredentials.of(login, *DIGESTS.values()) for role, login in LOGINS.items()}
-
-
-async def set_acl(session: ZkSession, path: str, acl: dict[str, int]) -> None:
-    root = session._open_transport().root
-    request = encode_set_acl(absolute(root, path), encode_acl(acl))
-    await session._submit("set_acl", EncodedRequest(request), no_body, path)
-
-
-@asynccontextmanager
-async def logged_in(hosts: str, credentials: ZkCredentials | None) -> AsyncIterator[ZkSession]:
-    session = ZkSession(credentials=credentials)
-    await session.start(hosts, SESSION_TIMEOUT_MS)
-    try:
-        yield session
-    finally:
-        await session.close()
 
 
 async def test_an_open_tree_is_restricted_once(zk_chroot: str, zk_session: ZkSession) -> None:

@@ -15,13 +15,14 @@ import io
 import os
 import shutil
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
 import msgspec
+
+from leadline_cli.backup.workspace import workspace
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
@@ -118,10 +119,9 @@ def write_archive(
         OSError: a file cannot be read or written. Nothing is left behind.
 
     """
-    # Only its owner can read it. A fixed name would be shared by backups that overlap.
-    descriptor, new_file = tempfile.mkstemp(".new", f".{path.name}.", path.absolute().parent)
-    draft = Path(new_file)
-    try:
+    with workspace(path.absolute().parent) as directory:  # overlapping backups have one each
+        draft = directory / "draft"
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
         with os.fdopen(descriptor, "wb") as file:
             with tarfile.open(fileobj=file, mode="w:gz") as tar:
                 _add(tar, MANIFEST, msgspec.json.encode(manifest))
@@ -131,8 +131,6 @@ def write_archive(
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
     _sync_directory(path.absolute().parent)
 
 

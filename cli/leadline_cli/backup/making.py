@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from leadline_cli.backup.archive import (
     write_archive,
 )
 from leadline_cli.backup.nodes import read_cluster
+from leadline_cli.backup.workspace import workspace
 from leadline_common.cluster_id import decode_cluster_id
 from leadline_common.versions import NEWEST_PROTOCOL, OLDEST_PROTOCOL, current_release
 from leadline_common.zk.credentials import ZkCredentials
@@ -44,8 +44,8 @@ def make_backup(
     if named is None:
         raise UnusableBackup(f"{zookeeper} has no {CLUSTER_ID}: no cluster was ever started there")
     body = encode_nodes(nodes)
-    with tempfile.TemporaryDirectory(prefix=".backup-", dir=path.absolute().parent) as directory:
-        copies = _copy(histories, Path(directory))
+    with workspace(path.absolute().parent) as directory:
+        copies = _copy(histories, directory)
         members = [member_of(NODES, io.BytesIO(body)), *(_described(*row) for row in copies)]
         manifest = Manifest(
             decode_cluster_id(named),

@@ -9,21 +9,24 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from leadline_broker.adapters.disk import DiskLogs
+from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.domain.state import Addresses
-from leadline_broker.runtime.broker import Broker
+from leadline_broker.runtime.broker import Broker, OpenLogs
 from leadline_client.errors import BrokerFenced, LeadershipLost, StorageFailed
 from leadline_common.clock import SystemClock
 from leadline_common.metrics import Metrics
 from leadline_common.settings import BrokerSettings
 from tests.support.services.cluster import wait_until
+from tests.unit.broker.log_support import batch as stored_batch
 from tests.unit.broker.small_cluster import (
     CLUSTER,
     TOPIC,
@@ -213,19 +216,9 @@ async def test_a_stop_waits_for_a_slow_disk_that_closes_one_log_after_the_other(
     assert broker.engine.logs.closed == len(partitions)
 
 
-async def test_a_stop_does_not_wait_for_ever_for_logs_that_cannot_be_opened(
-    tmp_path: Path,
-) -> None:
-    settings = BrokerSettings(broker_id=1, log_dir=str(tmp_path / "1"), log_flush_timeout_ms=1_000)
-    begun, goes_on = threading.Event(), threading.Event()
-
-    def open_logs(cluster_id: str) -> DiskLogs:
-        begun.set()
-        goes_on.wait(DEADLINE_S * 3)
-        return DiskLogs(settings, cluster_id)
-
-    cluster = SmallCluster(tmp_path)
-    broker = Broker(
+def broker_1(settings: BrokerSettings, cluster: SmallCluster, open_logs: OpenLogs) -> Broker:
+    """Return a broker that is not started."""
+    return Broker(
         settings,
         store=NodeStore(1, cluster.nodes),
         peers=Wire(cluster, 1),
@@ -234,6 +227,72 @@ async def test_a_stop_does_not_wait_for_ever_for_logs_that_cannot_be_opened(
         metrics=Metrics(process=False),
         random=Random(1),
     )
+
+
+def killed(root: Path, *, logs: int) -> None:
+    """Leave a log directory whose logs have to be recovered."""
+    directory = LogDirectory(root, cluster_id="cluster", broker_id=1)
+    for number in range(logs):
+        log = directory.open(TOPIC, "T", number)
+        log.append(stored_batch(0))
+        log.flush()
+    directory.release()
+
+
+async def test_a_stop_ends_a_recovery_after_the_segments_at_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs, recovered = 40, list[int]()
+    killed(tmp_path / "1", logs=logs)
+    begun, goes_on, real = threading.Event(), threading.Event(), os.posix_fadvise
+
+    def slowly(fd: int, offset: int, length: int, advice: int) -> None:
+        begun.set()
+        goes_on.wait(DEADLINE_S * 3)
+        recovered.append(fd)
+        real(fd, offset, length, advice)
+
+    monkeypatch.setattr(os, "posix_fadvise", slowly)
+    settings = BrokerSettings(broker_id=1, log_dir=str(tmp_path / "1"))
+    broker = broker_1(settings, SmallCluster(tmp_path), partial(DiskLogs, settings))
+    starting = asyncio.create_task(broker.start(Addresses("http://b/1", "https://b/1")))
+    await asyncio.to_thread(begun.wait)
+    starting.cancel()
+    closing = asyncio.create_task(broker.close())
+    await asyncio.sleep(0)
+    goes_on.set()
+    async with asyncio.timeout(DEADLINE_S):
+        assert await closing
+
+    assert 0 < len(recovered) < logs
+    again = DiskLogs(settings, "cluster")
+    assert [log.log_end_offset for *_, log, _ in again.stored()] == [1] * logs
+    again.close(1)
+
+
+def test_each_segment_of_a_recovery_is_progress(tmp_path: Path) -> None:
+    killed(tmp_path, logs=5)
+    settings, steps = BrokerSettings(broker_id=1, log_dir=str(tmp_path)), list[int]()
+    logs = DiskLogs(settings, "cluster", lambda: steps.append(1))
+    opened = len(steps)
+
+    assert opened >= 5
+    logs.close(1)
+    assert len(steps) == opened
+
+
+async def test_a_stop_does_not_wait_for_ever_for_logs_that_cannot_be_opened(
+    tmp_path: Path,
+) -> None:
+    settings = BrokerSettings(broker_id=1, log_dir=str(tmp_path / "1"), log_flush_timeout_ms=1_000)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def open_logs(cluster_id: str, on_segment: Callable[[], None]) -> DiskLogs:
+        begun.set()
+        goes_on.wait(DEADLINE_S * 3)
+        return DiskLogs(settings, cluster_id, on_segment)
+
+    broker = broker_1(settings, SmallCluster(tmp_path), open_logs)
     starting = asyncio.create_task(broker.start(Addresses("http://b/1", "https://b/1")))
     try:
         await asyncio.to_thread(begun.wait)

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from leadline_cli import forked_child
 from leadline_cli.cluster_layout import service_command
-from leadline_cli.forked_child import ForkedChild, server_pid
+from leadline_cli.forked_child import ForkedChild, ForkServerFailed, server_pid
 from leadline_cli.processes import Child
 from tests.support.services.cluster import is_alive, wait_until
 
@@ -177,6 +178,78 @@ async def test_children_end_with_a_killed_fork_server_and_the_next_start_has_a_n
     children[0].start()
     assert children[0].running
     assert server_pid() not in (None, before)
+
+
+async def test_a_server_that_does_not_answer_ends_no_child_and_starts_no_other(
+    children: list[ForkedChild], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = children
+    first.start()
+    before, running = server_pid(), first.pid
+    assert before is not None
+    os.kill(before, signal.SIGSTOP)
+    with monkeypatch.context() as patch:
+        patch.setattr(forked_child, "ANSWER_DEADLINE_S", 0.1)
+        with pytest.raises(ForkServerFailed, match="no answer"):
+            second.start()
+    assert first.running
+    assert server_pid() is None
+
+    second.start()
+    assert server_pid() not in (None, before)
+    os.kill(before, signal.SIGCONT)
+    late = await child_besides(before, running)
+    assert first.running
+
+    async def killed() -> bool:
+        return first.running and second.running and is_reaped(late)
+
+    await wait_until(killed, "what was started too late is ended")
+    await first.stop()
+    assert first.exit_code == -signal.SIGTERM
+
+    async def server_ended() -> bool:
+        return is_reaped(before)
+
+    await wait_until(server_ended, "the server ends with its last child")
+
+
+def is_reaped(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def children_of(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(word) for word in found.split()]
+
+
+async def child_besides(server: int, known: int | None) -> int:
+    """Return the other child of a process, once it has one."""
+
+    async def found() -> int | None:
+        return next((pid for pid in children_of(server) if pid != known), None)
+
+    return await wait_until(found, "it has another child")
+
+
+async def test_the_end_of_a_child_is_noticed_although_its_server_hangs(
+    children: list[ForkedChild], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = children
+    first.start()
+    hanging = server_pid()
+    assert hanging is not None
+    os.kill(hanging, signal.SIGSTOP)
+    with monkeypatch.context() as patch:
+        patch.setattr(forked_child, "ANSWER_DEADLINE_S", 0.1)
+        with pytest.raises(ForkServerFailed, match="no answer"):
+            second.start()
+    first.signal(signal.SIGKILL)
+    assert await ended(first) == -signal.SIGKILL
 
 
 async def test_neither_server_nor_children_outlive_a_killed_supervisor(tmp_path: Path) -> None:

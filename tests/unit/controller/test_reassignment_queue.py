@@ -15,7 +15,7 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_client.wire import TopicPartition
-from leadline_common.reassignments import ReassignmentPhase
+from leadline_common.reassignments import ReassignmentAlgorithm, ReassignmentPhase, WaitReason
 from leadline_common.tasks import Intent, TargetRow
 from leadline_common.znodes import PartitionState
 from leadline_controller.domain.cluster import (
@@ -27,7 +27,7 @@ from leadline_controller.domain.cluster import (
     TopicSet,
 )
 from leadline_controller.domain.reassignment.batches import ReassignmentLimits
-from leadline_controller.domain.reassignment.machine import Elect, Expand, Finish, Shrink
+from leadline_controller.domain.reassignment.machine import Elect, Expand, Finish, Shrink, Wait
 from leadline_controller.domain.reassignment.publication import TopicChange, publish_actions
 from leadline_controller.domain.reassignment.queue import DueAction, ReassignmentQueue
 from leadline_controller.domain.reassignment.requests import (
@@ -194,6 +194,56 @@ def test_the_window_is_filled_in_order_and_freed_by_the_end_of_a_step() -> None:
     queue.drop(change.finished[0])
     assert queue.has_changes(image, limits)
     assert [one.topic_partition.partition for one in queue.due(image, limits)] == [2]
+
+
+def test_a_move_to_a_broker_that_is_down_does_not_begin_and_takes_no_place() -> None:
+    """With `legacy`, too, which adds all replicas at once."""
+    image, queue = world(((1, 2), (1, 3)), ((1, 2), (1, 3)), ((1, 2), (1, 4)))
+    queue.put(name(1), Intent((1, 3), (1, 2), "7", ReassignmentAlgorithm.LEGACY), 1, 1)
+    limits = ReassignmentLimits(partition_movements=1)
+    image.apply([BrokerDown(3)])
+    assert [one.topic_partition.partition for one in queue.due(image, limits)] == [2]
+    for number in (0, 1):
+        entry = queue.get(name(number))
+        assert entry is not None
+        assert entry.action == Wait(WaitReason.TARGET_OFFLINE, (3,))
+
+
+@pytest.mark.parametrize(
+    "limits", [ReassignmentLimits(partition_movements=1), ReassignmentLimits(leader_movements=1)]
+)
+def test_a_step_whose_broker_dies_gives_its_place_to_others_until_it_is_back(
+    limits: ReassignmentLimits,
+) -> None:
+    image, queue = world(*(((1, 2), (new, 2)) for new in (3, 4, 4)))
+    write(image, queue.due(image, limits))
+    queue.mark_changed([name(0)])
+    assert queue.due(image, limits) == []
+    image.apply([BrokerDown(3)])
+    (second,) = queue.due(image, limits)
+    assert second.topic_partition == name(1)
+    write(image, [second])
+    queue.mark_changed([name(1)])
+    assert queue.due(image, limits) == []
+    assert queue.in_flight == 2
+
+    image.apply([BrokerUp(broker(3), zxid=1)])
+    catch_up(image, queue, 1)
+    while due := queue.due(image, limits):
+        assert {one.topic_partition for one in due} == {name(1)}, "no third one begins"
+        change = write(image, due)
+        queue.mark_changed([name(1)])
+        for finished in change.finished:
+            queue.drop(finished)
+
+
+def test_a_step_that_still_copies_to_a_live_broker_keeps_its_place() -> None:
+    image, queue = world(((1, 2), (3, 4)), ((1, 2), (1, 5)))
+    limits = ReassignmentLimits(partition_movements=1)
+    write(image, queue.due(image, limits))
+    queue.mark_changed([name(0)])
+    image.apply([BrokerDown(3)])
+    assert queue.due(image, limits) == []
 
 
 def test_the_window_is_filled_with_steps_that_move_no_leader() -> None:

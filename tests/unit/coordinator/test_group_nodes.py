@@ -31,7 +31,7 @@ class FencedSession:
     async def get_many(self, paths: Sequence[str]) -> list[None]:
         return [None for _ in paths]
 
-    async def get_children_many(self, paths: Sequence[str]) -> list[None]:
+    async def get_permitted_children(self, paths: Sequence[str]) -> list[None]:
         return [None for _ in paths]
 
     def submit_multi(self, _: Sequence[Op]) -> asyncio.Future[MultiResults]:

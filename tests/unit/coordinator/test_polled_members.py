@@ -89,6 +89,11 @@ class World:
 
     # -- the store -------------------------------------------------------------
 
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        """No group has a private ACL."""
+        return {}
+
     async def load(self) -> list[StoredGroup]:
         return []
 

@@ -131,6 +131,16 @@ class CoordinatorNotAvailable(Refused):
     retriable = True
 
 
+class GroupUnreadable(Refused):
+    """The ACL of the group's nodes in ZooKeeper keeps the coordinator from reading them.
+
+    An operator has to mend it. Other groups are served.
+    """
+
+    code = 50372
+    retriable = True
+
+
 class TooManyChannels(Refused):
     """There are as many channels as group.max.channels or group.address.max.channels allow."""
 

@@ -19,6 +19,7 @@ from leadline_client.errors import (
     CoordinatorNotAvailable,
     GroupFull,
     GroupNotEmpty,
+    GroupUnreadable,
     InstanceInUse,
     InvalidRequest,
     InvalidSubscription,
@@ -78,6 +79,7 @@ _Topic = Annotated[str | None, Query(description="Only offsets of this topic")]
 _INACTIVE: Final[tuple[type[LeadlineError], ...]] = (
     NotCoordinator,
     UnknownGroup,
+    GroupUnreadable,
     GroupNotEmpty,
     RebalanceInProgress,
 )
@@ -92,12 +94,16 @@ class GroupRoutes(Protocol):
     def list_groups(self) -> models.Groups:
         """List all groups by name, also those that have only offsets and no members."""
 
-    @_route("GET /groups/{group}", "Get a group", UnknownGroup)
+    @_route("GET /groups/{group}", "Get a group", UnknownGroup, GroupUnreadable)
     def read_group(self, group: GroupName) -> models.GroupBody:
         """Get a group's state, members, and assignment."""
 
     @_route(
-        "POST /groups/{group}/rebalance", "Rebalance a group", UnknownGroup, RebalanceInProgress
+        "POST /groups/{group}/rebalance",
+        "Rebalance a group",
+        UnknownGroup,
+        GroupUnreadable,
+        RebalanceInProgress,
     )
     def rebalance_group(self, group: GroupName) -> models.GroupBody:
         """Request a rebalance, as a change of members or topics does.
@@ -117,6 +123,7 @@ class GroupRoutes(Protocol):
         "POST /groups/{group}/members/{member}/leave",
         "Leave a group",
         UnknownGroup,
+        GroupUnreadable,
         UnknownMember,
         WrongMemberSecret,
     )
@@ -132,6 +139,7 @@ class GroupRoutes(Protocol):
         "DELETE /groups/{group}/members/{member}",
         "Evict a member from its group",
         UnknownGroup,
+        GroupUnreadable,
         UnknownMember,
     )
     async def evict_member(self, group: GroupName, member: MemberName) -> models.MemberGone:
@@ -164,11 +172,11 @@ class GroupRoutes(Protocol):
 class OffsetRoutes(Protocol):
     """What a coordinator answers about the offsets of groups, besides commits."""
 
-    @_route("GET /groups/{group}/offsets", "List committed offsets", UnknownGroup)
+    @_route("GET /groups/{group}/offsets", "List committed offsets", UnknownGroup, GroupUnreadable)
     def read_offsets(self, group: GroupName) -> models.OffsetsBody:
         """List the committed offsets of a group."""
 
-    @_route("GET /groups/{group}/lag", "Get the lag of a group", UnknownGroup)
+    @_route("GET /groups/{group}/lag", "Get the lag of a group", UnknownGroup, GroupUnreadable)
     async def read_lag(self, group: GroupName) -> models.LagBody:
         """Compare committed offsets with the ends of the logs, which the leaders report."""
 
@@ -267,6 +275,7 @@ SYNC: Final = Operation(
         CoordinatorNotAvailable,
         NotCoordinator,
         UnknownGroup,
+        GroupUnreadable,
         UnknownMember,
         WrongMemberSecret,
         RebalanceInProgress,

@@ -208,7 +208,23 @@ class ZkClient(ABC):
     async def get_children_many(
         self, paths: Sequence[str], *, batch_size: int = READ_BATCH
     ) -> list[list[str] | None]:
-        """Return the names of each path's children, None for a missing node."""
+        """Return the names of each path's children, None for a missing node.
+
+        Raises:
+            NotPermitted: this session may not read one of them.
+
+        """
+        found: list[list[str] | None] = []
+        for names in await self.get_permitted_children(paths, batch_size=batch_size):
+            if isinstance(names, NotPermitted):
+                raise names
+            found.append(names)
+        return found
+
+    async def get_permitted_children(
+        self, paths: Sequence[str], *, batch_size: int = READ_BATCH
+    ) -> list[list[str] | NotPermitted | None]:
+        """Return what `get_children_many` does, with the error of each path it may not read."""
         return await self._read_many(
             "get_children_many",
             codec.GET_CHILDREN,

@@ -278,20 +278,18 @@ def decode_nodes(
 
 def decode_children_lists(
     buffer: bytes, offset: int, paths: Sequence[str]
-) -> list[list[str] | None]:
+) -> list[list[str] | NotPermitted | None]:
     """Decode a multiRead of children: one list per path, None for a missing node.
 
-    Raises:
-        NodeError: a node exists and could not be read.
-
+    A node that this session may not read has the error.
     """
-    results: list[list[str] | None] = []
+    results: list[list[str] | NotPermitted | None] = []
     for path in paths:
         kind = _unpack_int(buffer, offset)[0]
         offset += _HEADER_SIZE
         if kind == _ERROR:
-            _raise_unless(NoNode, _unpack_int(buffer, offset)[0], path)
-            results.append(None)
+            error = _raise_unless((NoNode, NotPermitted), _unpack_int(buffer, offset)[0], path)
+            results.append(error if isinstance(error, NotPermitted) else None)
             offset += 4
             continue
         names, offset = _children(buffer, offset)

@@ -10,6 +10,9 @@ about a process of another host, as where a volume was moved from a host that ma
 file therefore names the host's kernel, and a session of another one is left to expire.
 
 The file has the session's password. Only its owner can read it.
+
+Its disk can hang. So a service writes it in a thread of its own, waits for a moment, and goes on: a
+session that is not in the file yet expires by itself, and one that is closed can stay there.
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -40,6 +45,10 @@ _VERSION: Final = 1
 _LOCK_WITHIN_S: Final = 10.0
 """Longer than somebody else holds the lock in order to close the session."""
 _LOCK_POLL_S: Final = 0.02
+_ANSWERS_WITHIN_S: Final = 2.0
+"""How long a service waits until the disk has its session, at most."""
+_SHARE_OF_SESSION: Final = 0.25
+"""The part of the session timeout that it may wait: meanwhile it sends nothing to ZooKeeper."""
 _CLOSE_WITHIN_S: Final = 5.0
 _TIMEOUT_MS: Final = 6_000
 _OWNER_ONLY: Final = 0o600
@@ -87,6 +96,48 @@ class StoredSession(msgspec.Struct, frozen=True):
 _stored = msgspec.json.Decoder(StoredSession)
 
 
+class _FileWriter:
+    """Writes what a file has to contain, in order, in a thread that no process waits for.
+
+    What another content replaces before its turn is not written. So nothing piles up while the
+    disk hangs.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._next: tuple[bytes, Future[None]] | None = None
+        self._is_writing = False
+
+    def put(self, content: bytes) -> Future[None]:
+        """Return what is done when the content is written or replaced. Thread-safe."""
+        done = Future[None]()
+        with self._lock:
+            replaced, self._next = self._next, (content, done)
+            if not self._is_writing:
+                self._is_writing = True
+                threading.Thread(target=self._write_all, name="session-file", daemon=True).start()
+        if replaced is not None:
+            replaced[1].set_result(None)
+        return done
+
+    def _write_all(self) -> None:
+        while (taken := self._take()) is not None:
+            content, done = taken
+            try:
+                _write(self._path, content)
+            except OSError as problem:
+                done.set_exception(problem)
+            else:
+                done.set_result(None)
+
+    def _take(self) -> tuple[bytes, Future[None]] | None:
+        with self._lock:
+            taken, self._next = self._next, None
+            self._is_writing = taken is not None
+            return taken
+
+
 class SessionFile:
     """The file of a service that runs: it has the service's current session.
 
@@ -95,7 +146,7 @@ class SessionFile:
 
     def __init__(self, path: Path, lock: FileLock, settings: ServiceSettings) -> None:
         """Use a file that is locked already; see `hold`."""
-        self._path = path
+        self._writer = _FileWriter(path)
         self._lock = lock
         self._settings = settings
 
@@ -128,8 +179,13 @@ class SessionFile:
         """Return the transport of a new session that is kept in the file; an `OpenTransport`."""
         return _StoredTransport(self, hosts, session_timeout_ms, on_state, credentials)
 
-    def write(self, identity: SessionIdentity) -> None:
-        """Store a session, before anything depends on it. Thread-safe."""
+    def write(self, identity: SessionIdentity, within_s: float) -> None:
+        """Store a session, before anything depends on it; blocks for a moment. Thread-safe.
+
+        Raises:
+            OSError: it is not stored; TimeoutError if the disk does not answer, and it will be.
+
+        """
         number, password = identity
         settings = self._settings
         stored = StoredSession(
@@ -141,11 +197,15 @@ class SessionFile:
             _absolute(settings.zookeeper_tls_ca_file),
             _absolute(settings.zookeeper_tls_certificate_file),
         )
-        _write(self._path, msgspec.json.encode(stored))
+        self._writer.put(msgspec.json.encode(stored)).result(min(within_s, _ANSWERS_WITHIN_S))
 
-    def clear(self) -> None:
-        """Forget the session, which is over."""
-        _write(self._path, b"")
+    async def clear(self) -> None:
+        """Forget the session, which is over; wait for a moment until that is written."""
+        written = asyncio.wrap_future(self._writer.put(b""))
+        done, _ = await asyncio.wait({written}, timeout=_ANSWERS_WITHIN_S)
+        problem = written.exception() if done else TimeoutError()
+        if problem is not None:
+            logger.warning("the closed session is still stored", reason=_reason(problem))
 
 
 async def stored_transport(settings: ServiceSettings) -> OpenTransport:
@@ -182,16 +242,15 @@ class _StoredTransport(KazooTransport):
             return
         self._stored = identity
         try:
-            self._file.write(identity)
+            self._file.write(identity, self.granted_timeout_ms / 1000 * _SHARE_OF_SESSION)
         except OSError as problem:  # The session then expires by itself, as without a file.
-            logger.warning("the session is not stored", reason=problem.strerror)
+            logger.warning("the session is not stored", reason=_reason(problem))
 
     async def finish(self) -> None:
         """Close the session, and remove it from the file."""
         await super().finish()
         if self._stored is not None:
-            with suppress(OSError):
-                self._file.clear()
+            await self._file.clear()
 
 
 async def close_left_session(path: Path) -> StoredSession | None:
@@ -326,6 +385,12 @@ def _write(path: Path, content: bytes) -> None:
         os.pwrite(descriptor, content, 0)
     finally:
         os.close(descriptor)
+
+
+def _reason(problem: BaseException) -> str:
+    if isinstance(problem, TimeoutError):
+        return "its disk does not answer"
+    return str(problem)
 
 
 def _absolute(name: str) -> str:

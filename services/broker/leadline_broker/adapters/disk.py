@@ -13,7 +13,7 @@ import structlog
 from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_broker.adapters.log.durability import OnFlushed
 from leadline_broker.adapters.log.errors import LogClosed
-from leadline_broker.adapters.log.file_cache import FileCache
+from leadline_broker.adapters.log.file_cache import FileCache, LogFile
 from leadline_broker.adapters.log.kernel_fsyncs import Fsyncs, kernel_fsyncs
 from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
@@ -157,6 +157,21 @@ class LazyLog:
         return self._log.apply_retention(now_ms, retention_ms, retention_bytes, limit_offset)
 
 
+def _nothing() -> None:
+    """Do nothing before a file is used."""
+
+
+class OpeningFiles(FileCache):
+    """Calls `on_use` before each use of a file, which may raise to stop the opening of logs."""
+
+    on_use: Callable[[], None] = staticmethod(_nothing)
+
+    def pin(self, file: LogFile, flags: int = 0) -> int:
+        """See `FileCache.pin`."""
+        self.on_use()
+        return super().pin(file, flags)
+
+
 class DiskLogs:
     """All logs of one broker by (topic id, partition); implements `runtime.ports.LogStore`.
 
@@ -168,13 +183,20 @@ class DiskLogs:
     """
 
     def __init__(
-        self, settings: BrokerSettings, cluster_id: str, fsyncs: Fsyncs | None = None
+        self,
+        settings: BrokerSettings,
+        cluster_id: str,
+        on_segment: Callable[[], None] = _nothing,
+        *,
+        fsyncs: Fsyncs | None = None,
     ) -> None:
         """Lock the log directory and recover its logs; see `LogDirectory` for the errors.
 
-        Without `fsyncs`, every fsync needs a thread.
+        `on_segment` is called before a segment is read, from several threads. If it raises, the
+        directory is unlocked and the other logs stay as they are. Without `fsyncs`, every fsync
+        needs a thread.
         """
-        self._files = FileCache(settings.open_files_max, fsyncs)
+        self._files = OpeningFiles(settings.open_files_max, fsyncs)
         self._directory = LogDirectory(
             Path(settings.log_dir),
             cluster_id=cluster_id,
@@ -194,7 +216,7 @@ class DiskLogs:
         self.own_directory_ids = self._directory.own_directory_ids
         self.forget_lost = self._directory.forget_lost
         self.close = self._directory.close
-        loaded = self._directory.load_all()
+        loaded = self._load_all(on_segment)
         self._logs: dict[ReplicaKey, PartitionLog | LazyLog] = {
             log.identity.key: log for log in loaded
         }
@@ -202,6 +224,16 @@ class DiskLogs:
         self._occupied = set(names)
         self._strays = {stray_key(name) for name in names}
         self._report(loaded)
+
+    def _load_all(self, on_segment: Callable[[], None]) -> list[PartitionLog]:
+        self._files.on_use = on_segment
+        try:
+            return self._directory.load_all()
+        except BaseException:
+            self._directory.release()
+            raise
+        finally:
+            self._files.on_use = _nothing
 
     def _report(self, loaded: list[PartitionLog]) -> None:
         logger.info(
@@ -287,8 +319,10 @@ class DiskLogs:
         return usage.total, usage.free
 
 
-def open_logs(settings: BrokerSettings, cluster_id: str) -> DiskLogs:
-    """Lock a broker's log directory and recover its logs.
+def open_logs(
+    settings: BrokerSettings, cluster_id: str, on_segment: Callable[[], None] = _nothing
+) -> DiskLogs:
+    """Lock a broker's log directory and recover its logs; see `DiskLogs`.
 
     Raises:
         WrongDirectory: the directory is in use, or belongs to another broker.
@@ -296,7 +330,7 @@ def open_logs(settings: BrokerSettings, cluster_id: str) -> DiskLogs:
 
     """
     try:
-        return DiskLogs(settings, cluster_id, kernel_fsyncs())
+        return DiskLogs(settings, cluster_id, on_segment, fsyncs=kernel_fsyncs())
     except OSError as error:
         raise StorageFailed(
             f"the log directory {settings.log_dir} cannot be used: {error}. Mend the disk, or "

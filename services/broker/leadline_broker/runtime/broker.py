@@ -36,8 +36,16 @@ from leadline_common.settings import BrokerSettings, stated
 
 logger = structlog.get_logger(__name__)
 
-OpenLogs = Callable[[str], LogStore]
-"""Opens and recovers the logs of a cluster id; called in a thread."""
+OpenLogs = Callable[[str, Callable[[], None]], LogStore]
+"""Opens and recovers the logs of a cluster id; called in a thread.
+
+It calls the second argument before it reads each segment, from any thread, and stops when that
+raises.
+"""
+
+
+class OpeningStopped(Exception):
+    """The broker stops before its logs are open."""
 
 
 class Broker:
@@ -98,6 +106,8 @@ class Broker:
         )
         self._engine: Engine | None = None
         self._opening: asyncio.Task[LogStore] | None = None
+        self._opened_segments = 0
+        self._is_closing = False
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] | None = None
         self._is_hanging = False
@@ -139,7 +149,9 @@ class Broker:
         self.state.addresses = addresses
         cluster_id = await self._registrar.connect()
         await self._configuration.refresh()
-        self._opening = asyncio.create_task(asyncio.to_thread(self._open_logs, cluster_id))
+        self._opening = asyncio.create_task(
+            asyncio.to_thread(self._open_logs, cluster_id, self._count_opened)
+        )
         logs = await asyncio.shield(self._opening)
         engine = self._engine = Engine(
             self._dependencies, logs, self._storage_failed, self._disk_hangs
@@ -153,6 +165,11 @@ class Broker:
         self._spawn(self._registrar.run())
         self._spawn(keep_running(engine.heartbeats.run, "heartbeats"))
         self._spawn(keep_running(self.coordinator_finder.run, "coordinator-finder"))
+
+    def _count_opened(self) -> None:
+        if self._is_closing:
+            raise OpeningStopped
+        self._opened_segments += 1
 
     def _watch_metrics(self, engine: Engine) -> None:
         self._dependencies.metrics.watch(
@@ -208,12 +225,16 @@ class Broker:
     async def close(self) -> bool:
         """Shut down cleanly: flush the logs, write the marker, remove the registration.
 
+        Logs that are being recovered stay as they are after the segment at hand: the next start
+        recovers them.
+
         One that has failed removes its registration first, so that others lead at once.
 
         Returns:
             Whether everything has ended; False if threads wait for a disk that does not answer.
 
         """
+        self._is_closing = True
         self.stop_serving()
         if self._has_failed:
             self._cancel_tasks()
@@ -233,7 +254,7 @@ class Broker:
         return True
 
     def _progress(self) -> object:
-        return () if self._engine is None else self._engine.progress()
+        return self._opened_segments if self._engine is None else self._engine.progress()
 
     def _flush_timeout_ms(self) -> int:
         return self.settings.log_flush_timeout_ms

@@ -128,7 +128,33 @@ class Outbox(Protocol):
         """Publish the position of this controller."""
 
 
-class AuditHistory(Protocol):
+class HistoryReads(Protocol):
+    """Reads of the audit history; they may raise any exception."""
+
+    async def ids(self) -> tuple[int, int]:
+        """Return the oldest and the newest stored id; both -1 when none is."""
+
+    async def find(
+        self, query: AuditQuery, *, cursor: int | None, newest_first: bool, limit: int
+    ) -> list[AuditRecord]:
+        """Return up to `limit` matching records beyond the id `cursor`, in the given order."""
+
+    async def partition_history(
+        self, topic: str, partition: int, *, after_id: int, limit: int
+    ) -> list[PartitionChange]:
+        """Return the changes of a partition after an id, oldest first."""
+
+    async def failures(self, broker: int | None, limit: int) -> list[FailureRecord]:
+        """Return the failures of a broker, or of all, newest first."""
+
+    async def tasks(self, limit: int) -> list[TaskRecord]:
+        """Return the tasks, newest first."""
+
+    async def past(self, *, time_ms: int | None, zxid: int | None) -> PastCluster:
+        """Rebuild the cluster as of a time or a transaction; without both, as of now."""
+
+
+class AuditHistory(HistoryReads, Protocol):
     """The audit history in this controller's own database; methods may raise any exception."""
 
     @property
@@ -153,30 +179,8 @@ class AuditHistory(Protocol):
         It ends at the first younger one; times after `now_ms` do not count.
         """
 
-    async def ids(self) -> tuple[int, int]:
-        """Return the oldest and the newest stored id; both -1 when none is."""
-
     async def last_before_election(self) -> int:
         """Return the last entry's id before the latest election that no broker wrote, or -1."""
-
-    async def find(
-        self, query: AuditQuery, *, cursor: int | None, newest_first: bool, limit: int
-    ) -> list[AuditRecord]:
-        """Return up to `limit` matching records beyond the id `cursor`, in the given order."""
-
-    async def partition_history(
-        self, topic: str, partition: int, *, after_id: int, limit: int
-    ) -> list[PartitionChange]:
-        """Return the changes of a partition after an id, oldest first."""
-
-    async def failures(self, broker: int | None, limit: int) -> list[FailureRecord]:
-        """Return the failures of a broker, or of all, newest first."""
-
-    async def tasks(self, limit: int) -> list[TaskRecord]:
-        """Return the tasks, newest first."""
-
-    async def past(self, *, time_ms: int | None, zxid: int | None) -> PastCluster:
-        """Rebuild the cluster as of a time or a transaction; without both, as of now."""
 
 
 class PeerAuditClient(Protocol):

@@ -30,11 +30,12 @@ from leadline_controller.domain.cluster import ClusterImage, TopicImage
 from leadline_controller.domain.stats import count_unhealthy
 from leadline_controller.domain.topics import find_topic
 from leadline_controller.runtime.active_controller import ActiveController
+from leadline_controller.runtime.audit.bounded_reads import BoundedReads, ReadLimits
 from leadline_controller.runtime.channel.metadata_snapshot import MetadataView
 from leadline_controller.runtime.engine.events import Answer, ControllerEvent, ControllerRequest
 from leadline_controller.runtime.engine.guard import current_guard
 from leadline_controller.runtime.leadership import ControllerLeadership
-from leadline_controller.runtime.ports import AuditHistory
+from leadline_controller.runtime.ports import HistoryReads
 from leadline_controller.runtime.topics.controlled_shutdown import BrokerStops
 from leadline_controller.runtime.topics.deletions import DeleteTopic
 from leadline_controller.runtime.topics.topics import Assignment, CreateTopic
@@ -47,10 +48,16 @@ CATCH_UP_S = 5.0
 
 
 class ControllerService:
-    """The operations of one controller process."""
+    """The operations of one controller process.
+
+    Attributes:
+        read_limits: bounds the reads of its history.
+
+    """
 
     def __init__(self, leadership: ControllerLeadership) -> None:
         self._leadership = leadership
+        self.read_limits = ReadLimits()
         self._stopping = asyncio.Event()
 
     # -- this process ----------------------------------------------------------
@@ -166,8 +173,10 @@ class ControllerService:
             raise NoController("this controller is not the active one any more")
         return active.metadata
 
-    async def history(self) -> AuditHistory:
+    async def history(self) -> HistoryReads:
         """Return the audit history when it holds all entries written before the call.
+
+        Its reads raise HistoryUnavailable if the database does not answer in time.
 
         Raises:
             HistoryUnavailable: it is unreadable, or still catching up.
@@ -180,7 +189,7 @@ class ControllerService:
             raise HistoryUnavailable(
                 "this controller's history is still catching up, or ZooKeeper is away: ask again"
             )
-        return replicator.history
+        return BoundedReads(replicator.history, self.read_limits)
 
     def topic(self, name: str) -> TopicImage:
         """Return a topic.

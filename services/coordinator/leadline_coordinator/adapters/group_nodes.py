@@ -21,8 +21,9 @@ from leadline_client.wire import TopicPartition
 from leadline_common import consumer_znodes as nodes
 from leadline_common.audit_outbox import audit_op
 from leadline_common.leader_election import LeadershipTerm, TermEnded
+from leadline_common.unreadable import UNREADABLE
 from leadline_common.zk.batches import batches_of
-from leadline_common.zk.errors import BadVersion, MultiFailed, ZkError
+from leadline_common.zk.errors import BadVersion, MultiFailed, NotPermitted, ZkError
 from leadline_common.zk.ops import ANY_VERSION, CheckOp, CreateOp, DeleteOp, Op, SetOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import AuditEntry
@@ -53,8 +54,14 @@ class GroupNodes:
         self._session = session
         self._written: dict[str, WrittenGroup] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._unreadable: dict[str, str] = {}
 
     # -- reading ---------------------------------------------------------------
+
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        """A node that may not be read, by group."""
+        return self._unreadable
 
     async def load(self) -> list[StoredGroup]:
         """Read all groups, many at a time."""
@@ -65,15 +72,30 @@ class GroupNodes:
             stored += await self._load_groups(groups[start : start + _READ_AT_ONCE])
         return stored
 
+    async def load_again(self, group: str) -> StoredGroup | None:
+        """Read a group that could not be read before; None if it still cannot, or is gone."""
+        found = await self._load_groups([group])
+        return found[0] if found else None
+
     async def _load_groups(self, groups: Sequence[str]) -> list[StoredGroup]:
         """Read groups, and remember their nodes."""
         found = await read_groups(self._session, groups)
         for group in groups:
-            if group in found:
-                self._written[group] = found[group].written
+            one = found.get(group)
+            if one is not None and not one.forbidden:
+                self._written[group] = one.written
             else:
                 self._written.pop(group, None)
+            self._note_unreadable(group, "" if one is None else one.forbidden)
         return [one.stored for one in found.values() if one.stored is not None]
+
+    def _note_unreadable(self, group: str, path: str) -> None:
+        before = self._unreadable.pop(group, None)
+        if before is not None and before != path:
+            UNREADABLE.discard(before)
+        if path:
+            self._unreadable[group] = path
+            UNREADABLE.add(path, NotPermitted(path))
 
     # -- writing ---------------------------------------------------------------
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from leadline_client.wire import TopicPartition
 from leadline_common import consumer_znodes as nodes
+from leadline_common.zk.errors import NotPermitted
 from leadline_common.zk.session import ZkSession
-from leadline_common.znode_json import node_number
+from leadline_common.znode_json import NO_DATA, node_number
 from leadline_coordinator.adapters.group_values import offset_of, record_of
 from leadline_coordinator.domain.records import CommittedOffset, StoredGroup
 
@@ -31,10 +33,14 @@ class WrittenGroup:
 
 @dataclass(frozen=True, slots=True)
 class ReadGroup:
-    """A group's nodes, and what they say; `stored` is None if the group's node is unreadable."""
+    """A group's nodes, and what they say; `stored` is None if the group's node is unreadable.
+
+    `forbidden` names a node that the session may not read; the rest is then not complete.
+    """
 
     written: WrittenGroup
     stored: StoredGroup | None
+    forbidden: str = ""
 
 
 @dataclass(slots=True)
@@ -46,6 +52,8 @@ class _Listing:
     members: Sequence[str]
     topics: Sequence[str]
     committed: Sequence[str]
+    forbidden: str = ""
+    """A node that the session may not read, if there is one."""
     offsets: list[TopicPartition] = field(default_factory=list)
 
     def value_paths(self) -> Iterator[str]:
@@ -71,8 +79,11 @@ async def read_groups(session: ZkSession, groups: Sequence[str]) -> dict[str, Re
             for topic_partition in one.offsets
         ],
     )
+    has_refused = NO_DATA in values.values()
     found = {}
     for one in listings:
+        if has_refused:
+            _note_forbidden(one, values)
         found[one.group] = _read_group(one, values)
         await asyncio.sleep(0)  # Groups may be large, and the session has heartbeats to send.
     return found
@@ -82,16 +93,25 @@ async def _list(session: ZkSession, groups: Sequence[str]) -> list[_Listing]:
     parts = (nodes.ids_path, nodes.owners_path, nodes.offsets_path)
     found, children = await asyncio.gather(
         session.get_many([nodes.group_path(group) for group in groups]),
-        session.get_children_many([path_of(group) for group in groups for path_of in parts]),
+        session.get_permitted_children([path_of(group) for group in groups for path_of in parts]),
     )
-    names = iter([one or [] for one in children])
+    names = iter(children)
     return [
-        _Listing(group, node[0], members, topics, committed)
-        for group, node, members, topics, committed in zip(
-            groups, found, names, names, names, strict=True
-        )
+        _listing(group, node[0], each)
+        for group, node, *each in zip(groups, found, names, names, names, strict=True)
         if node is not None
     ]
+
+
+def _listing(
+    group: str, value: bytes, children: Sequence[Sequence[str] | NotPermitted | None]
+) -> _Listing:
+    refused = [one.path for one in children if isinstance(one, NotPermitted)]
+    if value == NO_DATA:
+        refused.append(nodes.group_path(group))
+    members, topics, committed = ([] if isinstance(one, NotPermitted) else one for one in children)
+    forbidden = refused[0] if refused else ""
+    return _Listing(group, value, members or (), topics or (), committed or (), forbidden)
 
 
 async def _values(session: ZkSession, paths: Sequence[str]) -> dict[str, bytes]:
@@ -104,10 +124,21 @@ async def _list_offsets(session: ZkSession, listings: Sequence[_Listing]) -> Non
     """Add to each listing the partitions that have an offset node."""
     parents = [(one, topic) for one in listings for topic in one.committed]
     paths = [nodes.topic_offsets_path(one.group, topic) for one, topic in parents]
-    children = await session.get_children_many(paths)
+    children = await session.get_permitted_children(paths)
     for (one, topic), names in zip(parents, children, strict=True):
+        if isinstance(names, NotPermitted):
+            one.forbidden = names.path
+            continue
         numbers = map(node_number, names or [])
         one.offsets += [TopicPartition(topic, number) for number in numbers if number is not None]
+
+
+def _note_forbidden(listing: _Listing, values: Mapping[str, bytes]) -> None:
+    """Note a node of the listing whose value may not be read."""
+    offsets = (nodes.offset_path(listing.group, *one) for one in listing.offsets)
+    for path in chain(listing.value_paths(), offsets):
+        if values.get(path) == NO_DATA:
+            listing.forbidden = path
 
 
 def _read_group(listing: _Listing, values: Mapping[str, bytes]) -> ReadGroup:
@@ -126,6 +157,8 @@ def _read_group(listing: _Listing, values: Mapping[str, bytes]) -> ReadGroup:
     for topic, number in listing.offsets:
         present[topic].add(number)
     written = WrittenGroup(listing.value, members, owners, present)
+    if listing.forbidden:
+        return ReadGroup(written, None, listing.forbidden)
     record = record_of(group, listing.value, members, owners)
     stored = None if record is None else StoredGroup(record, _offsets(listing, values))
     return ReadGroup(written, stored)

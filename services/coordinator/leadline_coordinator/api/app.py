@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import starmap
 
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -68,7 +69,7 @@ def build_app(
         description=_DESCRIPTION,
         tags=_TAGS,
         metrics=metrics,
-        checks=[lambda: map(Problem, coordinator.problems())],
+        checks=[lambda: starmap(Problem, coordinator.problems())],
         max_body_bytes=max_body_bytes,
         cluster_id=coordinator.cluster_id,
         names=names,

@@ -23,7 +23,6 @@ from leadline_client.errors import (
     NotCoordinator,
     RebalanceInProgress,
     StoreOutcomeUnknown,
-    TooManyGroups,
     UnknownGroup,
 )
 from leadline_client.wire import TopicPartition
@@ -42,6 +41,7 @@ from leadline_coordinator.domain.subscriptions import (
 )
 from leadline_coordinator.runtime.committer import OffsetCommitter, WriteOutcome
 from leadline_coordinator.runtime.context import CoordinatorContext, group_limits
+from leadline_coordinator.runtime.group_checks import check_count, check_readable
 from leadline_coordinator.runtime.group_manager import Channel, GroupManager
 from leadline_coordinator.runtime.log_ends import LogEnds
 from leadline_coordinator.runtime.topics import TopicListeners
@@ -108,10 +108,7 @@ class Coordinator:
             self.subscription_index.update(one.record.name, one.record.members.values())
         await self.topics.read()
         for one in stored:
-            self._restore(one)
-        for manager in list(self.groups.values()):
-            manager.committer.drop(self._is_outdated)
-            manager.apply_effects()
+            self.restore(one)
         self.ready.set()
         logger.info("groups loaded", count=len(self.groups))
 
@@ -189,9 +186,11 @@ class Coordinator:
 
         Raises:
             UnknownGroup: there is no such group.
+            GroupUnreadable: it could not be loaded.
 
         """
         if name not in self.groups:
+            check_readable(self.context, name)
             raise UnknownGroup(f"there is no group {name!r}")
         return self.groups[name]
 
@@ -200,14 +199,16 @@ class Coordinator:
 
         Raises:
             InvalidRequest: no group can have this name.
+            GroupUnreadable: it could not be loaded.
             TooManyGroups: there are as many as allowed.
             NotCoordinator: another coordinator was elected.
 
         """
         if name not in self.groups:
             check_group_name(name)
+            check_readable(self.context, name)
             self._check_term()
-            self._check_count()
+            check_count(self.context, len(self.groups))
             self.on_group_change(name)
         return self.groups[name]
 
@@ -363,14 +364,8 @@ class Coordinator:
         if self._term_ended.done():
             raise NotCoordinator("this coordinator has lost leadership")
 
-    def _check_count(self) -> None:
-        if len(self.groups) >= self.context.settings.group_max_count:
-            raise TooManyGroups(
-                f"there are {len(self.groups)} groups, the most that group.max.count allows: "
-                "delete those that nobody uses"
-            )
-
-    def _restore(self, stored: StoredGroup) -> None:
+    def restore(self, stored: StoredGroup) -> None:
+        """Add a group as it is recorded."""
         record = stored.record
         committer = OffsetCommitter(self.context, record.name, stored.offsets)
         epoch, now_ms = self.context.term.epoch, self.context.clock.monotonic_ms()
@@ -378,6 +373,8 @@ class Coordinator:
         if not group.members and group.empty_since_wall_ms is None:
             group.empty_since_wall_ms = self.context.clock.wall_ms()
         self._add(group, committer)
+        committer.drop(self._is_outdated)
+        self.groups[record.name].apply_effects()
 
     def _add(self, group: Group, committer: OffsetCommitter) -> None:
         group.topic_ids = self.topics.topic_ids

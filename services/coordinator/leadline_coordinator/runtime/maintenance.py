@@ -21,6 +21,8 @@ logger = structlog.get_logger(__name__)
 
 _EXPIRED = "without members for offsets.retention.ms"
 _MAX_NAMED = 10
+_RELOAD_S = 5.0
+"""How often to look whether groups that may not be read may be read again."""
 
 
 class GroupMaintenance:
@@ -37,6 +39,7 @@ class GroupMaintenance:
         await asyncio.gather(
             keep_running(self._expire_forever, "expiry of groups"),
             keep_running(self._measure_forever, "lag of groups"),
+            keep_running(self._reload_forever, "groups that may not be read"),
             keep_running(self._record_refusals, "refusals", pause_s=INTERVAL_MS / 1000),
         )
 
@@ -68,6 +71,21 @@ class GroupMaintenance:
                 rows = await self._offsets.lag(name)
                 if name in groups and ready.is_set():
                     metrics.lag[name] = _by_topic(rows)
+
+    async def reload(self) -> None:
+        """Restore the groups that could not be loaded, and can be read now."""
+        store = self._context.store.groups
+        for name in list(store.unreadable):
+            found = await store.load_again(name)
+            if found is not None and self._coordinator.ready.is_set():
+                self._coordinator.restore(found)
+                self._coordinator.on_group_member_change(name)
+                logger.info("group loaded: it can be read again", group=name)
+
+    async def _reload_forever(self) -> None:
+        while True:
+            await asyncio.sleep(_RELOAD_S)
+            await self.reload()
 
     async def _expire_forever(self) -> None:
         while True:

@@ -34,6 +34,7 @@ from leadline_coordinator.runtime.audit import (
 )
 from leadline_coordinator.runtime.committer import translated_store_errors
 from leadline_coordinator.runtime.coordinator import Coordinator
+from leadline_coordinator.runtime.group_checks import check_readable
 from leadline_coordinator.runtime.group_manager import GroupManager
 
 
@@ -172,6 +173,7 @@ class GroupOffsets:
 
         """
         async with refusals_audited(self._context, "reset_offsets", group):
+            check_readable(self._context, group)
             if group in self._coordinator.groups:
                 await self._coordinator.without_members(group)
             ids = dict(self._coordinator.topics.topic_ids)

@@ -28,8 +28,15 @@ class GroupStore(Protocol):
     nothing was written. `audit` is written with the change.
     """
 
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        """The groups that may not be read, each with one of its nodes that may not."""
+
     async def load(self) -> list[StoredGroup]:
-        """Read all groups."""
+        """Read all groups, except those that may not be read."""
+
+    async def load_again(self, group: str) -> StoredGroup | None:
+        """Read a group that could not be read before; None if it still cannot, or is gone."""
 
     async def record(self, term: LeadershipTerm, record: GroupRecord) -> None:
         """Write what differs from the last write, the group's own node last."""

@@ -18,6 +18,7 @@ from leadline_client.wire import TopicPartition
 from leadline_common.identity import ServiceAddress, ServiceIdentity
 from leadline_common.leader_election import Leader
 from leadline_common.settings import CoordinatorSettings
+from leadline_common.unreadable import UNREADABLE
 from leadline_common.zk.errors import ZkError
 from leadline_coordinator.domain.channel_limits import ChannelCount, FrameRate
 from leadline_coordinator.runtime.audit import group_entry, refusals_audited, write_audit
@@ -102,15 +103,17 @@ class CoordinatorService:
             return min((one.url for one in await store.brokers()), default=None)
         return None
 
-    def problems(self) -> Iterator[str]:
-        """Yield why requests cannot be served."""
+    def problems(self) -> Iterator[tuple[str, bool]]:
+        """Yield problems, each with whether requests are served despite it."""
         store = self._elector.election.session
         if store is None or not store.is_connected():
-            yield "no session with ZooKeeper"
+            yield "no session with ZooKeeper", False
         elif self.active is None:
-            yield "no active coordinator is known"
+            yield "no active coordinator is known", False
         elif self.active.id == self.id and not self.is_active:
-            yield _LOADING
+            yield _LOADING, False
+        if unreadable := UNREADABLE.summary():
+            yield unreadable, True
 
     # -- channels --------------------------------------------------------------
 

@@ -58,6 +58,7 @@ class TopicListeners:
         """Read all topics, and report the changed ones."""
         store = self._context.store
         names = await store.topic_names(self._triggered.set)
+        self._forget_all_but(names)
         unwatched = self._subscribed(names) - self._watched
         self._watched |= unwatched
         watches = {name: self._callback_of(name) for name in unwatched}
@@ -102,6 +103,13 @@ class TopicListeners:
         }
         if changed:
             self._on_change(changed, gone)
+
+    def _forget_all_but(self, names: Collection[str]) -> None:
+        """Forget the watches of topics that are gone; one that comes late causes one more read."""
+        present = set(names)
+        self._watched &= present
+        for name in self._callbacks.keys() - present:
+            del self._callbacks[name]
 
     def _callback_of(self, topic: str) -> Callable[[], None]:
         """Return a topic's callback, always the same, so that kazoo keeps one watch."""

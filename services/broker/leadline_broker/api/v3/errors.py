@@ -116,6 +116,7 @@ _GROUPS: Final[Mapping[Code, tuple[type[LeadlineError], ...]]] = {
         errors.CoordinatorNotAvailable,
         errors.FencedLeaderEpoch,
         errors.FetchSessionUnknown,
+        errors.GroupUnreadable,
         errors.HistoryUnavailable,
         errors.LeaderNotAvailable,
         errors.LeadershipLost,

@@ -16,8 +16,12 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from leadline_client.wire import TopicPartition
-from leadline_common.reassignments import ReassignmentPhase
-from leadline_controller.domain.reassignment.machine import ReassignmentState, phase_of, plan_step
+from leadline_controller.domain.reassignment.machine import (
+    Expand,
+    ReassignmentState,
+    moves_leader,
+    next_action,
+)
 
 
 class ReassignmentLimits(msgspec.Struct, frozen=True):
@@ -48,12 +52,10 @@ def candidate_for(
     topic_partition: TopicPartition, request: int, state: ReassignmentState
 ) -> StepCandidate | None:
     """Return a partition as a candidate, or None if it cannot begin a step now."""
-    if phase_of(state) is not ReassignmentPhase.INIT:
+    if not isinstance(next_action(state), Expand):
         return None
-    step = plan_step(state)
-    if step.is_idle:
-        return None
-    return StepCandidate(topic_partition, request, state.replicas != state.start, step.leader_step)
+    started = state.replicas != state.start
+    return StepCandidate(topic_partition, request, started, moves_leader(state))
 
 
 def collect_reassignment_batch(

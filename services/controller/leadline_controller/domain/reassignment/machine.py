@@ -266,6 +266,8 @@ def _begin_step(state: ReassignmentState) -> Action:
     step = plan_step(state)
     if step.is_idle:
         return _wait_for(state, step.waiting_for)
+    if step.added and not those_in(step.added, state.live):  # `legacy` would add them all the same
+        return _wait_for(state, step.added)
     replicas = order_replicas((*state.replicas, *step.added), state.goal)
     return Expand(replicas, step.added, step.dropped)
 

@@ -67,6 +67,18 @@ class QueuedReassignment(msgspec.Struct, eq=False):
         return self.state is not None and self.state.is_running
 
     @property
+    def takes_place(self) -> bool:
+        """Whether its step counts against the limits.
+
+        A step that waits for nothing but brokers that are down copies nothing, and may wait for
+        ever. It counts again when one of them is back; until steps have ended, no other begins.
+        """
+        if self.state is None or not self.state.is_running:
+            return False
+        awaited = self.action.waiting_for if isinstance(self.action, Wait) else ()
+        return not awaited or any(broker in self.state.live for broker in awaited)
+
+    @property
     def phase(self) -> ReassignmentPhase:
         """The phase of the reassignment."""
         return ReassignmentPhase.WAITING if self.state is None else phase_of(self.state)
@@ -203,6 +215,7 @@ class ReassignmentQueue:
         self.refresh(image, limits)
         self._has_news = False
         running = self._running_entries()
+        counted = [entry for entry in running if entry.takes_place]
         may_move = self._first_movers(limits.leader_movements)
         due = [
             DueAction(entry.topic_partition, entry.state, entry.action)
@@ -211,8 +224,8 @@ class ReassignmentQueue:
             and not isinstance(entry.action, Wait)
             and (not isinstance(entry.action, Elect) or entry.topic_partition in may_move)
         ]
-        if limits.partition_movements is None or len(running) < limits.partition_movements:
-            in_flight = {entry.topic_partition: entry.moves_leader for entry in running}
+        if limits.partition_movements is None or len(counted) < limits.partition_movements:
+            in_flight = {entry.topic_partition: entry.moves_leader for entry in counted}
             for topic_partition in collect_reassignment_batch(
                 self._candidates(), in_flight, limits
             ):
@@ -251,7 +264,8 @@ class ReassignmentQueue:
 
     def _first_movers(self, limit: int | None) -> set[TopicPartition]:
         """Return the partitions whose step in progress may move the leader, up to the limit."""
-        movers = [entry for entry in self._running_entries() if entry.moves_leader]
+        running = self._running_entries()
+        movers = [entry for entry in running if entry.moves_leader and entry.takes_place]
         if limit is not None and len(movers) > limit:
             movers.sort(key=lambda entry: (entry.request, entry.topic_partition))
             del movers[limit:]
