@@ -208,3 +208,25 @@ async def test_records_of_one_key_go_where_native_producers_send_them(cluster: C
         native = await cluster.post("broker-2", "/v1/topics/keyed/records", json=body)
         assert ours == native.json()["records"][0]["partition"]
     await cluster.client.delete_topic("keyed")
+
+
+@pytest.mark.parametrize("prefix", [*PREFIXES, "/v1"])
+async def test_a_body_that_breaks_off_is_refused_in_the_format_of_its_path(
+    cluster: Cluster, prefix: str
+) -> None:
+    """The connection itself answers: no layer has the request yet."""
+    reader, writer = await asyncio.open_connection(*_address(cluster.url("broker-1")))
+    head = f"POST {prefix}/clusters/x/topics?y HTTP/1.1\r\nhost: localhost\r\n"
+    writer.write(f"{head}transfer-encoding: chunked\r\n\r\nno length\r\n".encode())
+    async with asyncio.timeout(20):
+        answer = await reader.read()
+    writer.close()
+    status, body = answer.partition(b"\r\n")[0].split()[1], answer.partition(b"\r\n\r\n")[2]
+    assert status == b"400"
+    assert ("outcome" in json.loads(body)) == (prefix not in PREFIXES), body
+
+
+def _address(url: str) -> tuple[str, int]:
+    parts = httpx.URL(url)
+    assert parts.port is not None
+    return parts.host, parts.port

@@ -14,6 +14,7 @@ from leadline_broker.adapters.disk import open_logs
 from leadline_broker.adapters.peers import HttpPeers
 from leadline_broker.adapters.zookeeper import ZkBrokerStore
 from leadline_broker.api.app import build_app
+from leadline_broker.api.v3.layer import response_to
 from leadline_broker.domain.state import Addresses
 from leadline_broker.runtime.broker import Broker
 from leadline_common.clock import Clock, SystemClock
@@ -148,7 +149,7 @@ async def _run(
                 hand_over=broker.controlled_shutdown,
                 stopping=broker.stop_serving,
                 internal=internal,
-                bounds=ConnectionBounds(settings, metrics),
+                bounds=ConnectionBounds(settings, metrics, response_to),
                 files=files,
             )
 

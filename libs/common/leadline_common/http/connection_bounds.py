@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter as Counts
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import structlog
+from starlette.responses import Response
 
+from leadline_client.errors import LeadlineError
+from leadline_common.http.errors import error_response
 from leadline_common.metrics import Metrics
 from leadline_common.open_files import open_files_limit
 from leadline_common.settings.fields import KIB, ServiceSettings
@@ -47,11 +51,27 @@ class Examined(Protocol):
         """End the connection at once."""
 
 
+def native_response(error: LeadlineError, path: str) -> Response:
+    """Return the response of Leadline's own API."""
+    del path
+    return error_response(error)
+
+
 class ConnectionBounds:
     """The counters and limits that the connections of one listener share."""
 
-    def __init__(self, settings: ServiceSettings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        metrics: Metrics,
+        response_to: Callable[[LeadlineError, str], Response] = native_response,
+    ) -> None:
+        """Limit connections.
+
+        `response_to` makes the response to a request that is refused, of its error and its path.
+        """
         self.settings = settings
+        self.response_to = response_to
         # The other half is for logs, for the database, and for connections between services.
         self._most = min(settings.max_connections_total, open_files_limit() // 2)
         self._examined: set[Examined] = set()

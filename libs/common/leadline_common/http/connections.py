@@ -11,6 +11,7 @@ import asyncio
 from typing import Any, ClassVar, Final
 
 import httptools
+from starlette.responses import Response
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
@@ -75,6 +76,7 @@ class BoundedProtocol(TlsFlowControl, JoinedResponses):
         self._read_mark = (0.0, 0)
         self._written = WriteProgress()
         self._client_name: str | None = None
+        self.url = b""  # There is none before the first request.
         self._running: RequestResponseCycle | None = None
 
     # The connection.
@@ -289,7 +291,8 @@ class BoundedProtocol(TlsFlowControl, JoinedResponses):
             cycle.message_event.set()
         self._free_body()
         self.flow.resume_reading()
-        self.transport.write(answer_of(error))
+        response = self.bounds.response_to(error, self.url.decode("latin-1"))
+        self.transport.write(last_response(response))
         if self.transport.can_write_eof():
             self.transport.write_eof()
         else:
@@ -358,6 +361,11 @@ class BoundedProtocol(TlsFlowControl, JoinedResponses):
 
 def answer_of(error: LeadlineError) -> bytes:
     """Return a whole response, for a connection that is closed after it."""
-    response = error_response(error)
+    return last_response(error_response(error))
+
+
+def last_response(response: Response) -> bytes:
+    """Return a response as it is sent on a connection that is closed after it."""
     headers = b"".join(b"%b: %b\r\n" % header for header in response.raw_headers)
-    return STATUS_LINE[error.status] + headers + b"connection: close\r\n\r\n" + bytes(response.body)
+    head = STATUS_LINE[response.status_code] + headers + b"connection: close\r\n\r\n"
+    return head + bytes(response.body)

@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from leadline_broker.api.v3.errors import translated
+from leadline_broker.api.v3.errors import response_of, translated
+from leadline_client.errors import LeadlineError
+from leadline_common.http.errors import error_response
 
 PREFIX: Final = "/v3"
 ALIAS: Final = "/kafka/v3"
@@ -48,11 +51,19 @@ class V3Layer:
 def _prefix_of(scope: Scope) -> str | None:
     if scope["type"] != "http":
         return None
-    path: str = scope["path"]
+    return _prefix_in(scope["path"])
+
+
+def _prefix_in(path: str) -> str | None:
     for prefix in (PREFIX, ALIAS):
         if path == prefix or path.startswith(prefix + "/"):
             return prefix
     return None
+
+
+def response_to(error: LeadlineError, path: str) -> Response:
+    """Return the response to a request that is refused before any layer has it."""
+    return response_of(error) if _prefix_in(path.partition("?")[0]) else error_response(error)
 
 
 @dataclass(slots=True)
