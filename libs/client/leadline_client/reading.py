@@ -78,6 +78,11 @@ class FetchPosition:
         return -1 if self._history is None else self._history.offset
 
     @property
+    def leader_epoch(self) -> int:
+        """The leader epoch of the last answer; -1 until the first read."""
+        return self._leader_epoch
+
+    @property
     def topic_id(self) -> str | None:
         """The id of the topic that is read; None until the first read."""
         return self._topic_id
