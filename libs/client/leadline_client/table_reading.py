@@ -75,9 +75,10 @@ def read_batches(
     if unknown := set(fields).difference(SCHEMA.names):
         raise InvalidRequest(f"records have no columns {sorted(unknown)}: {SCHEMA.names}")
     schema = pa.schema([SCHEMA.field(name) for name in fields])
+    described = client.describe(topic)
     wanted = partitions
     if wanted is None:
-        wanted = [row.partition for row in client.describe(topic).partitions]
+        wanted = [row.partition for row in described.partitions]
     for given in (start, end):
         if isinstance(given, Mapping) and (other := set(given).difference(wanted)):
             raise InvalidRequest(f"partitions {sorted(other)} have a start or an end but no reader")
@@ -90,6 +91,8 @@ def read_batches(
         (FetchPosition(client.core, topic, number, starts[number]), before)
         for number, before in ends.items()
     ]
+    for position, _ in parts:
+        position.expect_topic(described.topic_id)  # The ends are offsets of this topic.
     fetched = (
         (stored, _layout(schema, position), before.offset)
         for position, before in parts

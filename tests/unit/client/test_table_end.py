@@ -6,7 +6,7 @@ import pytest
 
 from leadline_client import batches
 from leadline_client.client import Client
-from leadline_client.errors import OffsetOutOfRange
+from leadline_client.errors import OffsetOutOfRange, TopicIdMismatch
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.reading import ReadLimits
 from leadline_client.retry import RetryPolicy
@@ -89,4 +89,20 @@ def test_another_history_of_the_same_length_in_an_older_epoch_is_noticed(
         cluster.partitions[0].log[:] = of_the_former_leader
         cluster.partitions[0].end = 8
         with pytest.raises(OffsetOutOfRange, match="cut off"):
+            reader.read_all()
+
+
+def test_a_topic_that_is_recreated_before_it_is_read_is_another_one(
+    cluster: StandInCluster,
+) -> None:
+    with Client(cluster.bootstrap, policy=RetryPolicy(timeout_s=20)) as client:
+        fill(client, OLD)
+        reader = read_batches(client, "t", [0], limits=ONE_BATCH)
+        cluster.topic_id = "id-2"
+        cluster.version += 1
+        row = cluster.partitions[0]
+        row.log.clear()
+        row.end = 0
+        fill(client, NEW)
+        with pytest.raises(TopicIdMismatch):
             reader.read_all()
