@@ -14,6 +14,7 @@ from leadline_client.errors import (
     ClusterChanged,
     ConnectionLost,
     Forbidden,
+    InvalidRequest,
     LeadlineError,
     QuotaExceeded,
     ServerNotTrusted,
@@ -29,6 +30,8 @@ from leadline_client.transport import CLUSTER_ID_HEADER, Request, Response
 
 _DENIED: Final = (Unauthorized, Forbidden, TokenNotSent, ServerNotTrusted)
 """Why a broker that can be reached tells this client nothing: another attempt would not help."""
+_UNSENT: Final = (*_DENIED, InvalidRequest)
+"""Why a lookup is not sent to any address; InvalidRequest: the client was closed."""
 _DEFINITE: Final = (ClusterChanged, *_DENIED)
 _WITHHELD: Final = (*_DEFINITE, QuotaExceeded)
 """Why a broker that can be reached does not answer a lookup."""
@@ -105,7 +108,7 @@ class Caller:
             yield from self.refresh(target)
         except QuotaExceeded:
             pass  # The next attempt waits if it has to look the target up, too.
-        except _DEFINITE as error:
+        except (*_DEFINITE, InvalidRequest) as error:
             definite = error
         if target is not self.any_broker and target.address() == failed:
             # The broker that named it may be cut off, and never hear of its successor.
@@ -120,6 +123,7 @@ class Caller:
             ClusterChanged: only brokers of another cluster answer.
             Unauthorized, Forbidden, TokenNotSent, ServerNotTrusted, QuotaExceeded: no broker
                 answered, and this is why one of them did not.
+            InvalidRequest: the client was closed.
 
         """
         withheld: LeadlineError | None = None
@@ -135,7 +139,7 @@ class Caller:
                 response = yield from self._exchange(request)
             except LeadlineError as error:
                 self.any_broker.on_error(error)
-                withheld = error if isinstance(error, _DENIED) else withheld
+                withheld = error if isinstance(error, _UNSENT) else withheld
                 continue
             own_answers |= response.headers.get(CLUSTER_ID_HEADER) == self.cache.cluster_id
             try:

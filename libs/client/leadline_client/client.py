@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
 from importlib import import_module
-from typing import Concatenate, ParamSpec, Self, TypeAlias, TypeVar
+from typing import Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar
 
 from leadline_client import groups
 from leadline_client.core import ClientCore
@@ -30,6 +30,7 @@ from leadline_client.threaded_transport import ThreadedTransport
 from leadline_client.tracing import operation_span, traced, traced_async
 from leadline_client.transport import AsyncTransport, Transport
 
+_CLOSED: Final = "the client is closed"
 P = ParamSpec("P")
 T = TypeVar("T")
 AsyncSource: TypeAlias = "AsyncClient | str | Sequence[str]"
@@ -92,11 +93,6 @@ def async_client_of(source: BlockingSource, security: Security | None = None) ->
     )
 
 
-def _refuse_if(*, closed: bool) -> None:
-    if closed:
-        raise InvalidRequest("the client is closed")
-
-
 def _blocking(
     operation: Callable[Concatenate[ClientCore, P], Flow[T]],
 ) -> Callable[Concatenate[Client, P], T]:
@@ -144,13 +140,17 @@ class Client:
 
     def run(self, flow: Flow[T]) -> T:
         """Run a flow of this client's core; raises InvalidRequest once closed."""
-        _refuse_if(closed=self._closed)
-        return drive(flow, traced(self.transport), time.sleep)
+        self._check_open()
+        return drive(flow, traced(self.transport), time.sleep, self._check_open)
 
     def close(self) -> None:
         """Close the connections; nothing can be asked any more."""
         self._closed = True
         self.transport.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidRequest(_CLOSED)
 
     def __enter__(self) -> Self:
         return self
@@ -206,14 +206,24 @@ class AsyncClient:
         self._closed = False
 
     async def run(self, flow: Flow[T]) -> T:
-        """Run a flow of this client's core; raises InvalidRequest once closed."""
-        _refuse_if(closed=self._closed)
-        return await drive_async(flow, traced_async(self.transport), asyncio.sleep)
+        """Run a flow of this client's core; raises InvalidRequest once closed.
+
+        A call that is under way then sends nothing more, and ends so too, unless the outcome of
+        what it has sent is unknown.
+        """
+        self._check_open()
+        return await drive_async(
+            flow, traced_async(self.transport), asyncio.sleep, self._check_open
+        )
 
     async def aclose(self) -> None:
         """Close the connections; nothing can be asked any more."""
         self._closed = True
         await self.transport.aclose()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidRequest(_CLOSED)
 
     async def __aenter__(self) -> Self:
         return self

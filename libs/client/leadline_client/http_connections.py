@@ -85,14 +85,15 @@ class HttpConnections:
             TimeoutError, OSError: the request was sent at least in part.
 
         """
+        closed = self._times_closed
         kept = self._take(address)
         if kept is not None:
             try:
                 return await self._ask(kept, address, request, timeout_s)
             except OSError as problem:
-                if request.method not in READS or isinstance(problem, TimeoutError):
+                is_sent_again = request.method in READS and not isinstance(problem, TimeoutError)
+                if closed != self._times_closed or not is_sent_again:
                     raise
-        closed = self._times_closed
         fresh = await _connected(address, connect_timeout_s)
         if closed != self._times_closed:
             fresh.close()
