@@ -36,6 +36,9 @@ _DEFINITE: Final = (ClusterChanged, *_DENIED)
 _WITHHELD: Final = (*_DEFINITE, QuotaExceeded)
 """Why a broker that can be reached does not answer a lookup."""
 
+_LEAST_S: Final = 0.1
+"""The least time that a request gets, at the end of its call."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -105,7 +108,7 @@ class Caller:
         definite: LeadlineError | None = None
         failed = target.address()
         try:
-            yield from self.refresh(target)
+            yield from self.refresh(target, attempts.left_s(self.clock()))
         except QuotaExceeded:
             pass  # The next attempt waits if it has to look the target up, too.
         except (*_DEFINITE, InvalidRequest) as error:
@@ -116,8 +119,10 @@ class Caller:
         if definite is not None:
             raise attempts.final(definite)
 
-    def refresh(self, target: Target) -> Flow[None]:
+    def refresh(self, target: Target, left_s: float | None = None) -> Flow[None]:
         """Look `target` up at one broker after the other, until one answers.
+
+        `left_s`: how much time is left for it; by default that of a whole call.
 
         Raises:
             ClusterChanged: only brokers of another cluster answer.
@@ -132,9 +137,11 @@ class Caller:
         if lookup is None:
             return
         limit_s = self.policy.metadata_timeout_s
+        give_up_s = self.clock() + (self.policy.timeout_s if left_s is None else left_s)
         for address in self.any_broker.addresses():
             url = address + lookup.path
-            request = Request(lookup.method, url, lookup.params, timeout_s=limit_s)
+            total_s = max(give_up_s - self.clock(), _LEAST_S)
+            request = Request(lookup.method, url, lookup.params, timeout_s=limit_s, total_s=total_s)
             try:
                 response = yield from self._exchange(request)
             except LeadlineError as error:
@@ -172,7 +179,7 @@ class Caller:
             return (yield from self._ask_any(call, attempts))
         address = target.address()
         if address is None:
-            yield from self.refresh(target)
+            yield from self.refresh(target, attempts.left_s(self.clock()))
             address = target.address()
         if address is None:
             raise target.unavailable()
@@ -205,7 +212,7 @@ class Caller:
         limit_s: float,
         attempts: Attempts,
     ) -> Flow[Response]:
-        timeout_s = min(limit_s, max(attempts.left_s(self.clock()), 0.1))
+        left_s = max(attempts.left_s(self.clock()), _LEAST_S)
         response = yield from self._exchange(
             Request(
                 call.method,
@@ -213,7 +220,8 @@ class Caller:
                 {**call.params, **params},
                 call.headers,
                 call.body,
-                timeout_s=timeout_s + call.server_wait_s,
+                timeout_s=min(limit_s, left_s) + call.server_wait_s,
+                total_s=left_s + call.server_wait_s,
             )
         )
         refusal = _refusal(response)
