@@ -27,6 +27,7 @@ CODES: dict[str, str] = {
     "LEADLINE_ROW_INVALID": "A row without a topic, of an unknown partition, or before 1970.",
     "LEADLINE_STAGED_LOST": "The staged records of an exactly-once write are gone; run it again.",
     "LEADLINE_PUBLISH_REFUSED": "A batch out of order, or not the same as the first time.",
+    "LEADLINE_PUBLISH_TOO_LARGE": "Staged in more batches for a partition than a publish names.",
     "LEADLINE_ARCHIVE_GAP": "The next file of an archive would skip offsets.",
     "LEADLINE_ARCHIVE_CONFLICT": "An archive has these offsets, or another topic of that name.",
     "LEADLINE_ARCHIVE_DAMAGED": "The files of an archive differ from its manifests.",

@@ -14,6 +14,7 @@ from leadline_client.errors import (
     ClusterChanged,
     ConnectionLost,
     Forbidden,
+    InvalidRequest,
     LeadlineError,
     QuotaExceeded,
     ServerNotTrusted,
@@ -29,9 +30,14 @@ from leadline_client.transport import CLUSTER_ID_HEADER, Request, Response
 
 _DENIED: Final = (Unauthorized, Forbidden, TokenNotSent, ServerNotTrusted)
 """Why a broker that can be reached tells this client nothing: another attempt would not help."""
+_UNSENT: Final = (*_DENIED, InvalidRequest)
+"""Why a lookup is not sent to any address; InvalidRequest: the client was closed."""
 _DEFINITE: Final = (ClusterChanged, *_DENIED)
 _WITHHELD: Final = (*_DEFINITE, QuotaExceeded)
 """Why a broker that can be reached does not answer a lookup."""
+
+_LEAST_S: Final = 0.1
+"""The least time that a request gets, at the end of its call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +108,10 @@ class Caller:
         definite: LeadlineError | None = None
         failed = target.address()
         try:
-            yield from self.refresh(target)
+            yield from self.refresh(target, attempts.left_s(self.clock()))
         except QuotaExceeded:
             pass  # The next attempt waits if it has to look the target up, too.
-        except _DEFINITE as error:
+        except (*_DEFINITE, InvalidRequest) as error:
             definite = error
         if target is not self.any_broker and target.address() == failed:
             # The broker that named it may be cut off, and never hear of its successor.
@@ -113,13 +119,16 @@ class Caller:
         if definite is not None:
             raise attempts.final(definite)
 
-    def refresh(self, target: Target) -> Flow[None]:
+    def refresh(self, target: Target, left_s: float | None = None) -> Flow[None]:
         """Look `target` up at one broker after the other, until one answers.
+
+        `left_s`: how much time is left for it; by default that of a whole call.
 
         Raises:
             ClusterChanged: only brokers of another cluster answer.
             Unauthorized, Forbidden, TokenNotSent, ServerNotTrusted, QuotaExceeded: no broker
                 answered, and this is why one of them did not.
+            InvalidRequest: the client was closed.
 
         """
         withheld: LeadlineError | None = None
@@ -128,14 +137,16 @@ class Caller:
         if lookup is None:
             return
         limit_s = self.policy.metadata_timeout_s
+        give_up_s = self.clock() + (self.policy.timeout_s if left_s is None else left_s)
         for address in self.any_broker.addresses():
             url = address + lookup.path
-            request = Request(lookup.method, url, lookup.params, timeout_s=limit_s)
+            total_s = max(give_up_s - self.clock(), _LEAST_S)
+            request = Request(lookup.method, url, lookup.params, timeout_s=limit_s, total_s=total_s)
             try:
                 response = yield from self._exchange(request)
             except LeadlineError as error:
                 self.any_broker.on_error(error)
-                withheld = error if isinstance(error, _DENIED) else withheld
+                withheld = error if isinstance(error, _UNSENT) else withheld
                 continue
             own_answers |= response.headers.get(CLUSTER_ID_HEADER) == self.cache.cluster_id
             try:
@@ -168,7 +179,7 @@ class Caller:
             return (yield from self._ask_any(call, attempts))
         address = target.address()
         if address is None:
-            yield from self.refresh(target)
+            yield from self.refresh(target, attempts.left_s(self.clock()))
             address = target.address()
         if address is None:
             raise target.unavailable()
@@ -201,7 +212,7 @@ class Caller:
         limit_s: float,
         attempts: Attempts,
     ) -> Flow[Response]:
-        timeout_s = min(limit_s, max(attempts.left_s(self.clock()), 0.1))
+        left_s = max(attempts.left_s(self.clock()), _LEAST_S)
         response = yield from self._exchange(
             Request(
                 call.method,
@@ -209,7 +220,8 @@ class Caller:
                 {**call.params, **params},
                 call.headers,
                 call.body,
-                timeout_s=timeout_s + call.server_wait_s,
+                timeout_s=min(limit_s, left_s) + call.server_wait_s,
+                total_s=left_s + call.server_wait_s,
             )
         )
         refusal = _refusal(response)

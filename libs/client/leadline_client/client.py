@@ -13,16 +13,18 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
-from typing import Concatenate, ParamSpec, Self, TypeAlias, TypeVar
+from typing import Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
 
 from leadline_client import groups
 from leadline_client.core import ClientCore
-from leadline_client.errors import InvalidRequest
+from leadline_client.errors import CoordinatorNotAvailable, InvalidRequest
 from leadline_client.extras import installed
 from leadline_client.flows import Flow, drive, drive_async
+from leadline_client.groups import GroupMetadata, PartitionPositionMap
 from leadline_client.retry import RetryPolicy
 from leadline_client.security import Authenticator, Security
 from leadline_client.stdlib_transport import StdlibTransport
@@ -30,6 +32,7 @@ from leadline_client.threaded_transport import ThreadedTransport
 from leadline_client.tracing import operation_span, traced, traced_async
 from leadline_client.transport import AsyncTransport, Transport
 
+_CLOSED: Final = "the client is closed"
 P = ParamSpec("P")
 T = TypeVar("T")
 AsyncSource: TypeAlias = "AsyncClient | str | Sequence[str]"
@@ -92,11 +95,6 @@ def async_client_of(source: BlockingSource, security: Security | None = None) ->
     )
 
 
-def _refuse_if(*, closed: bool) -> None:
-    if closed:
-        raise InvalidRequest("the client is closed")
-
-
 def _blocking(
     operation: Callable[Concatenate[ClientCore, P], Flow[T]],
 ) -> Callable[Concatenate[Client, P], T]:
@@ -144,13 +142,17 @@ class Client:
 
     def run(self, flow: Flow[T]) -> T:
         """Run a flow of this client's core; raises InvalidRequest once closed."""
-        _refuse_if(closed=self._closed)
-        return drive(flow, traced(self.transport), time.sleep)
+        self._check_open()
+        return drive(flow, traced(self.transport), time.sleep, self._check_open)
 
     def close(self) -> None:
         """Close the connections; nothing can be asked any more."""
         self._closed = True
         self.transport.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidRequest(_CLOSED)
 
     def __enter__(self) -> Self:
         return self
@@ -204,16 +206,77 @@ class AsyncClient:
         self.authenticator = Authenticator(security or Security.from_environment())
         self.transport: AsyncTransport = transport or _async_transport(self.authenticator)
         self._closed = False
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def run(self, flow: Flow[T]) -> T:
-        """Run a flow of this client's core; raises InvalidRequest once closed."""
-        _refuse_if(closed=self._closed)
-        return await drive_async(flow, traced_async(self.transport), asyncio.sleep)
+        """Run a flow of this client's core; raises InvalidRequest once closed.
+
+        A call that is under way then sends nothing more, and ends so too, unless the outcome of
+        what it has sent is unknown.
+        """
+        self._check_open()
+        return await drive_async(
+            flow, traced_async(self.transport), asyncio.sleep, self._check_open
+        )
+
+    async def run_in_turn(self, group: str, flow: Flow[T], limit_s: float | None = None) -> T:
+        """Run a flow that commits for a group, once those of earlier calls have ended.
+
+        A commit that is retried would overwrite a later one otherwise: only members number theirs.
+
+        Raises:
+            CoordinatorNotAvailable: they have not after `limit_s`; the flow was not begun.
+
+        """
+        turn = self._turns.setdefault(group, asyncio.Lock())
+        try:
+            async with asyncio.timeout(self.core.policy.timeout_s if limit_s is None else limit_s):
+                await turn.acquire()
+        except TimeoutError:
+            raise CoordinatorNotAvailable(
+                f"an earlier commit of group {group!r} has no answer yet: nothing was sent"
+            ) from None
+        try:
+            return await self.run(flow)
+        finally:
+            turn.release()
+
+    async def commit_offsets(
+        self,
+        group: str,
+        offsets: PartitionPositionMap,
+        metadata: GroupMetadata | None = None,
+        *,
+        sequence: int | None = None,
+        topic_ids: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Commit offsets of a group, after earlier calls for it; see `Client.commit_offsets`.
+
+        Raises:
+            CoordinatorNotAvailable: also if an earlier one has no answer after `timeout_s`.
+
+        """
+        flow = groups.commit_offsets(
+            self.core,
+            group,
+            offsets,
+            metadata,
+            sequence=sequence,
+            topic_ids=topic_ids,
+            timeout_s=timeout_s,
+        )
+        with operation_span("commit_offsets"):
+            await self.run_in_turn(group, flow, timeout_s)
 
     async def aclose(self) -> None:
         """Close the connections; nothing can be asked any more."""
         self._closed = True
         await self.transport.aclose()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidRequest(_CLOSED)
 
     async def __aenter__(self) -> Self:
         return self
@@ -242,7 +305,6 @@ class AsyncClient:
     describe_group = _awaiting(groups.describe_group)
     group_lag = _awaiting(groups.group_lag)
     group_offsets = _awaiting(groups.group_offsets)
-    commit_offsets = _awaiting(groups.commit_offsets)
     reset_offsets = _awaiting(groups.reset_offsets)
     rebalance_group = _awaiting(groups.rebalance_group)
     delete_group = _awaiting(groups.delete_group)

@@ -307,7 +307,7 @@ class ConsumerCoordinator:
         left = self._revoking.intersection(revoked.partitions)
         self._revoking -= left
         lost = tuple(one for one in revoked.partitions if one not in left)
-        put_back = (_without(revoked, lost), Notice("lost", lost))
+        put_back = (revoked.without(lost), Notice("lost", lost))
         self._notices.extendleft(notice for notice in reversed(put_back) if notice.partitions)
 
     def _keep_revoked(self) -> tuple[TopicPartition, ...]:
@@ -331,7 +331,7 @@ class ConsumerCoordinator:
 
     def _withdraw_notices(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Remove these partitions from the queued notices, except from notices of losses."""
-        notices = (_without(notice, topic_partitions) for notice in self._notices)
+        notices = (notice.without(topic_partitions) for notice in self._notices)
         self._notices = deque(notice for notice in notices if notice.partitions)
 
     async def _commit_once(
@@ -359,7 +359,10 @@ class ConsumerCoordinator:
                 timeout_s=limit_s,
             )
             try:
-                await self._client.run(flow)
+                if metadata is None:  # There are no sequences: commits may not overtake each other.
+                    await self._client.run_in_turn(self._group, flow, limit_s)
+                else:
+                    await self._client.run(flow)
             except TopicIdMismatch as mismatch:  # Another group may have the present id.
                 recreated = mismatch
         if recreated is not None:
@@ -390,10 +393,3 @@ class ConsumerCoordinator:
                     self._commits.mark_committed(offsets)
         except LeadlineError:
             return
-
-
-def _without(notice: Notice, topic_partitions: Collection[TopicPartition]) -> Notice:
-    if notice.kind == "lost":
-        return notice
-    left = tuple(one for one in notice.partitions if one not in topic_partitions)
-    return Notice(notice.kind, left)

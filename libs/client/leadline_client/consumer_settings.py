@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -68,6 +68,12 @@ class Notice:
 
     kind: Literal["assigned", "revoked", "lost"]
     partitions: Partitions
+
+    def without(self, partitions: Collection[TopicPartition]) -> Notice:
+        """Return the notice without these partitions; what is lost stays in it."""
+        if self.kind == "lost":
+            return self
+        return Notice(self.kind, tuple(one for one in self.partitions if one not in partitions))
 
 
 @dataclass(frozen=True, slots=True)

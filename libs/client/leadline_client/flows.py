@@ -42,8 +42,14 @@ def delay(seconds: float) -> Flow[None]:
     yield Delay(seconds)
 
 
-def drive(flow: Flow[T], transport: Transport, sleep: Callable[[float], None]) -> T:
-    """Run `flow` to its end, and block meanwhile."""
+def drive(
+    flow: Flow[T], transport: Transport, sleep: Callable[[float], None], check: Callable[[], None]
+) -> T:
+    """Run `flow` to its end, and block meanwhile.
+
+    `check` is called before each request. What it raises is raised in the flow, and nothing is
+    sent.
+    """
     resume: Callable[[], Step] = partial(flow.send, None)
     while True:
         try:
@@ -56,15 +62,22 @@ def drive(flow: Flow[T], transport: Transport, sleep: Callable[[float], None]) -
             resume = partial(flow.send, None)
             continue
         try:
+            check()
             resume = partial(flow.send, transport.send(step))
         except LeadlineError as failure:
             resume = partial(flow.throw, failure)
 
 
 async def drive_async(
-    flow: Flow[T], transport: AsyncTransport, sleep: Callable[[float], Awaitable[None]]
+    flow: Flow[T],
+    transport: AsyncTransport,
+    sleep: Callable[[float], Awaitable[None]],
+    check: Callable[[], None],
 ) -> T:
-    """Run `flow` to its end on the running event loop; cancelling the caller cancels it."""
+    """Run `flow` to its end on the running event loop; cancelling the caller cancels it.
+
+    For `check` see `drive`.
+    """
     resume: Callable[[], Step] = partial(flow.send, None)
     while True:
         try:
@@ -77,6 +90,7 @@ async def drive_async(
             resume = partial(flow.send, None)
             continue
         try:
+            check()
             resume = partial(flow.send, await transport.send(step))
         except LeadlineError as failure:
             resume = partial(flow.throw, failure)

@@ -9,6 +9,7 @@ and chunks. A body whose length is stated is received into its place, without a 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
@@ -16,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import httptools
 
 from leadline_client.sockets import has_input
-from leadline_client.transport import LARGEST_BODY, READS, Response
+from leadline_client.transport import LARGEST_BODY, READS, TOO_SLOW, Response
 
 LARGEST_HEAD: Final = 32 * 1024
 """In bytes; a response with a longer head is an error."""
@@ -93,6 +94,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._reading = _Reading.NOTHING
         self._answer: asyncio.Future[Response] | None = None
         self._heard_s = 0.0
+        self._give_up_s = math.inf
         self._is_head = False
         self._is_large = False
         self._is_kept = True
@@ -102,11 +104,15 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     # The caller's side.
 
-    async def exchange(self, request: RawRequest, timeout_s: float) -> Response:
+    async def exchange(
+        self, request: RawRequest, timeout_s: float, give_up_s: float = math.inf
+    ) -> Response:
         """Send a request and return its response; `timeout_s` limits the wait for each part of it.
 
+        `give_up_s`: the time of the event loop at which the response must be whole.
+
         Raises:
-            TimeoutError: nothing came for too long.
+            TimeoutError: nothing came for too long, or the response is not whole in time.
             OSError: the connection broke, or what came is no response.
 
         """
@@ -119,7 +125,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._reading = _Reading.HEAD
         self._interim = 0
         self._heard_s = self._loop.time()
-        self._timer = self._loop.call_later(timeout_s, self._examine, timeout_s)
+        self._give_up_s = give_up_s
+        first_s = min(self._heard_s + timeout_s, give_up_s)
+        self._timer = self._loop.call_at(first_s, self._examine, timeout_s)
         try:
             if self._is_large:
                 self._transport.write(request.head)
@@ -304,10 +312,13 @@ class HttpConnection(asyncio.BufferedProtocol):
         return None if answer is None or answer.done() else answer
 
     def _examine(self, timeout_s: float) -> None:
-        """Give up if nothing has come for too long, or look again when that may be."""
-        left_s = self._heard_s + timeout_s - self._loop.time()
-        if left_s > 0:
-            self._timer = self._loop.call_later(left_s, self._examine, timeout_s)
+        """Give up if nothing or not all has come in time, or look again when that may be."""
+        now_s = self._loop.time()
+        next_s = min(self._heard_s + timeout_s, self._give_up_s)
+        if next_s > now_s:
+            self._timer = self._loop.call_at(next_s, self._examine, timeout_s)
+        elif now_s >= self._give_up_s:
+            self._fail(TimeoutError(TOO_SLOW))
         else:
             self._fail(TimeoutError(f"nothing came for {timeout_s:g} s"))
 

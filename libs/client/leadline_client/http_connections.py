@@ -9,6 +9,7 @@ it takes to notice that a host is gone.
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import ssl
 from collections import deque
@@ -73,9 +74,17 @@ class HttpConnections:
         return len(self._open)
 
     async def exchange(
-        self, address: Address, request: RawRequest, *, connect_timeout_s: float, timeout_s: float
+        self,
+        address: Address,
+        request: RawRequest,
+        *,
+        connect_timeout_s: float,
+        timeout_s: float,
+        total_s: float = math.inf,
     ) -> Response:
         """Return the response, whatever its status; `timeout_s` limits the wait for each part.
+
+        `total_s` limits the whole of it, from now on.
 
         What only reads is sent again, over a new connection, if its kept connection broke. Other
         requests are not: the caller has to know that the first may have been carried out (R15).
@@ -85,21 +94,23 @@ class HttpConnections:
             TimeoutError, OSError: the request was sent at least in part.
 
         """
+        closed = self._times_closed
+        give_up_s = asyncio.get_running_loop().time() + total_s
         kept = self._take(address)
         if kept is not None:
             try:
-                return await self._ask(kept, address, request, timeout_s)
+                return await self._ask(kept, address, request, timeout_s, give_up_s)
             except OSError as problem:
-                if request.method not in READS or isinstance(problem, TimeoutError):
+                is_sent_again = request.method in READS and not isinstance(problem, TimeoutError)
+                if closed != self._times_closed or not is_sent_again:
                     raise
-        closed = self._times_closed
         fresh = await _connected(address, connect_timeout_s)
         if closed != self._times_closed:
             fresh.close()
             raise NotConnected("the client was closed")
         self._open.add(fresh)
         fresh.on_lost = partial(self._lost, address)
-        return await self._ask(fresh, address, request, timeout_s)
+        return await self._ask(fresh, address, request, timeout_s, give_up_s)
 
     def close(self) -> None:
         """Close all connections; requests under way fail, also those that are being connected."""
@@ -109,10 +120,15 @@ class HttpConnections:
         self._idle.clear()
 
     async def _ask(
-        self, connection: HttpConnection, address: Address, request: RawRequest, timeout_s: float
+        self,
+        connection: HttpConnection,
+        address: Address,
+        request: RawRequest,
+        timeout_s: float,
+        give_up_s: float,
     ) -> Response:
         try:
-            return await connection.exchange(request, timeout_s)
+            return await connection.exchange(request, timeout_s, give_up_s)
         finally:
             self._keep(address, connection)
 

@@ -65,6 +65,7 @@ class AsyncHttpTransport:
                 RawRequest.of(request.method, target, host, headers, request.body),
                 connect_timeout_s=request.connect_timeout_s,
                 timeout_s=request.timeout_s,
+                total_s=request.total_s,
             )
             return _plain(response)
         except (NotConnected, ValueError) as failure:

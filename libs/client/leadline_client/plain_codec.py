@@ -11,10 +11,10 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
+from leadline_client import gzip_members
 from leadline_client.extras import MissingExtra
 from leadline_client.unreadable import (
     MOST_HEADERS,
-    DecompressedTooLarge,
     TooManyHeaders,
     UnreadableRecords,
 )
@@ -37,7 +37,6 @@ _UNSET_EPOCH: Final = -1
 _NULL: Final = -1
 _NONE: Final = 0
 _GZIP: Final = 1
-_GZIP_WINDOW: Final = 31
 _POLYNOMIAL: Final = 0x82F63B78
 
 
@@ -136,7 +135,8 @@ def _chunks(
     attributes, count = fields[5], fields[12]
     section = bytes(memoryview(batch)[HEADER.size :])
     if compression := attributes & COMPRESSION_MASK:
-        section = _decompressed(section, compression, limit)
+        _require_gzip(compression)
+        section = gzip_members.unpack(section, limit)
     require_room(count, len(section))
     chunks = chunks_in(section, count, most_headers)
     times = fields[7], fields[8] if attributes & APPEND_TIME_BIT else None
@@ -333,26 +333,8 @@ def _compressed(data: bytes, compression: int) -> bytes:
     if compression == _NONE:
         return data
     _require_gzip(compression)
-    packer = zlib.compressobj(wbits=_GZIP_WINDOW)
+    packer = zlib.compressobj(wbits=gzip_members.WINDOW)
     return packer.compress(data) + packer.flush()
-
-
-def _decompressed(data: bytes, compression: int, limit: int) -> bytes:
-    """Decompress the members of a gzip file, of which most have one."""
-    _require_gzip(compression)
-    plain = bytearray()
-    while data:
-        unpacker = zlib.decompressobj(wbits=_GZIP_WINDOW)
-        try:
-            plain += unpacker.decompress(data, limit + 1 - len(plain))
-        except zlib.error as error:
-            raise UnreadableRecords("the compressed records are damaged") from error
-        if len(plain) > limit:
-            raise DecompressedTooLarge(limit)
-        if not unpacker.eof:
-            raise UnreadableRecords("the compressed records are damaged")
-        data = unpacker.unused_data
-    return bytes(plain)
 
 
 def _require_gzip(compression: int) -> None:

@@ -11,16 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from leadline_client import batches
 from leadline_client.batches import BatchHeader
 from leadline_client.codec import SupportsPlace, SupportsStored
 from leadline_client.core import DEFAULT_MAX_BYTES, ClientCore
-from leadline_client.errors import LogTruncated, OffsetOutOfRange, TopicIdMismatch, UnreadableBatch
+from leadline_client.errors import (
+    CorruptBatch,
+    LogTruncated,
+    OffsetOutOfRange,
+    TopicIdMismatch,
+    UnreadableBatch,
+)
 from leadline_client.flows import Flow
-from leadline_client.payloads import FetchedBatches
+from leadline_client.payloads import FetchedBatches, foreign_answer
 from leadline_client.read_history import ReadHistory
 from leadline_client.wire import LogPosition, Record, ReplicaChoice
 
@@ -76,6 +82,11 @@ class FetchPosition:
     def offset(self) -> int:
         """The offset of the next record; -1 until the leader was asked for it."""
         return -1 if self._history is None else self._history.offset
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch of the last answer; -1 until the first read."""
+        return self._leader_epoch
 
     @property
     def topic_id(self) -> str | None:
@@ -142,6 +153,8 @@ class FetchPosition:
             TopicIdMismatch: the topic was deleted and recreated meanwhile.
             UnreadableBatch: the next batch cannot be decoded; the position stays before it. To skip
                 it, seek to the error's `next_offset`.
+            CorruptBatch: a header is invalid, or a batch does not follow the one before it.
+            ConnectionLost: the answer contradicts itself about the offset to read on at.
 
         """
         fetched = yield from self._fetched(limits)
@@ -157,7 +170,7 @@ class FetchPosition:
         if first is not None:
             _check_first(start, first[0].offset)
         headers = list(batches.parse_headers(fetched.batches))  # All, before anything moves.
-        self._move(headers, _end_of(fetched, start), fetched)
+        self._move(headers, _end_of(fetched, start, headers), fetched)
         return iter(()) if first is None else self._until_undecodable(first, chunks)
 
     def _until_undecodable(self, first: list[R], later: Iterator[list[R]]) -> Iterator[list[R]]:
@@ -183,7 +196,7 @@ class FetchPosition:
         headers = list(batches.parse_headers(fetched.batches))
         following = (one.base_offset for one in headers if one.next_offset > start)
         _check_first(start, next(following, start))
-        self._move(headers, _end_of(fetched, start), fetched)
+        self._move(headers, _end_of(fetched, start, headers), fetched)
         return StoredBatches(fetched.batches, start)
 
     def _fetched(self, limits: ReadLimits) -> Flow[FetchedBatches | None]:
@@ -273,8 +286,28 @@ class FetchPosition:
             self._history.forget_before(fetched.log_start_offset)
 
 
-def _end_of(fetched: FetchedBatches, start: int) -> LogPosition:
-    return LogPosition(max(start, fetched.next_offset), fetched.last_epoch)
+def _end_of(fetched: FetchedBatches, start: int, headers: Sequence[BatchHeader]) -> LogPosition:
+    """Return the position behind the batches, or `start` if there are none.
+
+    Nothing compacts logs, so that each batch begins where the one before it ends. The broker states
+    the end of the last one, and there is no other reason to move.
+
+    Raises:
+        CorruptBatch: a batch leaves out offsets.
+        ConnectionLost: the batches end before `start`, or elsewhere than the answer says.
+
+    """
+    ends = accumulate((one.next_offset for one in headers), max)
+    for end, header in zip(ends, headers[1:], strict=False):  # Decoding refuses to go back.
+        if header.base_offset > end:
+            raise CorruptBatch(f"the batch at offset {header.base_offset} leaves out offset {end}")
+    end = headers[-1].next_offset if headers else start
+    if fetched.next_offset != end or (headers and end <= start):
+        raise foreign_answer(
+            f"it has batches up to offset {end} for offset {start}, and says"
+            f" {fetched.next_offset} is the next one"
+        )
+    return LogPosition(end, fetched.last_epoch)
 
 
 def _from(start: int, chunk: list[R]) -> list[R]:

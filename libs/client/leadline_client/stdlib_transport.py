@@ -21,6 +21,7 @@ from weakref import WeakSet
 from leadline_client.request_urls import target_of
 from leadline_client.security import Authenticator, Security
 from leadline_client.sockets import has_input
+from leadline_client.timed_responses import Limit, limit_responses
 from leadline_client.transport import (
     IDLE_TIMEOUT_S,
     LARGEST_BODY,
@@ -146,16 +147,17 @@ class StdlibTransport:
         return self._ask(address, target, _with(shown, plain)), shown
 
     def _ask(self, address: _Address, target: str, request: Request) -> Response:
+        limit = Limit(request.timeout_s, time.monotonic() + request.total_s)
         kept = self._pool.take(address)
         if kept is not None:
             try:
-                return self._exchange(kept, address, target, request)
+                return self._exchange(kept, address, target, request, limit)
             except (OSError, HTTPException) as failure:
                 if request.method not in READS or isinstance(failure, TimeoutError):
                     raise connection_lost(request, failure) from failure
         fresh = _connected(address, request)
         try:
-            return self._exchange(fresh, address, target, request)
+            return self._exchange(fresh, address, target, request, limit)
         except (OSError, HTTPException) as failure:
             raise connection_lost(request, failure) from failure
 
@@ -173,10 +175,15 @@ class StdlibTransport:
         return _Address(parts.scheme, parts.netloc, tls), target_of(request, parts)
 
     def _exchange(
-        self, connection: HTTPConnection, address: _Address, target: str, request: Request
+        self,
+        connection: HTTPConnection,
+        address: _Address,
+        target: str,
+        request: Request,
+        limit: Limit,
     ) -> Response:
         try:
-            response = self._response(connection, target, request)
+            response = self._response(connection, target, request, limit)
         except BaseException:
             # A response may still arrive on this connection: nobody may take it for the next one.
             connection.close()
@@ -185,9 +192,12 @@ class StdlibTransport:
             self._pool.give(address, connection)
         return response
 
-    def _response(self, connection: HTTPConnection, target: str, request: Request) -> Response:
+    def _response(
+        self, connection: HTTPConnection, target: str, request: Request, limit: Limit
+    ) -> Response:
         """Return the response; a connection that cannot be used again is closed."""
-        connection.sock.settimeout(request.timeout_s)
+        limit.apply(connection.sock)
+        limit_responses(connection, limit)
         sent = True
         try:
             connection.request(request.method, target, request.body or None, dict(request.headers))

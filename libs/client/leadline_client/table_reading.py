@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from leadline_client.client import Client
@@ -11,7 +12,7 @@ from leadline_client.errors import InvalidRequest, OffsetOutOfRange, UnreadableB
 from leadline_client.extras import MissingExtra, installed
 from leadline_client.read_ahead import one_ahead
 from leadline_client.reading import FetchPosition, ReadLimits, Start, StoredBatches
-from leadline_client.wire import LogPosition, TopicPartition
+from leadline_client.wire import LogPosition, PartitionOffsets, TopicPartition
 
 try:
     import pyarrow as pa
@@ -66,16 +67,18 @@ def read_batches(
         InvalidRequest: there is no such column, or `start` or `end` names another partition.
         OffsetOutOfRange: a `start` is beyond the end of the log, as where the topic was recreated,
             or an `end` is beyond the high watermark. While iterating, also the errors of
-            `FetchPosition.read`.
+            `FetchPosition.read`; and an unclean election has cut off records that were readable at
+            the time of the call, so that others may have their offsets.
 
     """
     fields = list(SCHEMA.names if columns is None else columns)
     if unknown := set(fields).difference(SCHEMA.names):
         raise InvalidRequest(f"records have no columns {sorted(unknown)}: {SCHEMA.names}")
     schema = pa.schema([SCHEMA.field(name) for name in fields])
+    described = client.describe(topic)
     wanted = partitions
     if wanted is None:
-        wanted = [row.partition for row in client.describe(topic).partitions]
+        wanted = [row.partition for row in described.partitions]
     for given in (start, end):
         if isinstance(given, Mapping) and (other := set(given).difference(wanted)):
             raise InvalidRequest(f"partitions {sorted(other)} have a start or an end but no reader")
@@ -88,8 +91,10 @@ def read_batches(
         (FetchPosition(client.core, topic, number, starts[number]), before)
         for number, before in ends.items()
     ]
+    for position, _ in parts:
+        position.expect_topic(described.topic_id)  # The ends are offsets of this topic.
     fetched = (
-        (stored, _layout(schema, position), before)
+        (stored, _layout(schema, position), before.offset)
         for position, before in parts
         for stored in _stored(client, position, before, limits)
     )
@@ -119,8 +124,34 @@ def _start(start: Start | Mapping[int, Start], partition: int) -> Start:
     return start.get(partition, "earliest") if isinstance(start, Mapping) else start
 
 
-def _end(client: Client, place: TopicPartition, start: Start, ends: Mapping[int, int]) -> int:
-    """Return the offset before which to stop. Raises OffsetOutOfRange, also for the start."""
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The offset before which to stop, and the offsets of the partition when that was chosen."""
+
+    offset: int
+    found: PartitionOffsets
+
+    def check(self, client: Client, place: TopicPartition) -> None:
+        """Raise OffsetOutOfRange if the leader's log lacks some of what was readable up to the end.
+
+        An epoch and an offset name one record for ever, and everything before it (KIP-320). A log
+        without the last epoch may have other records at any offset of it.
+        """
+        last = self.found.last_epoch
+        if last is None:
+            return
+        kept = client.run(client.core.epoch_end(*place, last))
+        if kept.epoch == last and kept.end_offset >= self.offset:
+            return
+        raise OffsetOutOfRange(
+            f"an unclean election has cut off records of {place} that were readable: they ended at"
+            f" {self.found.high_watermark} in epoch {last}, and the leader of epoch"
+            f" {kept.leader_epoch} has epoch {kept.epoch} up to {kept.end_offset}; begin again"
+        )
+
+
+def _end(client: Client, place: TopicPartition, start: Start, ends: Mapping[int, int]) -> _End:
+    """Return where to stop. Raises OffsetOutOfRange, also for the start."""
     found = client.offsets(*place)
     begin = start.offset if isinstance(start, LogPosition) else start
     # Up to its end, because a new leader may learn late that what somebody has read is committed.
@@ -129,26 +160,32 @@ def _end(client: Client, place: TopicPartition, start: Start, ends: Mapping[int,
     wanted = ends.get(place.partition, found.high_watermark)
     if wanted > found.high_watermark:
         raise OffsetOutOfRange(f"{place} ends at {found.high_watermark}, before offset {wanted}")
-    return wanted
+    return _End(wanted, found)
 
 
 def _stored(
-    client: Client, position: FetchPosition, end: int, limits: ReadLimits
+    client: Client, position: FetchPosition, end: _End, limits: ReadLimits
 ) -> Iterator[StoredBatches]:
     """Yield what one partition has before `end`, fetch by fetch.
 
-    An unclean election may cut off what is between the position and the end, which then never
-    comes. A new leader only takes a moment until it shows what is committed.
+    An unclean election may cut off what is between the position and the end. So a leader of a later
+    epoch is asked whether it has that, before its records are used. It only takes a moment until it
+    shows what is committed.
     """
+    place = TopicPartition(position.topic, position.partition)
     limit_s, waited_s = client.core.policy.timeout_s, 0.0
-    while (begin := client.run(position.locate())) < end:
+    checked = end.found.leader_epoch
+    while (begin := client.run(position.locate())) < end.offset:
         if waited_s >= limit_s:
-            place = TopicPartition(position.topic, position.partition)
             raise OffsetOutOfRange(
-                f"{place} should have records up to {end}, and had none at {begin} for {limit_s} s"
+                f"{place} should have records up to {end.offset}, and had none at {begin} for"
+                f" {limit_s} s"
             )
         asked_s = time.monotonic()  # The time in which nobody asks for more does not count.
         stored = client.run(position.read_stored(limits))
+        if position.leader_epoch > checked:
+            end.check(client, place)
+            checked = position.leader_epoch
         waited_s = 0.0 if position.offset > begin else waited_s + time.monotonic() - asked_s
         yield stored
 

@@ -25,15 +25,24 @@ class ThreadedTransport:
     def __init__(self, transport: Transport, *, owned: bool) -> None:
         self._transport = transport
         self._owned = owned
+        self._is_closed = False
         self._threads = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="leadline-http")
 
     async def send(self, request: Request) -> Response:
         """Return the response; raises as `Transport.send` does."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._transport.send, request)
+        return await loop.run_in_executor(self._threads, self._send, request)
 
     async def aclose(self) -> None:
         """Close the connections; a request under way ends by itself."""
+        self._is_closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._owned:
             self._transport.close()
+
+    def _send(self, request: Request) -> Response:
+        try:
+            return self._transport.send(request)
+        finally:
+            if self._is_closed and self._owned:
+                self._transport.close()  # The request may have left a connection to the next one.

@@ -8,6 +8,7 @@ sent, and `ConnectionLost`, the server may have acted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -32,6 +33,9 @@ CLUSTER_ID_HEADER: Final = "x-leadline-cluster-id"
 LARGEST_BODY: Final = 1 << 31
 """In bytes; a response that states a longer body is an error."""
 
+TOO_SLOW: Final = "the whole answer did not come in time"
+"""Why a response is given up of which parts still come."""
+
 CONNECT_TIMEOUT_S: Final = 3.0
 """How long a transport waits for a connection, if the request does not allow less."""
 
@@ -46,6 +50,7 @@ It is shorter than a server keeps one, or a request might be sent just when the 
 class Request:
     """One HTTP request; `timeout_s` limits the wait for each part of the response.
 
+    `total_s` limits the whole exchange, once there is a connection.
     Its text has neither the headers nor the body, as they may hold a token or a secret.
     """
 
@@ -55,6 +60,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: bytes = field(default=b"", repr=False)
     timeout_s: float = 10.0
+    total_s: float = math.inf
 
     @property
     def connect_timeout_s(self) -> float:

@@ -17,6 +17,9 @@ from leadline_client.type_parameters import K, V
 NO_LEADER = -1
 """The leader id of a partition without a leader."""
 
+MOST_STAGED: Final = 10_000
+"""The most staged uploads of a partition that one publish may name."""
+
 Acks = Literal["all", "1", "0"]
 """When a produce is acknowledged: once committed, once appended, or never."""
 

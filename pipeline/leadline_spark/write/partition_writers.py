@@ -16,9 +16,10 @@ from typing import Any
 from leadline_client.columnar.encode import NO_PRODUCER, NO_SEQUENCE, Records, encode
 from leadline_client.errors import ConnectionLost, LeadlineError, Unreachable
 from leadline_client.transport import Response
-from leadline_client.wire import TopicPartition
+from leadline_client.wire import MOST_STAGED, TopicPartition
 from leadline_spark.cluster.cluster_client import ClusterClient, document, reason
 from leadline_spark.cluster.leader_client import LeaderClient, resource_path
+from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.write.sink_settings import SinkSettings
 from leadline_spark.write.spill_file import SpilledBatch, SpillFile
 
@@ -41,6 +42,17 @@ def post(
 ) -> Response:
     """Send a POST to the leader that is safe to repeat. Raises as `LeaderClient.request` does."""
     return client.request("POST", resource, params=params, body=body, wait_s=_GRACE_S)
+
+
+def check_staged_count(topic_partition: TopicPartition, count: int) -> None:
+    """Raise LEADLINE_PUBLISH_TOO_LARGE if one publish may not name so many staged batches."""
+    if count > MOST_STAGED:
+        message = (
+            f"{topic_partition}: {count} staged batches are more than the {MOST_STAGED} that are "
+            "published at once, and nothing is. Write larger batches (batchBytes), by fewer tasks "
+            "(coalesce), or fewer rows at a time."
+        )
+        raise LeadlineSparkError("LEADLINE_PUBLISH_TOO_LARGE", message)
 
 
 def delete_staged(client: LeaderClient, leader: str, staged_ids: Iterable[str]) -> bool:
@@ -117,8 +129,9 @@ class StageWriter:
     def send(self, batch: bytes) -> None:
         """Stage the batch, and before it the batches that the leader lacks.
 
-        Raises LeadlineSparkError.
+        Raises LeadlineSparkError, before it stages more than can be published.
         """
+        check_staged_count(self.client.topic_partition, len(self._spilled) + 1)
         self._spilled.append(self.spill_file.append(batch))
         self._stage()
 

@@ -25,7 +25,12 @@ from leadline_client.wire import TopicPartition
 from leadline_spark.cluster.cluster_client import document
 from leadline_spark.cluster.leader_client import LeaderClient
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.write.partition_writers import delete_staged, leader_client, post
+from leadline_spark.write.partition_writers import (
+    check_staged_count,
+    delete_staged,
+    leader_client,
+    post,
+)
 from leadline_spark.write.sink_settings import SinkSettings
 
 logger = logging.getLogger(__name__)
@@ -57,12 +62,16 @@ def publish_all(settings: SinkSettings, messages: Messages, batch: int) -> None:
     """Publish everything staged as batch number `batch` of the application.
 
     All partitions are tried, even after one fails. Raises LeadlineSparkError:
-    LEADLINE_STAGED_LOST, _PUBLISH_REFUSED, _LEADER_UNREACHABLE, _REFUSED.
+    LEADLINE_STAGED_LOST, _PUBLISH_REFUSED, _LEADER_UNREACHABLE, _REFUSED; and _PUBLISH_TOO_LARGE,
+    before anything is published.
     """
     by_partition: dict[TopicPartition, list[StagedBatches]] = {}
     for result in sorted(_results(messages), key=lambda result: result.task):
         for staged in result.staged:
             by_partition.setdefault(staged.topic_partition, []).append(staged)
+    for topic_partition in sorted(by_partition):
+        ids = sum(len(staged.staged) for staged in by_partition[topic_partition])
+        check_staged_count(topic_partition, ids)
     with ThreadPoolExecutor(_MAX_IN_FLIGHT, thread_name_prefix="leadline-publish") as pool:
         attempts = [
             pool.submit(_publish, settings, batch, by_partition[topic_partition])

@@ -109,10 +109,11 @@ class StandInCluster:
     def truncate(self, partition: int, end: int) -> None:
         """Let another broker lead in the next epoch, with a log that ends at `end`."""
         row = self.partitions[partition]
-        self.move(partition, leader=1 + row.leader % self._brokers)
         kept = (one for one in batches.parse_headers(bytes(row.log)) if one.next_offset <= end)
         del row.log[sum(one.size for one in kept) :]
         row.end = end
+        # At last: a request that comes meanwhile finds nothing in the new epoch that will be cut.
+        self.move(partition, leader=1 + row.leader % self._brokers)
 
     def metadata(self) -> dict[str, Any]:
         rows = [

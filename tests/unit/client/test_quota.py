@@ -61,7 +61,7 @@ class World:
         self.urls.clear()
 
     def run(self, flow: Flow[object]) -> object:
-        return drive(flow, self, self._sleep)
+        return drive(flow, self, self._sleep, lambda: None)
 
     def _sleep(self, seconds: float) -> None:
         self.now_s += seconds

@@ -9,7 +9,13 @@ import pytest
 from leadline_client import batches
 from leadline_client.cache import MetadataCache
 from leadline_client.core import ClientCore
-from leadline_client.errors import CorruptBatch, LogTruncated, OffsetOutOfRange, UnreadableBatch
+from leadline_client.errors import (
+    ConnectionLost,
+    CorruptBatch,
+    LogTruncated,
+    OffsetOutOfRange,
+    UnreadableBatch,
+)
 from leadline_client.flows import Flow
 from leadline_client.payloads import FetchedBatches, OutgoingRecord
 from leadline_client.reading import FetchPosition, ReadLimits
@@ -148,3 +154,43 @@ def test_an_answer_that_begins_behind_the_position_moves_nothing() -> None:
     with pytest.raises(OffsetOutOfRange):
         offsets(reader)
     assert reader.offset == 3
+
+
+CONTRADICTIONS = {
+    "it stands still": ([(10, 5)], 10),
+    "it goes back": ([(10, 5)], 9),
+    "it ends within the batch": ([(10, 5)], 14),
+    "it jumps over offsets": ([(10, 5)], 16),
+    "it jumps without batches": ([], 11),
+    "it goes back without batches": ([], 9),
+    "the batches end before the position": ([(5, 5)], 10),
+}
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["records", "stored batches"])
+@pytest.mark.parametrize(("held", "stated"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
+def test_a_next_offset_that_contradicts_the_batches_is_refused(
+    held: list[tuple[int, int]], stated: int, stored: bool
+) -> None:
+    core = AnsweringCore(b"".join(batch(*one) for one in held), next_offset=stated)
+    reader = FetchPosition(cast("ClientCore", core), "t", 0, 10)
+    read = reader.read_stored if stored else reader.read
+    with pytest.raises(ConnectionLost, match=f"says {stated} is the next one"):
+        next(read(ReadLimits()))
+    assert reader.offset == 10
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["records", "stored batches"])
+def test_batches_that_leave_out_offsets_are_refused(stored: bool) -> None:
+    core = AnsweringCore(batch(10, 2) + batch(13, 2), next_offset=15)
+    reader = FetchPosition(cast("ClientCore", core), "t", 0, 10)
+    read = reader.read_stored if stored else reader.read
+    with pytest.raises(CorruptBatch, match="offset 13 leaves out offset 12"):
+        next(read(ReadLimits()))
+    assert reader.offset == 10
+
+
+def test_an_answer_without_batches_leaves_the_position() -> None:
+    reader = FetchPosition(cast("ClientCore", AnsweringCore(b"", 10)), "t", 0, 10)
+    assert outcome(reader.read(ReadLimits())) == []
+    assert reader.offset == 10

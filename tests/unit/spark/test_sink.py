@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
+from leadline_broker.api.staging import PublishBody
 from leadline_client import batches
 from leadline_client.wire import BrokerInfo, Metadata, PartitionInfo, TopicInfo, TopicPartition
 from leadline_spark.cluster.cluster_client import Connection
@@ -16,6 +18,7 @@ from leadline_spark.codec.columns import HEADERS
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
+from leadline_spark.write import partition_writers
 from leadline_spark.write.publishing import StagedBatches, WriteResult, drop_all, publish_all
 from leadline_spark.write.sink_settings import SinkSettings
 from leadline_spark.write.write_task import WriteTask, first_partition
@@ -333,3 +336,44 @@ def test_options_that_do_not_go_together(given: dict[str, str], streaming: bool,
 def test_minus_one_is_kafkas_name_for_all() -> None:
     options = Options(OPTIONS, {"bootstrap": "http://x", "topic": "t", "kafka.acks": "-1"})
     assert SinkSettings.of(options, streaming=False).acks == "all"
+
+
+def uploads_of(leader: Leader, partition: int, count: int) -> StagedBatches:
+    """Return so many uploads that were staged for a partition."""
+    names = tuple(f"p{partition}-{number}" for number in range(count))
+    return StagedBatches(PARTITION._replace(partition=partition), leader.broker.url, names)
+
+
+def test_more_uploads_than_one_publish_may_name_are_refused_before_anything_is_published(
+    leader: Leader,
+) -> None:
+    leader.take = lambda _: published()
+    many = [
+        WriteResult(0, 1, (uploads_of(leader, 0, 1), uploads_of(leader, 1, 9_000))),
+        WriteResult(1, 1, (uploads_of(leader, 1, 1_001), uploads_of(leader, 2, 1))),
+    ]
+    sink = settings(leader, streaming=True, txnAppId="a")
+    with pytest.raises(LeadlineSparkError, match=r"PUBLISH_TOO_LARGE.* t-1.*10001.*batchBytes"):
+        publish_all(sink, many, 7)
+    assert not leader.broker.asked
+
+
+def test_as_many_uploads_as_a_publish_may_name_are_published(leader: Leader) -> None:
+    leader.take = lambda _: published()
+    sink = settings(leader, streaming=True, txnAppId="a")
+    publish_all(sink, [WriteResult(0, 1, (uploads_of(leader, 0, 10_000),))], 7)
+    (asked,) = leader.broker.asked
+    named = msgspec.json.decode(asked.body, type=PublishBody).staged
+    assert len(named) == 10_000
+
+
+def test_a_task_stages_no_more_than_a_publish_may_name(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_writers, "MOST_STAGED", 2)
+    sink = settings(leader, streaming=True, txnAppId="a", batchBytes="50")
+    assert WriteTask(sink, 3).run(rows(4)).staged[0].staged == ("s0", "s1")
+    leader.staged.clear()
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_PUBLISH_TOO_LARGE"):
+        WriteTask(sink, 3).run(rows(5))
+    assert leader.staged == {}

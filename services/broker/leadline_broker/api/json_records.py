@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol, TypeVar
@@ -87,7 +88,26 @@ class _Records(Protocol):
 
 _Body = TypeVar("_Body")
 _RecordsBody = TypeVar("_RecordsBody", bound=_Records)
-_decoder = msgspec.json.Decoder(ProduceBody)
+
+
+def _as_sent(number: str) -> msgspec.Raw:
+    """Return a decimal number with its digits.
+
+    One beyond the range of a double is refused: many parsers would refuse a whole answer because of
+    one record that has it.
+    """
+    if math.isinf(float(number)):
+        raise msgspec.ValidationError("Number out of range")
+    return msgspec.Raw(number)
+
+
+def records_decoder(kind: type[_Body]) -> msgspec.json.Decoder[_Body]:
+    """Return what decodes a JSON body whose keys and values keep the digits of their numbers."""
+    return msgspec.json.Decoder(kind, float_hook=_as_sent)
+
+
+_decoder = records_decoder(ProduceBody)
+_decode_stored = msgspec.json.Decoder(float_hook=_as_sent).decode
 
 
 def parse_body(body: bytes | bytearray) -> ProduceBody:
@@ -216,7 +236,7 @@ def _from_bytes(data: bytes | None, form: RecordFormat, offset: int) -> Any:
     if form == "base64":
         return base64.b64encode(data).decode()
     try:
-        return data.decode() if form == "string" else msgspec.json.decode(data)
+        return data.decode() if form == "string" else _decode_stored(data)
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         raise InvalidRequest(
             f"the record at offset {offset} is not valid {form}; use format=base64",

@@ -43,6 +43,7 @@ from leadline_client.errors import (
     UnknownTopic,
     UnsupportedFormat,
 )
+from leadline_client.wire import MOST_STAGED
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.bulk import bulk_route, send_body
 from leadline_common.http.operation import Body, Operation, Parameter
@@ -63,7 +64,7 @@ class PublishBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     app: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
     batch: Annotated[int, msgspec.Meta(ge=0, le=LAST_BATCH)]
-    staged: Annotated[list[str], msgspec.Meta(min_length=1, max_length=10_000)]
+    staged: Annotated[list[str], msgspec.Meta(min_length=1, max_length=MOST_STAGED)]
     timeout_ms: Annotated[int, msgspec.Meta(ge=1, le=300_000)] = 30_000
 
 

@@ -18,6 +18,7 @@ from leadline_broker.api.json_records import (
     JsonRecord,
     encodable_records,
     parse_records,
+    records_decoder,
 )
 from leadline_broker.api.parameters import Query
 from leadline_broker.api.produce import (
@@ -202,7 +203,7 @@ OPERATION = Operation(
         ConnectionLost,
     ],
 )
-_decoder = msgspec.json.Decoder(TopicProduceBody)
+_decoder = records_decoder(TopicProduceBody)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +241,11 @@ class TopicProduceEndpoint:
         await send_body(send, answer, JSON.encode(), status=status)
 
 
+def parse_topic_body(body: bytes) -> TopicProduceBody:
+    """Decode the JSON body of a produce to a topic; raises InvalidRequest as `parse_records`."""
+    return parse_records(_decoder.decode, body)
+
+
 def _placed(body: bytes, layout: TopicLayout, now_ms: int) -> PlacedRecords:
     """Decode a body and choose the partitions.
 
@@ -248,7 +254,7 @@ def _placed(body: bytes, layout: TopicLayout, now_ms: int) -> PlacedRecords:
         UnknownPartition: a record states a partition that does not exist.
 
     """
-    parsed = parse_records(_decoder.decode, body)
+    parsed = parse_topic_body(body)
     partitions: list[int] = []
     groups: dict[int, list[EncodableRecord]] = {}
     for record, encoded in zip(
