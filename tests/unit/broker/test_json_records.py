@@ -49,7 +49,9 @@ def test_numbers_are_stored_and_read_with_the_digits_that_were_sent(
     assert b'"key":%b,"value":%b' % (sent, sent) in shown
 
 
-@pytest.mark.parametrize("sent", [b"1.", b".5", b"01.5", b"NaN", b"1e", b"0x1p3", b"1e400", b"-1e400"])
+@pytest.mark.parametrize(
+    "sent", [b"1.", b".5", b"01.5", b"NaN", b"1e", b"0x1p3", b"1e400", b"-1e400"]
+)
 def test_what_is_no_number_that_every_parser_takes_is_refused(sent: bytes) -> None:
     with pytest.raises(InvalidRequest):
         parse_body(b'{"format":"json","records":[{"value":%b}]}' % sent)
