@@ -56,7 +56,7 @@ CONNECTION = (
     _any(
         "requestTimeoutMs",
         NUMBER,
-        "How long one HTTP request may take, in ms.",
+        "How long to wait for each part of an answer, in ms; the whole may take ten times as long.",
         default="30000",
         aliases=("kafka.request.timeout.ms",),
     ),

@@ -35,6 +35,8 @@ from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
 
 _LONGEST_TRY_S = 10.0
+_WHOLE_ANSWER = 10
+"""How many times the limit of one wait a whole answer may take, so that none comes for ever."""
 _SHORTEST_PAUSE_S = 0.5
 """Between requests over a quota, if the server does not say how long it takes."""
 _TOKEN = re.compile(r"[!-~]+")
@@ -238,7 +240,10 @@ class ClusterClient:
         if self._cluster_id is not None:
             headers = {**headers, CLUSTER_ID_HEADER: self._cluster_id}
         texts = {name: str(value) for name, value in (params or {}).items()}
-        request = Request(method, url, texts, {**content_type, **headers}, content, timeout_s)
+        request = Request(
+            *(method, url, texts, {**content_type, **headers}, content, timeout_s),
+            total_s=timeout_s * _WHOLE_ANSWER,
+        )
         response = self._transport.send(request)
         if response.status >= 400:
             error = error_of(response)

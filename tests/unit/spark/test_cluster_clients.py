@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
-from leadline_client.errors import ClusterChanged, LeadlineError, OffsetOutOfRange
+from leadline_client.errors import ClusterChanged, ConnectionLost, LeadlineError, OffsetOutOfRange
 from leadline_client.stdlib_transport import StdlibTransport
-from leadline_client.transport import Request, Response
+from leadline_client.transport import TOO_SLOW, Request, Response
 from leadline_client.wire import TopicPartition
 from leadline_spark.cluster import cluster_client, leader_client
 from leadline_spark.cluster.cluster_client import ClusterClient, Connection, document, leader_url
 from leadline_spark.cluster.leader_client import LeaderClient
 from leadline_spark.errors import LeadlineSparkError
+from tests.unit.client.test_slow_answers import ENDLESS, Dripping
 from tests.unit.spark import standin
 from tests.unit.spark.standin import Asked, Said, StandIn, refusal, stand_in
 
@@ -26,6 +28,15 @@ NOBODY = "http://127.0.0.1:9"
 def broker() -> Iterator[StandIn]:
     with stand_in() as one:
         yield one
+
+
+def test_an_answer_that_never_ends_does_not_hold_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_client, "_WHOLE_ANSWER", 1)
+    with closing(Dripping()) as server:
+        server.begin = ENDLESS["a body of a stated length"]
+        cluster = ClusterClient(Connection((server.url,), timeout_s=0.5))
+        with pytest.raises(ConnectionLost, match=TOO_SLOW):
+            cluster.call("GET", server.url, "/")
 
 
 @pytest.fixture
