@@ -11,12 +11,13 @@ import pytest
 from leadline_client.errors import NoController
 from leadline_client.wire import NewTopic
 from leadline_common import znodes
+from leadline_common.clock import SystemClock
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_controller.domain.idempotency import decode_record
 from leadline_controller.runtime import idempotency
 from leadline_controller.runtime.engine.guard import Guard, Mark, guard_scope
-from leadline_controller.runtime.idempotency import TakeKey
+from leadline_controller.runtime.idempotency import IdempotencyManager, TakeKey
 from leadline_controller.runtime.topics.topics import CreateTopic
 from tests.integration.test_controller_spine import audit
 from tests.support.services.cluster import wait_until
@@ -218,6 +219,56 @@ async def test_records_are_forgotten_when_they_are_past_their_time(
 
     await wait_until(forgotten, "no record is left")
     assert code(await post(controller))[0] == 40002  # it exists: this is a request of its own
+
+
+async def test_a_request_is_done_once_although_the_wall_clock_is_set_forward(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes = counted_clean_ups(monkeypatch)
+    controller = await rig.up(brokers=1, reconcile_interval_ms=100)
+    assert (await post(controller)).status_code == 201
+
+    step_wall(monkeypatch, years=10)
+    passes.clear()
+    await until(lambda: len(passes) > 1, "expired records are looked for")
+
+    assert (await post(controller)).headers["idempotency-replayed"] == "true"
+
+
+async def test_a_record_from_the_future_is_forgotten_in_its_time(
+    rig: Rig, zk_session: ZkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock was ahead when its request began; ten thousand of these would displace others."""
+    counted_clean_ups(monkeypatch)
+    controller = await rig.up(brokers=1, idempotency_retention_ms=1_000, reconcile_interval_ms=100)
+    with pytest.MonkeyPatch.context() as ahead:
+        step_wall(ahead, years=10)
+        assert (await post(controller)).status_code == 201
+
+    async def forgotten() -> bool:
+        return not await zk_session.get_children(znodes.IDEMPOTENCY)
+
+    await wait_until(forgotten, "no record is left")
+
+
+def counted_clean_ups(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """Let expired records be looked for at every occasion; return a list that grows with each."""
+    passes: list[None] = []
+    real = IdempotencyManager.reconcile
+
+    async def reconcile(manager: IdempotencyManager) -> None:
+        await real(manager)
+        passes.append(None)
+
+    monkeypatch.setattr(IdempotencyManager, "reconcile", reconcile)
+    monkeypatch.setattr(idempotency, "CLEANUP_INTERVAL_MS", 0)
+    return passes
+
+
+def step_wall(patch: pytest.MonkeyPatch, years: int) -> None:
+    """Set the wall clock that services see."""
+    real = SystemClock.wall_ms
+    patch.setattr(SystemClock, "wall_ms", lambda clock: real(clock) + years * 31_536_000_000)
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "tab\tin"])

@@ -28,6 +28,7 @@ from tests.support.healing import (
     until_noted,
     until_shown,
 )
+from tests.support.manual_clock import ManualClock
 from tests.support.reassigning import Followers, audit_records
 from tests.support.services.cluster import wait_until
 from tests.support.services.controller_rig import Rig, create
@@ -87,6 +88,28 @@ async def test_a_broker_that_has_not_registered_yet_has_not_failed(
     await until_kinds(controller, "broker_failed")
 
     assert {row["broker"] for row in await failures(controller)} == {1}
+
+
+@pytest.mark.parametrize("years", [10, -10])
+async def test_the_wall_clock_decides_nothing_while_a_controller_is_active(
+    rig: Rig, years: int
+) -> None:
+    """Set forward, healing would move all that a broker has that restarts; set back, nothing."""
+    controller = await rig.up(3, **LATER)
+    await create(controller, partitions=4, replication_factor=2)
+    elected = controller.leadership.active_controller
+    assert elected is not None
+    healing, clock = elected.healing, ManualClock()
+    healing.clock = healing.records.clock = clock
+    await rig.brokers[1].stop()
+    await until(lambda: 1 in healing.records.failed, "the failure is recorded")
+    waits_for = healing.waits_for(1)
+    assert waits_for == "the end of failed.broker.interval.ms: it may return"
+
+    clock.step_wall(years * 365 * 86_400_000)
+    assert healing.waits_for(1) == waits_for
+    clock.advance(60_001)
+    assert healing.waits_for(1) != waits_for
 
 
 async def test_the_time_of_the_failure_outlives_the_controller(

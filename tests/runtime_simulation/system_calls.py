@@ -174,6 +174,7 @@ class SimulatedSystem:
             "monotonic": lambda: loop.now_s,
             "perf_counter": lambda: loop.now_s,
             "monotonic_ns": lambda: int(loop.now_s * 1e9),
+            "clock_gettime_ns": lambda _: int(loop.now_s * 1e9),
             "time": lambda: loop.now_s + self.wall_offset_s,
             "time_ns": lambda: int((loop.now_s + self.wall_offset_s) * 1e9),
         }

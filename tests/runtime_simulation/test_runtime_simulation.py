@@ -80,7 +80,7 @@ FOUND_SOON = {
     "R16 epoch": 20_063,
     "R16 commits": 64,
     "R16 order": 20_687,
-    "R16 polls": 20_595,
+    "R16 polls": 20_203,
     "R16 polled lease": 20_021,
     "R17": 143,
     "topic id": 149,

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from itertools import starmap
 from typing import Generic, Self
 
 from leadline_client.client import AsyncSource, async_client
+from leadline_client.clock import monotonic_s
 from leadline_client.consumer_coordinator import ConsumerCoordinator
 from leadline_client.consumer_settings import (
     ConsumerSettings,
@@ -66,7 +66,7 @@ class AsyncConsumer(Generic[K, V]):
         value_deserializer: Deserializer[V] | None = None,
         on_deserialization_error: OnDeserializationError = "raise",
         security: Security | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic_s,
     ) -> None:
         self._on_deserialization_error = failures.checked(on_deserialization_error)
         client, self._owns_client = async_client(source, security)

@@ -10,7 +10,6 @@ An `AsyncConsumer` runs on a thread of its own.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import wait as wait_for_all
@@ -18,6 +17,7 @@ from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from leadline_client.client import BlockingSource, async_client_of
+from leadline_client.clock import monotonic_s
 from leadline_client.consumer import (
     DEFAULT_LIMITS,
     DEFAULT_SETTINGS,
@@ -147,7 +147,7 @@ class Consumer(Generic[K, V]):
         self, timeout_s: float = 1.0, max_records: int | None = None
     ) -> list[ConsumedRecord[K, V]]:
         """Return new records of any partitions; see `AsyncConsumer.poll`."""
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = monotonic_s() + timeout_s
         while True:
             step = self._thread.run(self._consumer.poll_step(deadline_s, max_records))
             if isinstance(step, Notice):
@@ -157,7 +157,7 @@ class Consumer(Generic[K, V]):
                 return step
             failures.handle(self._on_deserialization_error, step)
             self._leave_out(step)
-            if time.monotonic() >= deadline_s:  # However many records are left out.
+            if monotonic_s() >= deadline_s:  # However many records are left out.
                 return []
 
     def __iter__(self) -> Iterator[ConsumedRecord[K, V]]:

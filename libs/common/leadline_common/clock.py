@@ -1,6 +1,7 @@
 """Clocks, which code that depends on time takes as an argument.
 
-Leases, lags and deadlines use monotonic time, which never jumps. Only times that are shown or
+Leases, lags and deadlines use monotonic time, which nobody can set, and which goes on while the
+machine is suspended. Only times that are shown or
 stored (record timestamps, audit entries) use wall time.
 """
 
@@ -8,6 +9,8 @@ from __future__ import annotations
 
 import time
 from typing import Protocol
+
+from leadline_client.clock import monotonic_ns
 
 
 class Clock(Protocol):
@@ -26,8 +29,8 @@ class SystemClock:
     __slots__ = ()
 
     def monotonic_ms(self) -> int:
-        """Return CLOCK_MONOTONIC in milliseconds (the time of leases, rule R10)."""
-        return time.monotonic_ns() // 1_000_000
+        """Return the time of leases (rule R10) in milliseconds; see `leadline_client.clock`."""
+        return monotonic_ns() // 1_000_000
 
     def wall_ms(self) -> int:
         """Return CLOCK_REALTIME in milliseconds."""

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from leadline_broker.adapters.log.errors import CorruptStoredBatch, LogClosed, NotContiguous
-from leadline_broker.domain.producers import Duplicate
 from leadline_client.batches import parse_headers
 from leadline_client.errors import CorruptBatch, OffsetOutOfRange
 from tests.unit.broker.log_support import batch, first_at, open_log, read_all
@@ -315,19 +314,3 @@ def test_a_changed_segment_size_holds_from_the_next_append(tmp_path: Path) -> No
     log.append(batch(2, b"x" * 100))
     names = sorted(path.name for path in log.directory.glob("*.log"))
     assert names == ["00000000000000000000.log", "00000000000000000002.log"]
-
-
-def test_a_producer_is_silent_by_the_broker_s_clock_and_not_by_its_records(tmp_path: Path) -> None:
-    """A producer that replays old records from an archive must not expire at once."""
-    day = 24 * 3_600_000
-    now = 1_000 * day
-    log = open_log(tmp_path)
-    log.append(batch(0, timestamp=5, producer=(7, 0, 0)))
-
-    log.apply_retention(now, -1, -1, limit_offset=1)
-
-    assert log.producers.check(7, 0, 0, 1) == Duplicate(0, 0)
-    log.apply_retention(now + day, -1, -1, limit_offset=1)
-    assert log.producers.check(7, 0, 0, 1) == Duplicate(0, 0)
-    log.apply_retention(now + day + 1, -1, -1, limit_offset=1)
-    assert log.producers.get(7) is None

@@ -94,15 +94,3 @@ def test_a_snapshot_of_an_earlier_release_still_counts(tmp_path: Path) -> None:
 
     assert producers.rows() == rows
     assert len(producers.publishes) == 0
-
-
-def test_an_application_is_remembered_for_a_week_of_silence(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
-    log.append(piece(0, 0) + piece(1, 1))
-    now = 1_000 * DAY
-
-    log.apply_retention(now, -1, -1, limit_offset=2)
-    log.apply_retention(now + 7 * DAY, -1, -1, limit_offset=2)
-    assert latest(log) == DONE
-    log.apply_retention(now + 7 * DAY + 1, -1, -1, limit_offset=2)
-    assert latest(log) is None

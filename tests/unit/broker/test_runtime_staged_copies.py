@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -24,15 +25,20 @@ from leadline_client.errors import (
     UnknownPartition,
     UnknownStaged,
 )
+from leadline_common.clock import SystemClock
 from leadline_common.staged_copies import (
     DropStagedRequest,
     KeepStagedRequest,
     ReadStagedRequest,
 )
+from tests.support.manual_clock import ManualClock
 from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, batch, three
 
 STAGED = Path("staged") / f"{TOPIC_ID}-0"
 ID = "0123456789abcdef" * 2
+YEAR = 365 * 86_400_000
+TTL_MS = 3_600_000
+"""The default of `staging.ttl.ms`."""
 
 
 @pytest.fixture
@@ -262,3 +268,41 @@ async def test_a_copy_is_kept_once(cluster: SmallCluster) -> None:
     assert read.records == request.records
     with pytest.raises(UnknownStaged):
         await copies.read(ReadStagedRequest(**identity, staged_id="f" * 32))
+
+
+@pytest.mark.parametrize("years", [10, -10])
+async def test_an_upload_expires_in_its_time_although_the_wall_clock_is_set(
+    cluster: SmallCluster, years: int
+) -> None:
+    """Set forward, a publish would miss its uploads; set back, abandoned ones would stay."""
+    staging, clock = cluster.brokers[1].engine.staging, ManualClock()
+    staging.clock = clock
+    await stage(cluster, 1, "ab")
+    clock.step_wall(years * YEAR)
+    staging.sweep()
+    assert held(cluster, 1)
+
+    clock.advance(TTL_MS)
+    staging.sweep()
+
+    assert not held(cluster, 1)
+
+
+async def test_an_upload_from_the_future_expires_after_its_time_from_a_restart_on(
+    cluster: SmallCluster,
+) -> None:
+    """The clock was ahead when it was written."""
+    await stage(cluster, 1, "ab")
+    (staged,) = files(cluster, 1)
+    path = cluster.root / "1" / STAGED / staged
+    os.utime(path, (2**33, 2**33))
+    await cluster.stop(1)
+    await cluster.start(1)
+    staging = cluster.brokers[1].engine.staging
+    assert held(cluster, 1)
+
+    clock = ManualClock(SystemClock().monotonic_ms() + TTL_MS)
+    staging.clock = clock
+    staging.sweep()
+
+    assert not held(cluster, 1)

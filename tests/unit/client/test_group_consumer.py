@@ -15,6 +15,7 @@ import pytest
 from leadline_client import websocket
 from leadline_client.channel import Error, Pong, Started, Stopped
 from leadline_client.client import AsyncClient
+from leadline_client.clock import monotonic_s
 from leadline_client.consumer import AsyncConsumer
 from leadline_client.consumer_settings import (
     ConsumerSettings,
@@ -69,7 +70,7 @@ class Member:
             "g",
             settings=settings,
             limits=NO_WAIT,
-            clock=lambda: time.monotonic() + self.skew_s,
+            clock=lambda: monotonic_s() + self.skew_s,
             listener=RebalanceListener(
                 lambda gone: self._hear("assigned", gone),
                 lambda gone: self._hear("revoked", gone),
@@ -234,7 +235,7 @@ async def test_a_partition_lost_and_assigned_again_during_its_revocation_stays(
     async with started(cluster, {A: 0}) as (member, channel, _):
         assert await member.consumer.poll(0) == []
         await channel.stop(A)
-        notice = await member.consumer.poll_step(time.monotonic() + 10)
+        notice = await member.consumer.poll_step(monotonic_s() + 10)
         assert isinstance(notice, Notice)
         member.skew_s = 55.0
         await channel.ping(acknowledged=1)
@@ -273,7 +274,7 @@ async def test_a_partition_that_a_new_coordinator_starts_during_its_revocation_i
     async with started(cluster, {A: 0}) as (member, channel, coordinator):
         await member.records(10)
         await channel.stop(A)
-        notice = await member.consumer.poll_step(time.monotonic() + 10)
+        notice = await member.consumer.poll_step(monotonic_s() + 10)
         assert isinstance(notice, Notice)
         await succeed(channel, coordinator, {A: 0})
         member.consumer.notice_handled(notice)

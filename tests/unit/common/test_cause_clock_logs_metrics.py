@@ -14,6 +14,7 @@ from leadline_common.clock import SystemClock
 from leadline_common.logs import configure_logging
 from leadline_common.metrics import Metrics
 from tests.support.manual_clock import ManualClock
+from tests.support.suspended_machine import suspend
 
 
 @pytest.fixture
@@ -57,6 +58,15 @@ def test_the_system_clock_never_goes_backwards() -> None:
     readings = [clock.monotonic_ms() for _ in range(1000)]
     assert readings == sorted(readings)
     assert clock.wall_ms() > 1_700_000_000_000
+
+
+def test_the_clock_of_leases_goes_on_while_the_machine_is_suspended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R10: others have taken over meanwhile."""
+    before_ms = SystemClock().monotonic_ms()
+    suspend(monkeypatch, hours=1)
+    assert SystemClock().monotonic_ms() - before_ms >= 3_600_000
 
 
 def test_a_manual_clock_moves_only_when_told_and_wall_time_may_jump_alone() -> None:

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable
 
+from leadline_client.clock import monotonic_s
 from leadline_common.zk import codec
 from leadline_common.zk.client import Callback, ZkClient, no_body
 from leadline_common.zk.credentials import ZkCredentials
@@ -33,7 +33,7 @@ from leadline_common.zk.transport import KazooTransport
 
 
 def _monotonic_ms() -> float:
-    return time.monotonic() * 1000
+    return monotonic_s() * 1000
 
 
 class SessionLease:
@@ -45,7 +45,8 @@ class SessionLease:
     The lease counts from the moment when the last *answered* heartbeat was *sent*: the server
     renewed the session after it, and the reply may have waited in the socket buffer during a long
     pause of this process. Losing the connection does not extend the lease. Times are milliseconds
-    of one monotonic clock. `valid_until_ms` is minus infinity before the first renewal.
+    of one monotonic clock that counts the time in which the machine is suspended.
+    `valid_until_ms` is minus infinity before the first renewal.
     """
 
     __slots__ = ("_length_ms", "valid_until_ms")

@@ -201,11 +201,7 @@ class DiskLogs:
             Path(settings.log_dir),
             cluster_id=cluster_id,
             broker_id=settings.broker_id,
-            config=LogConfig(
-                segment_bytes=settings.log_segment_bytes,
-                producer_id_expiration_ms=settings.producer_id_expiration_ms,
-                publish_app_retention_ms=settings.publish_app_retention_ms,
-            ),
+            config=LogConfig(segment_bytes=settings.log_segment_bytes),
             files=self._files,
         )
         self.staged = StagedFiles(self._directory.root)

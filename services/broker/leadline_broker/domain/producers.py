@@ -58,7 +58,10 @@ Verdict = Accept | Duplicate | OutOfOrderSequence | ProducerFenced
 """A refusal is the error to answer with; it is returned, not raised."""
 
 ProducerRow = tuple[int, int, int, list[tuple[int, int, int]]]
-"""Producer id, epoch, when it last wrote (Unix ms), its batches: a row of a snapshot."""
+"""Producer id, epoch, when it last wrote, its batches: a row of a snapshot.
+
+The time is of the process that wrote the row. Another one counts from its start, see `mark_active`.
+"""
 
 _ACCEPT = Accept()
 
@@ -194,10 +197,11 @@ class ProducerStates:
             state.remember(SequencedBatch(first, last, header.base_offset))
 
     def mark_active(self, now_ms: int) -> None:
-        """Set the time of every producer that wrote since the last call to `now_ms`.
+        """Set the time of every producer that wrote since the last call to `now_ms` (monotonic).
 
-        The timestamps of records say nothing about it: those from an archive are old, and a
-        producer that states times in the future would never be forgotten.
+        Producers from a snapshot count as if they had written just now. The timestamps of records
+        say nothing about it: those from an archive are old, and a producer that states times in
+        the future would never be forgotten.
         """
         for producer_id in self._wrote:
             state = self._states.get(producer_id)
@@ -207,7 +211,7 @@ class ProducerStates:
         self.publishes.mark_active(now_ms)
 
     def expire(self, before_ms: int) -> None:
-        """Remove the producers that were last active before `before_ms` (Unix time).
+        """Remove the producers that were last active before `before_ms` (monotonic).
 
         Applications that publish expire separately; see `Publishes.expire`. Call `mark_active`
         before.

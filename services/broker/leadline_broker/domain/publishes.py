@@ -94,7 +94,7 @@ class Publish(NamedTuple):
 
 
 PublishRow = tuple[int, int, Publish]
-"""Publisher id, when it last published (Unix ms), its latest batch: a row of a snapshot."""
+"""Publisher id, when it last published, its latest batch: a row of a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class Publishes:
         self._wrote[identity] = None
 
     def mark_active(self, now_ms: int) -> None:
-        """Set the time of every application that published since the last call to `now_ms`.
+        """Set the (monotonic) time of what published since the last call to `now_ms`.
 
         The timestamps of its records do not matter; see `ProducerStates.mark_active`.
         """
@@ -224,7 +224,7 @@ class Publishes:
         self._wrote.clear()
 
     def expire(self, before_ms: int) -> None:
-        """Remove the applications that last published before `before_ms` (Unix time).
+        """Remove the applications that last published before `before_ms` (monotonic).
 
         Call `mark_active` before.
         """

@@ -20,7 +20,6 @@ from itertools import islice
 import msgspec
 
 from leadline_client.wire import TopicPartition
-from leadline_common.failed_brokers import FailedBroker
 from leadline_common.tasks import TargetRow
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.planning.replacements import replace_failed
@@ -89,9 +88,12 @@ def lost_brokers(
     return due | ((recorded | healed) - image.live)
 
 
-def due_at(failed: FailedBroker, interval_ms: int) -> int | None:
-    """Return when a failed broker counts as dead (Unix ms), or None if self-healing is disabled."""
-    return None if interval_ms == NEVER else failed.failure_timestamp + interval_ms
+def time_left(down_ms: int, interval_ms: int) -> int | None:
+    """Return in how many ms a failed broker counts as dead, None if self-healing is disabled.
+
+    It has been down for all of the interval, although `down_ms` may be too high by a part of one.
+    """
+    return None if interval_ms == NEVER else interval_ms + 1 - down_ms
 
 
 def replicas_on(image: ClusterImage, broker: int) -> list[TopicPartition]:

@@ -84,7 +84,12 @@ def record_path(key: str) -> str:
 
 @dataclass(eq=False)
 class IdempotencyManager(EventHandler):
-    """Handles idempotency keys; `_in_progress` are the requests that this term has begun."""
+    """Handles idempotency keys; `_in_progress` are the requests that this term has begun.
+
+    `_begun_ms` has the (monotonic) times at which the requests of records began, by the name of the
+    record. The wall clock only tells how old a record of another term was when this one found it:
+    a clock that is set must not make a request be done twice.
+    """
 
     store: ControllerStore
     configs: DynamicConfigs
@@ -92,7 +97,7 @@ class IdempotencyManager(EventHandler):
     clock: Clock
     epoch: int
     _in_progress: dict[str, KeyRecord] = field(default_factory=dict, init=False)
-    _begun_at: dict[str, int] = field(default_factory=dict, init=False)
+    _begun_ms: dict[str, int] = field(default_factory=dict, init=False)
     _cleaned_ms: int | None = field(default=None, init=False)
 
     @TakeKey.handler
@@ -128,6 +133,7 @@ class IdempotencyManager(EventHandler):
             await self.writer.commit_all([DeleteOp(path, ANY_VERSION)])
             return
         self._in_progress[event.key] = record
+        self._begun_ms[_name_of(path)] = self.clock.monotonic_ms()
         mark = msgspec.json.encode(msgspec.structs.replace(record, state="changed"))
         reply.settle(Mark(SetOp(path, mark, ANY_VERSION), self.epoch))
 
@@ -171,10 +177,10 @@ class IdempotencyManager(EventHandler):
         (names,) = await self.store.children([znodes.IDEMPOTENCY])
         await self._read_times(names or [])
         keep_ms = self.configs.current().idempotency_retention_ms
-        oldest_ms = self.clock.wall_ms() - keep_ms
-        by_age = sorted(self._begun_at, key=lambda name: (self._begun_at[name], name))
+        oldest_ms = self.clock.monotonic_ms() - keep_ms
+        by_age = sorted(self._begun_ms, key=lambda name: (self._begun_ms[name], name))
         surplus = len(by_age) - MAX_RECORDS
-        expired = [n for i, n in enumerate(by_age) if i < surplus or self._begun_at[n] < oldest_ms]
+        expired = [n for i, n in enumerate(by_age) if i < surplus or self._begun_ms[n] < oldest_ms]
         try:
             await self.writer.commit_all(
                 [DeleteOp(f"{znodes.IDEMPOTENCY}/{name}", ANY_VERSION) for name in expired]
@@ -184,13 +190,19 @@ class IdempotencyManager(EventHandler):
 
     async def _read_times(self, names: list[str]) -> None:
         """Read the begin times of new records, and forget deleted ones."""
-        new = [name for name in names if name not in self._begun_at]
+        new = [name for name in names if name not in self._begun_ms]
         nodes = await self.store.read_nodes([f"{znodes.IDEMPOTENCY}/{name}" for name in new])
-        known = {name: self._begun_at[name] for name in names if name in self._begun_at}
+        known = {name: self._begun_ms[name] for name in names if name in self._begun_ms}
+        wall_ms, now_ms = self.clock.wall_ms(), self.clock.monotonic_ms()
         for name, node in zip(new, nodes, strict=True):
             if node is not None:
-                known[name] = _begin_time(node.data)
-        self._begun_at = known
+                age_ms = max(0, wall_ms - _begin_time(node.data))  # Another's clock may be ahead.
+                known[name] = now_ms - age_ms
+        self._begun_ms = known
+
+
+def _name_of(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _begin_time(data: bytes) -> int:

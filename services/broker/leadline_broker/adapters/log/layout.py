@@ -41,17 +41,11 @@ class LogConfig:
             (`segment.bytes`); a larger single append still goes into one segment.
         index_interval_bytes: bytes of batches between two index entries
             (`index.interval.bytes`).
-        producer_id_expiration_ms: idempotent producers that are inactive for
-            longer are removed (`producer.id.expiration.ms`).
-        publish_app_retention_ms: applications that have published nothing for
-            longer are removed (`publish.app.retention.ms`).
 
     """
 
     segment_bytes: int = 64 * 1024 * 1024
     index_interval_bytes: int = 4096
-    producer_id_expiration_ms: int = 86_400_000
-    publish_app_retention_ms: int = 604_800_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,16 +246,13 @@ class PartitionLog:
 
         A segment is deleted if its latest record is older than `retention_ms`, or if the log
         still holds `retention_bytes` without it; a negative limit disables the rule.
-        `limit_offset` is the high watermark. Inactive producers are removed too.
+        `limit_offset` is the high watermark.
 
         Raises:
             StorageFailed: a file cannot be read or deleted; what remains is retained.
 
         """
         self._durability.require_usable()
-        self.producers.mark_active(now_ms)
-        self.producers.expire(now_ms - self._config.producer_id_expiration_ms)
-        self.producers.publishes.expire(now_ms - self._config.publish_app_retention_ms)
         removed = 0
         with STORAGE_ERRORS:
             while len(self._state.segments) > 1:

@@ -101,15 +101,28 @@ class Maintenance:
             self._checkpointed = high_watermarks
 
     async def apply_retention(self) -> None:
-        """Delete closed segments past their retention, partition by partition."""
+        """Delete closed segments past their retention, and forget idle producers."""
         is_crowded = self.producers.is_crowded
         for partition in self.replicas.all():
             if partition.log.log_end_offset and not partition.log.failed:
                 self._apply_retention(partition)
-                if is_crowded:
-                    before_ms = self.clock.wall_ms() - CROWDED_EXPIRATION_MS
-                    partition.log.producers.expire(before_ms)
+                self._forget_idle_producers(partition, is_crowded=is_crowded)
                 await asyncio.sleep(0)
+
+    def _forget_idle_producers(self, partition: Partition, *, is_crowded: bool) -> None:
+        """Forget the producers and applications that have written nothing for their time.
+
+        Time is monotonic. If the wall clock is set forward, a producer that was forgotten could
+        write a batch twice; if it was ahead, none would be forgotten for as long.
+        """
+        producers, settings = partition.log.producers, self.configuration.current
+        idle_ms = settings.producer_id_expiration_ms
+        if is_crowded:
+            idle_ms = min(idle_ms, CROWDED_EXPIRATION_MS)
+        now_ms = self.clock.monotonic_ms()
+        producers.mark_active(now_ms)
+        producers.expire(now_ms - idle_ms)
+        producers.publishes.expire(now_ms - settings.publish_app_retention_ms)
 
     def _apply_retention(self, partition: Partition) -> None:
         """Apply the retention of one partition; its failure must not affect the others."""

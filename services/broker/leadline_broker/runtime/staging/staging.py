@@ -61,7 +61,7 @@ class StagingResult:
 
 @dataclass(slots=True, eq=False)
 class StagedUpload:
-    """The index entry of an upload.
+    """The index entry of an upload, which expires at a monotonic time.
 
     While `pins` is above 0 it is being read or written and does not expire. `written` is set
     once the write has ended; after a failed write the upload is no longer in the index.
@@ -69,7 +69,7 @@ class StagedUpload:
 
     staged_id: str
     size: int
-    expires_at_ms: int
+    expires_ms: int
     pins: int = 0
     written: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -91,12 +91,17 @@ class Staging:
     used_bytes: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
+        wall_ms = self.clock.wall_ms()
         for key, staged_id, size, written_ms in self.store.found():
-            ttl_ms = self.configuration.current.staging_ttl_ms
-            upload = StagedUpload(staged_id, size, written_ms + ttl_ms)
+            age_ms = max(0, wall_ms - written_ms)  # The clock may have been ahead.
+            upload = StagedUpload(staged_id, size, self._expiry() - age_ms)
             upload.written.set()
             self._add(key, upload)
         self.sweep()
+
+    def _expiry(self) -> int:
+        """Return when an upload of now expires (monotonic)."""
+        return self.clock.monotonic_ms() + self.configuration.current.staging_ttl_ms
 
     async def run(self) -> None:
         """Delete expired uploads periodically; never returns."""
@@ -133,7 +138,8 @@ class Staging:
             self.discard_everywhere(partition, [staged_id])
             raise
         count = sum(header.record_count for header in headers)
-        return StagingResult(staged_id, count, upload.size, upload.expires_at_ms)
+        left_ms = upload.expires_ms - self.clock.monotonic_ms()
+        return StagingResult(staged_id, count, upload.size, self.clock.wall_ms() + left_ms)
 
     async def keep(self, key: ReplicaKey, staged_id: str, data: Buffer) -> StagedUpload:
         """Write an upload to this broker's disk unless it exists, and return it.
@@ -154,8 +160,7 @@ class Staging:
 
     async def _write(self, key: ReplicaKey, staged_id: str, data: Buffer) -> StagedUpload:
         self._require_space(len(data))
-        expires_at_ms = self.clock.wall_ms() + self.configuration.current.staging_ttl_ms
-        upload = StagedUpload(staged_id, len(data), expires_at_ms, pins=1)
+        upload = StagedUpload(staged_id, len(data), self._expiry(), pins=1)
         self._add(key, upload)
         self._writing[upload] = None
         stored = False
@@ -276,13 +281,13 @@ class Staging:
 
     def sweep(self) -> None:
         """Delete expired uploads, and those of partitions without a replica on this broker."""
-        now = self.clock.wall_ms()
+        now_ms = self.clock.monotonic_ms()
         for key, uploads in list(self._uploads.items()):
             if self.broker_state.granted and self.replicas.find(key) is None:
                 self.forget(key)
                 continue
             expired = [
-                u.staged_id for u in uploads.values() if u.expires_at_ms <= now and not u.pins
+                u.staged_id for u in uploads.values() if u.expires_ms <= now_ms and not u.pins
             ]
             if expired:
                 logger.info("staged batches expired", partition=key, uploads=len(expired))

@@ -57,11 +57,25 @@ class FailureRecords:
     dead: dict[int, DeadBroker] = field(default_factory=dict, init=False)
     unrecorded: frozenset[int] = field(default=frozenset(), init=False)
     _invalid: set[str] = field(default_factory=set, init=False)
+    _since: dict[int, tuple[int, int]] = field(default_factory=dict, init=False)
+    """Failure timestamp of a broker, and the monotonic time of this process for it."""
 
     @property
     def forgotten(self) -> set[int]:
         """The brokers that are not expected back, and have not failed again."""
         return {b for b, dead in self.dead.items() if dead.forgotten and b not in self.failed}
+
+    def down_ms(self, broker: int) -> int:
+        """Return how long ago a failed broker's failure was detected.
+
+        The wall clock only tells how old a record was when this controller saw it first. From then
+        on monotonic time counts: a clock that is set forward must not move what has just failed.
+        """
+        failed_at, now_ms = self.failed[broker].failure_timestamp, self.clock.monotonic_ms()
+        if self._since.get(broker, (None,))[0] != failed_at:
+            age_ms = max(0, self.clock.wall_ms() - failed_at)  # The other's clock may be ahead.
+            self._since[broker] = failed_at, now_ms - age_ms
+        return now_ms - self._since[broker][1]
 
     async def read(self) -> None:
         """Read the records that any controller has written."""

@@ -37,12 +37,12 @@ from leadline_controller.domain.healing import (
     NEVER,
     brokers_down,
     chunk_partitions,
-    due_at,
     is_healable,
     is_over_budget,
     lost_brokers,
     replicas_on,
     targets_for,
+    time_left,
     unqueued_wait_for,
 )
 from leadline_controller.domain.history import BROKERS
@@ -134,7 +134,13 @@ class HealingManager(EventHandler):
 
     def due_at(self, broker: int) -> int | None:
         """Return when a failed broker counts as dead (Unix ms); None while healing is disabled."""
-        return due_at(self.records.failed[broker], self._settings.failed_broker_interval_ms)
+        left_ms = self._left_ms(broker)
+        return None if left_ms is None else self.clock.wall_ms() + left_ms
+
+    def _left_ms(self, broker: int) -> int | None:
+        """Return in how many ms a failed broker counts as dead; None while healing is disabled."""
+        down_ms = self.records.down_ms(broker)
+        return time_left(down_ms, self._settings.failed_broker_interval_ms)
 
     @property
     def down(self) -> list[int]:
@@ -260,9 +266,9 @@ class HealingManager(EventHandler):
 
     def _dead(self) -> frozenset[int]:
         """Return the brokers that have been down for longer than the interval."""
-        now_ms, live = self.clock.wall_ms(), self.image.live
-        due = {broker: self.due_at(broker) for broker in self.records.failed if broker not in live}
-        return frozenset(broker for broker, at in due.items() if at is not None and at <= now_ms)
+        down = self.records.failed.keys() - self.image.live
+        left = {broker: self._left_ms(broker) for broker in down}
+        return frozenset(broker for broker, ms in left.items() if ms is not None and ms <= 0)
 
     async def _queue_partitions(self, broker: int) -> None:
         """Queue a dead broker's partitions; delete its record when all are queued."""
@@ -381,9 +387,8 @@ class HealingManager(EventHandler):
         """Trigger the next check when a failed broker counts as dead, or in `latest_ms`."""
         if self._timer is not None:
             self._timer.cancel()
-        now_ms = self.clock.wall_ms()
-        due = [self.due_at(broker) for broker in self.records.failed]
-        coming = [at - now_ms for at in due if at is not None and at > now_ms]
+        left = map(self._left_ms, self.records.failed)
+        coming = [ms for ms in left if ms is not None and ms > 0]
         coming += [] if latest_ms is None else [latest_ms]
         if coming:
             loop = asyncio.get_running_loop()
