@@ -27,7 +27,7 @@ from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp
 from leadline_common.znode_json import node_number
 from leadline_common.znodes import BROKER_IDS, DEAD_BROKERS, FAILED_BROKERS, encode_value
 from leadline_controller.domain.cluster import ClusterImage
-from leadline_controller.domain.healing import replicas_on
+from leadline_controller.domain.healing import replicas_on, time_left
 from leadline_controller.runtime.engine.publishing import AuditLog
 from leadline_controller.runtime.engine.state_writer import StateWriter
 from leadline_controller.runtime.ports import ControllerStore
@@ -76,6 +76,10 @@ class FailureRecords:
             age_ms = max(0, self.clock.wall_ms() - failed_at)  # The other's clock may be ahead.
             self._since[broker] = failed_at, now_ms - age_ms
         return now_ms - self._since[broker][1]
+
+    def left_ms(self, broker: int, interval_ms: int) -> int | None:
+        """Return in how many ms a failed broker counts as dead; see `time_left`."""
+        return time_left(self.down_ms(broker), interval_ms)
 
     async def read(self) -> None:
         """Read the records that any controller has written."""

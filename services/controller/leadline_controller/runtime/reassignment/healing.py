@@ -42,7 +42,6 @@ from leadline_controller.domain.healing import (
     lost_brokers,
     replicas_on,
     targets_for,
-    time_left,
     unqueued_wait_for,
 )
 from leadline_controller.domain.history import BROKERS
@@ -139,8 +138,7 @@ class HealingManager(EventHandler):
 
     def _left_ms(self, broker: int) -> int | None:
         """Return in how many ms a failed broker counts as dead; None while healing is disabled."""
-        down_ms = self.records.down_ms(broker)
-        return time_left(down_ms, self._settings.failed_broker_interval_ms)
+        return self.records.left_ms(broker, self._settings.failed_broker_interval_ms)
 
     @property
     def down(self) -> list[int]:
@@ -267,8 +265,7 @@ class HealingManager(EventHandler):
     def _dead(self) -> frozenset[int]:
         """Return the brokers that have been down for longer than the interval."""
         down = self.records.failed.keys() - self.image.live
-        left = {broker: self._left_ms(broker) for broker in down}
-        return frozenset(broker for broker, ms in left.items() if ms is not None and ms <= 0)
+        return frozenset(one for one in down if (ms := self._left_ms(one)) is not None and ms <= 0)
 
     async def _queue_partitions(self, broker: int) -> None:
         """Queue a dead broker's partitions; delete its record when all are queued."""
@@ -387,8 +384,7 @@ class HealingManager(EventHandler):
         """Trigger the next check when a failed broker counts as dead, or in `latest_ms`."""
         if self._timer is not None:
             self._timer.cancel()
-        left = map(self._left_ms, self.records.failed)
-        coming = [ms for ms in left if ms is not None and ms > 0]
+        coming = [ms for ms in map(self._left_ms, self.records.failed) if ms is not None and ms > 0]
         coming += [] if latest_ms is None else [latest_ms]
         if coming:
             loop = asyncio.get_running_loop()
