@@ -1,7 +1,7 @@
 """Sends the head of a response together with the begin of its body.
 
 uvicorn writes them one after the other: two packets, of which each wakes the other end, and two
-records of TLS. A small response takes a fifth of its processor time for that.
+records of TLS.
 """
 
 from __future__ import annotations
