@@ -21,6 +21,7 @@ from leadline_client.unreadable import (
 from leadline_client.wire import Record, SupportsRecord
 
 T = TypeVar("T")
+_WORD: Final = (1 << 64) - 1
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 """The header of a batch, from the base offset to the record count."""
 COMPRESSION_MASK: Final = 0x07
@@ -298,13 +299,18 @@ def put_varint(into: bytearray, number: int) -> None:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return a number and the position after it."""
+    """Return a number and the position after it.
+
+    Of the last of ten bytes one bit counts, as for the compiled codec: two readers of a batch must
+    not see two records.
+    """
     found = shift = 0
     while True:
         byte = data[position]
         position += 1
         found |= (byte & 0x7F) << shift
         if byte < 0x80:
+            found &= _WORD
             return (found >> 1) ^ -(found & 1), position
         shift += 7
         if shift > 63:
