@@ -13,10 +13,11 @@ import structlog
 from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_broker.adapters.log.durability import OnFlushed
 from leadline_broker.adapters.log.errors import LogClosed
-from leadline_broker.adapters.log.file_cache import FileCache, LogFile
+from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.kernel_fsyncs import Fsyncs, kernel_fsyncs
 from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
+from leadline_broker.adapters.log.recovery import OnSegment, nothing
 from leadline_broker.adapters.log.set_aside import stray_key
 from leadline_broker.adapters.staged_files import StagedFiles
 from leadline_broker.domain.epochs import EpochHistory
@@ -157,21 +158,6 @@ class LazyLog:
         return self._log.apply_retention(now_ms, retention_ms, retention_bytes, limit_offset)
 
 
-def _nothing() -> None:
-    """Do nothing before a file is used."""
-
-
-class OpeningFiles(FileCache):
-    """Calls `on_use` before each use of a file, which may raise to stop the opening of logs."""
-
-    on_use: Callable[[], None] = staticmethod(_nothing)
-
-    def pin(self, file: LogFile, flags: int = 0) -> int:
-        """See `FileCache.pin`."""
-        self.on_use()
-        return super().pin(file, flags)
-
-
 class DiskLogs:
     """All logs of one broker by (topic id, partition); implements `runtime.ports.LogStore`.
 
@@ -186,7 +172,7 @@ class DiskLogs:
         self,
         settings: BrokerSettings,
         cluster_id: str,
-        on_segment: Callable[[], None] = _nothing,
+        on_segment: OnSegment = nothing,
         *,
         fsyncs: Fsyncs | None = None,
     ) -> None:
@@ -196,7 +182,7 @@ class DiskLogs:
         directory is unlocked and the other logs stay as they are. Without `fsyncs`, every fsync
         needs a thread.
         """
-        self._files = OpeningFiles(settings.open_files_max, fsyncs)
+        self._files = FileCache(settings.open_files_max, fsyncs)
         self._directory = LogDirectory(
             Path(settings.log_dir),
             cluster_id=cluster_id,
@@ -221,15 +207,12 @@ class DiskLogs:
         self._strays = {stray_key(name) for name in names}
         self._report(loaded)
 
-    def _load_all(self, on_segment: Callable[[], None]) -> list[PartitionLog]:
-        self._files.on_use = on_segment
+    def _load_all(self, on_segment: OnSegment) -> list[PartitionLog]:
         try:
-            return self._directory.load_all()
+            return self._directory.load_all(on_segment)
         except BaseException:
             self._directory.release()
             raise
-        finally:
-            self._files.on_use = _nothing
 
     def _report(self, loaded: list[PartitionLog]) -> None:
         logger.info(
@@ -316,7 +299,7 @@ class DiskLogs:
 
 
 def open_logs(
-    settings: BrokerSettings, cluster_id: str, on_segment: Callable[[], None] = _nothing
+    settings: BrokerSettings, cluster_id: str, on_segment: OnSegment = nothing
 ) -> DiskLogs:
     """Lock a broker's log directory and recover its logs; see `DiskLogs`.
 

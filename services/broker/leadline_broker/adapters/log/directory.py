@@ -24,6 +24,7 @@ from leadline_broker.adapters.log.layout import (
     read_identity,
 )
 from leadline_broker.adapters.log.partition_log import PartitionLog
+from leadline_broker.adapters.log.recovery import OnSegment, nothing
 from leadline_broker.adapters.log.root_files import HighWatermarks
 from leadline_broker.adapters.log.set_aside import (
     DELETE_SUFFIX,
@@ -105,12 +106,12 @@ class LogDirectory:
         """Return the open logs."""
         return list(self._logs.values())
 
-    def load_all(self) -> list[PartitionLog]:
+    def load_all(self, on_segment: OnSegment = nothing) -> list[PartitionLog]:
         """Open every partition on disk, with recovery if necessary; call this once, first.
 
         Partitions that cannot be opened are in `failures`; unidentifiable directories become
         strays, unless they are empty. Replicas that have lost records get a directory id of
-        their own (rule R17).
+        their own (rule R17). `on_segment` is called in several threads.
         """
         identities = []
         for path in sorted(self.root.iterdir()):
@@ -123,7 +124,7 @@ class LogDirectory:
                 if identity is not None:
                     identities.append(identity)
         with ThreadPoolExecutor(_LOADERS) as loaders:
-            opened = loaders.map(self._open_or_fail, identities)
+            opened = loaders.map(partial(self._open_or_fail, on_segment), identities)
         for identity, log in zip(identities, opened, strict=True):
             if isinstance(log, StorageFailed):
                 self.failures[identity.key] = log
@@ -314,10 +315,18 @@ class LogDirectory:
             return None
         return identity
 
-    def _open_or_fail(self, identity: PartitionIdentity) -> PartitionLog | StorageFailed:
-        clean = self.clean_incarnation is not None
+    def _open_or_fail(
+        self, on_segment: OnSegment, identity: PartitionIdentity
+    ) -> PartitionLog | StorageFailed:
         try:
-            return PartitionLog(self.root, identity, self._config, self._files, clean=clean)
+            return PartitionLog(
+                self.root,
+                identity,
+                self._config,
+                self._files,
+                clean=self.clean_incarnation is not None,
+                on_segment=on_segment,
+            )
         except StorageFailed as error:
             return error
 

@@ -51,6 +51,7 @@ class PartitionLog:
         *,
         clean: bool = False,
         on_created: Callable[[], None] = lambda: None,
+        on_segment: recovery.OnSegment = recovery.nothing,
     ) -> None:
         """Open the log under `root`, with recovery unless `clean`; see `Durability.on_created`.
 
@@ -63,7 +64,9 @@ class PartitionLog:
         self._config = config
         self._files = files
         with STORAGE_ERRORS:
-            self._state, self.recovery = recovery.load(self.directory, config, files, clean=clean)
+            self._state, self.recovery = recovery.load(
+                self.directory, config, files, clean=clean, on_segment=on_segment
+            )
         self._durability = Durability(
             self.directory, files, self._state.epochs, self._state.end_offset, on_created
         )

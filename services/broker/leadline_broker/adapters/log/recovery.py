@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
+from typing import TypeAlias
 
 from leadline_broker.adapters.log.checked_files import TEMPORARY_SUFFIX, fsync_path
 from leadline_broker.adapters.log.epoch_file import (
@@ -103,8 +105,21 @@ class LogState:
         return b""
 
 
+OnSegment: TypeAlias = Callable[[], None]
+"""Called before a segment is read while its log is opened; what it raises ends that."""
+
+
+def nothing() -> None:
+    """Do nothing before a segment is read."""
+
+
 def load(
-    directory: Path, config: LogConfig, files: FileCache, *, clean: bool
+    directory: Path,
+    config: LogConfig,
+    files: FileCache,
+    *,
+    clean: bool,
+    on_segment: OnSegment = nothing,
 ) -> tuple[LogState, RecoveryReport]:
     """Open the log in `directory`; its content is durable afterwards.
 
@@ -125,18 +140,19 @@ def load(
     report = RecoveryReport()
     recorded = recorded_histories(directory)
     if clean and _opens_without_scan(active):
-        epochs = recorded[0] if recorded else _epochs_of_batches(segments)
+        epochs = recorded[0] if recorded else _epochs_of_batches(segments, on_segment)
     else:
-        closed = recorded[0] if recorded else _epochs_of_batches(segments[:-1])
+        closed = recorded[0] if recorded else _epochs_of_batches(segments[:-1], on_segment)
         epochs = EpochHistory(closed.entries())
         epochs.truncate_to(active.base_offset)
+        on_segment()
         report = _recover_tail(active, epochs, recorded, files)
         active.remove_index_files()
         remove_snapshots(directory, active.next_offset.__ge__)
         _make_durable(directory, epochs)
     epochs.advance_start(segments[0].base_offset)
     epochs.truncate_to(active.next_offset)
-    producers = replay_producers(directory, segments, files)
+    producers = replay_producers(directory, segments, files, on_segment)
     return LogState(segments, epochs, producers), report
 
 
@@ -214,9 +230,10 @@ def _tail_defect(
     return ""
 
 
-def _epochs_of_batches(segments: list[Segment]) -> EpochHistory:
+def _epochs_of_batches(segments: list[Segment], on_segment: OnSegment) -> EpochHistory:
     epochs = EpochHistory()
     for segment in segments:
+        on_segment()
         try:
             for span in segment.spans():
                 if span.leader_epoch > epochs.latest:
@@ -239,13 +256,16 @@ def _make_durable(directory: Path, epochs: EpochHistory) -> None:
     fsync_path(directory.parent)
 
 
-def replay_producers(directory: Path, segments: list[Segment], files: FileCache) -> ProducerStates:
+def replay_producers(
+    directory: Path, segments: list[Segment], files: FileCache, on_segment: OnSegment = nothing
+) -> ProducerStates:
     """Rebuild the producers at the log end from the latest snapshot and the batches after it."""
     start, end = segments[0].base_offset, segments[-1].next_offset
     offset, producers = latest_snapshot(directory, end, default=start)
     for segment in segments:
         if segment.next_offset <= offset:
             continue
+        on_segment()
         try:
             from_position = segment.find(max(offset, segment.base_offset)).position
             with files.using(segment.file) as fd:
