@@ -71,6 +71,24 @@ async def up_and_trimmed(rig: Rig, session: ZkSession, directory: Path) -> Runni
     return controller
 
 
+async def start_in_wrong_order(
+    rig: Rig, directory: Path, event: str
+) -> tuple[RunningController, RunningController]:
+    """Start a new controller, then the one that has all entries, once the new one logs `event`."""
+    rig.controllers.clear()
+    late = RunningController(2, rig.hosts, **TRIMMING)
+    rig.controllers.append(late)
+    with capture_logs() as lines:
+        await late.start()
+        await until(
+            lambda: any(line["event"] == event for line in lines), "it has looked for others"
+        )
+    again = RunningController(1, rig.hosts, **TRIMMING, **on_disk(directory))
+    rig.controllers.append(again)
+    await again.start()
+    return late, again
+
+
 async def live_rows(controller: RunningController) -> dict[str, Any]:
     document = await get(controller, "/v1/metadata")
     return {"version": document["version"], "topics": document["topics"]}
@@ -320,19 +338,8 @@ async def test_a_controller_that_does_not_answer_yet_is_asked_again(
     """All of them may be starting at once, and one has lost its disk."""
     first = await up_and_trimmed(rig, zk_session, tmp_path)
     await first.stop()
-    rig.controllers.clear()
-    late = RunningController(2, rig.hosts, **TRIMMING)
-    rig.controllers.append(late)
-    with capture_logs() as lines:
-        await late.start()
-        await until(
-            lambda: any(line["event"] == "peer history not available" for line in lines),
-            "it has asked in vain",
-        )
-    again = RunningController(1, rig.hosts, **TRIMMING, **on_disk(tmp_path))
-    rig.controllers.append(again)
-    await again.start()
-    await until(lambda: late.replicator.stored > 8, "and asks again")
+    late, again = await start_in_wrong_order(rig, tmp_path, "peer history not available")
+    await until(lambda: late.replicator.stored > 8, "it asks again")
     entries = await exported(late)
     assert [entry["id"] for entry in entries] == list(range(len(entries)))
     assert "history_gap" not in {entry["kind"] for entry in entries}
@@ -346,19 +353,8 @@ async def test_after_a_restore_the_controller_that_has_the_entries_may_come_seco
     first = await up_and_trimmed(rig, zk_session, tmp_path)
     whole = await exported(first)
     await first.stop()
-    rig.controllers.clear()
     await restored(zk_session, first.replicator.stored + 100)
-    late = RunningController(2, rig.hosts, **TRIMMING)
-    rig.controllers.append(late)
-    with capture_logs() as lines:
-        await late.start()
-        await until(
-            lambda: any(line["event"] == "audit entries are missing" for line in lines),
-            "it has looked for others",
-        )
-    again = RunningController(1, rig.hosts, **TRIMMING, **on_disk(tmp_path))
-    rig.controllers.append(again)
-    await again.start()
+    late, _ = await start_in_wrong_order(rig, tmp_path, "audit entries are missing")
     await until(lambda: late.replicator.stored > first.replicator.stored + 99, "they go on", 30)
     entries = await exported(late)
     assert entries[: len(whole)] == whole

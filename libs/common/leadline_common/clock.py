@@ -1,8 +1,8 @@
 """Clocks, which code that depends on time takes as an argument.
 
 Leases, lags and deadlines use monotonic time, which nobody can set, and which goes on while the
-machine is suspended. Only times that are shown or
-stored (record timestamps, audit entries) use wall time.
+machine is suspended. Only times that are shown or stored (record timestamps, audit entries) use
+wall time.
 """
 
 from __future__ import annotations

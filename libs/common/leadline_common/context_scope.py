@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextvars import ContextVar, Token
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 ValueT = TypeVar("ValueT")
@@ -23,11 +22,6 @@ class ContextScope(Generic[ValueT]):
         self._token = self._variable.set(self._value)
         return self._value
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._token is not None:
             self._variable.reset(self._token)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from contextvars import ContextVar
-from types import TracebackType
 
 from leadline_common.context_scope import ContextScope
 
@@ -58,11 +57,6 @@ class CountedWait:
         if self._waits is not None:
             self._waits.begin()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._waits is not None:
             self._waits.end()

@@ -15,7 +15,6 @@ All of them are refusals: the operation had no effect.
 from __future__ import annotations
 
 import errno
-from types import TracebackType
 from typing import Final
 
 from leadline_client.errors import Refused, StorageFailed
@@ -78,12 +77,7 @@ class StorageErrors:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, OSError):
             raise storage_error(error) from error
 

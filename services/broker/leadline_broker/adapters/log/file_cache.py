@@ -13,7 +13,6 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 from leadline_broker.adapters.log.kernel_fsyncs import Fsyncs
 
@@ -121,10 +120,5 @@ class PinnedFile:
     def __enter__(self) -> int:
         return self._files.pin(self._file)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._files.unpin(self._file)
