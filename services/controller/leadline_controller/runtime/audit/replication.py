@@ -239,13 +239,13 @@ class AuditReplicator:
                     logger.warning(
                         "peer history not available", controller=reader.reader, error=str(problem)
                     )
-        if self.stored < until - 1 and self._miss_for_less_than(limit_s):
+        if self.stored < until - 1 and self._asks_again(limit_s):
             return None
         self._missing_since_ms = None
         return max(first, self.stored + 1)
 
-    def _miss_for_less_than(self, limit_s: float) -> bool:
-        """Return whether entries have been missing for less than a time."""
+    def _asks_again(self, limit_s: float) -> bool:
+        """Return whether to ask others again: entries have been missing for less than a time."""
         now_ms = self.clock.monotonic_ms()
         if self._missing_since_ms is None:
             self._missing_since_ms = now_ms
