@@ -11,7 +11,14 @@ import msgspec
 import pytest
 
 from leadline_broker.adapters.disk import DiskLogs
-from leadline_client.errors import BodyTooLarge, NotEnoughReplicas, StagingFull, TooManyProducers
+from leadline_client import batches
+from leadline_client.errors import (
+    BodyTooLarge,
+    InvalidTimestamp,
+    NotEnoughReplicas,
+    StagingFull,
+    TooManyProducers,
+)
 from leadline_common import rpc
 from leadline_common.settings import BrokerSettings, settings_table
 from leadline_common.slices import SLICE
@@ -21,6 +28,7 @@ from tests.unit.broker.small_cluster import (
     CLUSTER,
     TOPIC,
     TOPIC_ID,
+    NewRecord,
     NodeStore,
     SmallCluster,
     batch,
@@ -32,6 +40,7 @@ PROVED = {
     "controlled.shutdown.timeout.ms",
     "load.window.ms",
     "log.flush.timeout.ms",
+    "log.message.timestamp.after.max.ms",
     "log.retention.bytes",
     "log.retention.ms",
     "log.segment.bytes",
@@ -226,6 +235,18 @@ async def test_a_topic_of_large_batches_allows_them_compressed_too(tmp_path: Pat
         await cluster.send(1, bomb(2_000, "zstd"))
         with pytest.raises(BodyTooLarge):
             await cluster.send(1, bomb(4_000, "zstd"))
+
+
+async def test_records_further_ahead_are_accepted(tmp_path: Path) -> None:
+    async with await three(tmp_path, log_message_timestamp_after_max_ms=0) as cluster:
+        clock = cluster.brokers[1].engine.serving.clock
+        ahead = [NewRecord(b"v", timestamp=clock.wall_ms() + 3_600_000)]
+        with pytest.raises(InvalidTimestamp):
+            await cluster.send(1, batches.encode(ahead, now_ms=0))
+
+        await configured(cluster, log_message_timestamp_after_max_ms=-1)
+
+        await cluster.send(1, batches.encode(ahead, now_ms=0))
 
 
 async def test_segments_are_closed_at_another_size(cluster: SmallCluster) -> None:

@@ -13,6 +13,16 @@ class CorruptBatch(Refused):
     code = 40051
 
 
+class InvalidTimestamp(Refused):
+    """A record is of a time further ahead than `message.timestamp.after.max.ms` allows (KIP-937).
+
+    Correct the timestamp, which is in ms since 1970, or the clock of the machine that set it.
+    """
+
+    code = 40053
+    members: ClassVar = {"latest": int}
+
+
 class UnreadableBatch(Refused):
     """A stored batch cannot be decoded: read from `next_offset` on to skip it.
 

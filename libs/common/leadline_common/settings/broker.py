@@ -91,6 +91,13 @@ class BrokerSettings(ServiceSettings):
         ge=KIB,
         le=MOST_DECOMPRESSED_BYTES,
     )
+    log_message_timestamp_after_max_ms: int = setting(
+        24 * 3_600_000,
+        "How far a record's timestamp may be ahead of its leader's clock; -1 is no limit. "
+        "Retention by time keeps a segment, and all after it, until its latest record is old.",
+        scope="cluster-wide",
+        ge=-1,
+    )
     stray_grace_ms: int = setting(
         24 * 3_600_000,
         "How long a stray replica, unknown to the controller, is kept before it is deleted.",
@@ -198,3 +205,6 @@ class TopicConfigs(BaseModel):
     min_insync_replicas: int | None = topic_setting("min.insync.replicas", ge=1)
     unclean_leader_election_enable: bool | None = topic_setting("unclean.leader.election.enable")
     max_message_bytes: int | None = topic_setting("message.max.bytes", ge=KIB)
+    message_timestamp_after_max_ms: int | None = topic_setting(
+        "log.message.timestamp.after.max.ms", ge=-1
+    )

@@ -25,6 +25,7 @@ from leadline_client.errors import (
     CorruptBatch,
     FencedLeaderEpoch,
     ForeignProducerId,
+    InvalidTimestamp,
     LeadershipLost,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
@@ -145,6 +146,7 @@ OPERATION = Operation(
     ],
     errors=[
         CorruptBatch,
+        InvalidTimestamp,
         UnknownTopic,
         UnknownPartition,
         FencedLeaderEpoch,

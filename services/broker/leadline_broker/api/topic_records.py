@@ -41,6 +41,7 @@ from leadline_client.errors import (
     ConnectionLost,
     CorruptBatch,
     FencedLeaderEpoch,
+    InvalidTimestamp,
     LeaderNotAvailable,
     LeadershipLost,
     LeadlineError,
@@ -184,6 +185,7 @@ OPERATION = Operation(
     ],
     errors=[
         CorruptBatch,
+        InvalidTimestamp,
         UnknownTopic,
         UnknownPartition,
         FencedLeaderEpoch,

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, cast
 
+import pytest
+
 from leadline_broker.api.v3.errors import MALFORMED, V3Error
 from leadline_broker.api.v3.records import appends
 from leadline_broker.api.v3.records.appends import Appended, Result, TopicAppender
@@ -18,6 +20,7 @@ from leadline_broker.runtime.serving.topic_appends import TopicAppends
 from leadline_client import batches
 from leadline_client.errors import (
     BodyTooLarge,
+    InvalidTimestamp,
     LeadershipLost,
     LeadlineError,
     NotEnoughReplicas,
@@ -102,11 +105,14 @@ async def test_errors_stay_where_they_are_and_stop_nobody() -> None:
     assert isinstance(third, UnknownPartition)
 
 
-async def test_a_batch_that_is_refused_for_a_record_is_tried_record_by_record() -> None:
-    log = Log(lambda values: BodyTooLarge("large") if b"large" in values else None)
-    first, second, third = await append(log, record(b"a"), record(b"large"), record(b"c"))
+@pytest.mark.parametrize("error", [BodyTooLarge, InvalidTimestamp])
+async def test_a_batch_that_is_refused_for_a_record_is_tried_record_by_record(
+    error: type[LeadlineError],
+) -> None:
+    log = Log(lambda values: error("no") if b"bad" in values else None)
+    first, second, third = await append(log, record(b"a"), record(b"bad"), record(b"c"))
     assert (first, third) == (Appended(0, 0), Appended(0, 1))
-    assert isinstance(second, BodyTooLarge)
+    assert isinstance(second, error)
     assert log.values[0] == [b"a", b"c"]
 
 

@@ -52,7 +52,7 @@ OUTCOME_HEADER: Final = "X-Leadline-Outcome"
 """Has the value `unknown` where a change may or may not have been made."""
 
 _GROUPS: Final[Mapping[Code, tuple[type[LeadlineError], ...]]] = {
-    MALFORMED: (errors.CorruptBatch, errors.InvalidRequest),
+    MALFORMED: (errors.CorruptBatch, errors.InvalidRequest, errors.InvalidTimestamp),
     REFUSED: (
         errors.BrokerInUse,
         errors.GroupFull,

@@ -23,12 +23,14 @@ NOT_APPLIED = -1
 class PartitionSettings:
     """The settings in force for the partitions of one topic. Bytes and milliseconds.
 
-    `configs` are the topic's own settings, which override the broker's.
+    `configs` are the topic's own settings, which override the broker's. A negative
+    `timestamp_after_max_ms` is no limit.
     """
 
     configs: frozenset[tuple[str, str]]
     replica: ReplicaConfig
     max_message_bytes: int
+    timestamp_after_max_ms: int
     segment_bytes: int
     retention_ms: int
     retention_bytes: int

@@ -8,8 +8,7 @@ import structlog
 
 from leadline_broker.domain.state import ReplicaConfig
 from leadline_broker.runtime.replication.partition import PartitionSettings
-from leadline_client.errors import PolicyViolation
-from leadline_common.settings import BrokerSettings, parse_topic_configs
+from leadline_common.settings import BrokerSettings, accept_configs, parse_topic_configs
 
 logger = structlog.get_logger(__name__)
 
@@ -44,12 +43,11 @@ class TopicSettings:
 
     def _merge(self, configs: Mapping[str, str]) -> PartitionSettings:
         broker = self._broker
-        try:
-            topic = parse_topic_configs(configs)
-        except PolicyViolation as error:
-            # A newer controller may send configs that this broker does not know.
-            logger.warning("unknown topic configs ignored", reason=error.message)
-            topic = parse_topic_configs({})
+        accepted = accept_configs("topic", configs)
+        if accepted.problems:
+            # A newer controller may send configs that this broker does not know; the others hold.
+            logger.warning("unknown topic configs ignored", problems=accepted.problems)
+        topic = parse_topic_configs(accepted.values)
         return PartitionSettings(
             configs=frozenset(configs.items()),
             replica=ReplicaConfig(
@@ -57,6 +55,9 @@ class TopicSettings:
                 replica_lag_time_max_ms=broker.replica_lag_time_max_ms,
             ),
             max_message_bytes=_first(topic.max_message_bytes, broker.message_max_bytes),
+            timestamp_after_max_ms=_first(
+                topic.message_timestamp_after_max_ms, broker.log_message_timestamp_after_max_ms
+            ),
             segment_bytes=_first(topic.segment_bytes, broker.log_segment_bytes),
             retention_ms=_first(topic.retention_ms, broker.log_retention_ms),
             retention_bytes=_first(topic.retention_bytes, broker.log_retention_bytes),

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, TypeVar
 
 from leadline_client.batches import COMPRESSION_MASK, BatchHeader, Buffer, parse_headers
-from leadline_client.errors import BodyTooLarge, CorruptBatch
+from leadline_client.errors import BodyTooLarge, CorruptBatch, InvalidTimestamp
 from leadline_client.record_checks import Steps, check_batches, finish
 from leadline_client.unreadable import MOST_DECOMPRESSED_BYTES
 
@@ -91,6 +91,17 @@ class BatchChecks:
         """Run what decodes a stored batch in a thread that producers' checks do not wait for."""
         async with self._readers:
             return await asyncio.to_thread(work)
+
+
+def check_times(headers: Iterable[BatchHeader], latest_ms: int) -> None:
+    """Raise InvalidTimestamp if a record of checked batches is of a time after `latest_ms`."""
+    for header in headers:
+        if header.max_timestamp > latest_ms:
+            raise InvalidTimestamp(
+                f"a record is of {header.max_timestamp} ms since 1970; at most {latest_ms} is "
+                "allowed now: correct the time, or raise message.timestamp.after.max.ms",
+                latest=latest_ms,
+            )
 
 
 def _are_light(data: Buffer) -> bool:

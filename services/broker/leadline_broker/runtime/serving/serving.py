@@ -12,9 +12,9 @@ from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.metrics import BrokerMetrics
 from leadline_broker.runtime.replication.effect_executor import EffectExecutor, PendingAcks
-from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.partition import Partition, PartitionSettings
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
-from leadline_broker.runtime.serving.batch_checks import BatchChecks
+from leadline_broker.runtime.serving.batch_checks import BatchChecks, check_times
 from leadline_broker.runtime.serving.fetched_data import FetchedData
 from leadline_broker.runtime.serving.producer_ids import ProducerIds
 from leadline_broker.runtime.serving.producer_sequences import ProducerSequences
@@ -25,7 +25,7 @@ from leadline_broker.runtime.serving.reader_positions import (
 )
 from leadline_broker.runtime.serving.time_lookup import offset_for_timestamp
 from leadline_broker.runtime.serving.tracing import describe_produce, replication_span
-from leadline_client.batches import BatchHeader, parse_headers, stamp
+from leadline_client.batches import BatchHeader, Buffer, parse_headers, stamp
 from leadline_client.errors import (
     FencedLeaderEpoch,
     LeaderNotAvailable,
@@ -154,7 +154,7 @@ class Serving:
         Raises:
             UnknownTopic, UnknownPartition, NotLeader, LeaderNotAvailable,
             FencedLeaderEpoch, UnknownLeaderEpoch, TopicIdMismatch, BrokerFenced, CorruptBatch,
-            BodyTooLarge, InvalidRequest, NotEnoughReplicas, OutOfOrderSequence,
+            BodyTooLarge, InvalidRequest, InvalidTimestamp, NotEnoughReplicas, OutOfOrderSequence,
             ProducerFenced, ForeignProducerId, TooManyProducers, StorageFailed: nothing
             was appended.
             RequestTimedOut, NotEnoughReplicasAfterAppend, LeadershipLost: the
@@ -163,7 +163,7 @@ class Serving:
         """
         partition = self.led(topic, number, leader_epoch, topic_id=topic_id)
         with self.metrics.check_seconds.time(), spans.span("check batches"):
-            headers = await self.checks.check(data, partition.settings.max_message_bytes)
+            headers = await self.checked(partition.settings, data)
         await self.producer_ids.require_own(headers[0].producer_id)
         await self.sequences.wait_for_turn(partition, headers[0], len(data), timeout_ms)
         # The checks may have waited: only what follows is one step.
@@ -185,6 +185,19 @@ class Serving:
             with self.metrics.replicate_seconds.time():
                 await self.committed(partition, end, timeout_ms)
         return ProduceResult(base, epoch, count, duplicate=duplicate is not None)
+
+    async def checked(self, settings: PartitionSettings, data: Buffer) -> list[BatchHeader]:
+        """Return the headers of a producer's batches once these are checked.
+
+        Raises:
+            CorruptBatch, BodyTooLarge, InvalidRequest, InvalidTimestamp: see `check_batches`, and
+                `check_times`.
+
+        """
+        headers = await self.checks.check(data, settings.max_message_bytes)
+        if settings.timestamp_after_max_ms >= 0:
+            check_times(headers, self.clock.wall_ms() + settings.timestamp_after_max_ms)
+        return headers
 
     def append(
         self, partition: Partition, data: bytearray, headers: list[BatchHeader], epoch: int

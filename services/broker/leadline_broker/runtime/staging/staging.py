@@ -118,15 +118,14 @@ class Staging:
         With `leader_epoch`, only as the leader of that epoch.
 
         Raises:
-            CorruptBatch, BodyTooLarge, InvalidRequest, StagingFull, StorageFailed,
-                NotEnoughReplicas, and the errors of `Serving.led`: nothing is staged, and
-                leftover copies are deleted.
+            CorruptBatch, BodyTooLarge, InvalidRequest, InvalidTimestamp, StagingFull,
+                StorageFailed, NotEnoughReplicas, and the errors of `Serving.led`: nothing is
+                staged, and leftover copies are deleted.
 
         """
         partition = self.serving.led(topic, number, leader_epoch)
         partition.replica.leading().check_append(all_replicas=True)
-        max_batch_bytes = partition.settings.max_message_bytes
-        headers = await self.serving.checks.check(data, max_batch_bytes)
+        headers = await self.serving.checked(partition.settings, data)
         # The check may have waited for a thread.
         partition = self.serving.led(topic, number, leader_epoch)
         partition.replica.leading().check_append(all_replicas=True)

@@ -13,12 +13,18 @@ from leadline_broker.api.v3.records.requests import ParsedRecord
 from leadline_broker.runtime.serving.batch_checks import SMALL_BYTES
 from leadline_broker.runtime.serving.topic_appends import TopicAppends
 from leadline_client import batches
-from leadline_client.errors import BodyTooLarge, CorruptBatch, InvalidRequest, LeadlineError
+from leadline_client.errors import (
+    BodyTooLarge,
+    CorruptBatch,
+    InvalidRequest,
+    InvalidTimestamp,
+    LeadlineError,
+)
 
 BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 256 * 1024
 """The most that is appended as one record batch: far below what topics accept by default."""
-_OF_A_RECORD: Final = (BodyTooLarge, CorruptBatch, InvalidRequest)
+_OF_A_RECORD: Final = (BodyTooLarge, CorruptBatch, InvalidRequest, InvalidTimestamp)
 """Refusals whose reason may be one record of a batch; all others would meet each record."""
 
 
