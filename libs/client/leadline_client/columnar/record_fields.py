@@ -12,8 +12,8 @@ from leadline_client.unreadable import UnreadableRecords
 
 _INDEX = pa.int32()
 _NONE = pa.scalar(0, _INDEX)
+_NULL = pa.scalar(-1, _INDEX)
 _UNKNOWN_ATTRIBUTES = 0x80
-_MOST = (1 << 31) - 1
 _HALF_WORD = pa.scalar(32, pa.int64())
 
 
@@ -84,7 +84,7 @@ def read_fields(cursors: Cursors, size: int) -> Fields:
 
 def _part(cursors: Cursors, size: int) -> Part:
     # Any negative length means null, as in Kafka.
-    lengths = _checked(cursors.number(), -_MOST, size)
+    lengths = _checked(pc.max_element_wise(cursors.number(), _NULL), -1, size)
     begins = cursors.positions
     cursors.skip(pc.max_element_wise(lengths, _NONE))
     return Part(begins, lengths)

@@ -16,6 +16,7 @@ from leadline_client.unreadable import UnreadableRecords
 
 MOST_VARINT_BYTES: Final = 10
 _LOOKED_UP: Final = 1 << 16
+_WORD: Final = (1 << 64) - 1
 
 _ONE = pa.scalar(1, pa.int64())
 # Arrow cannot shift signed numbers by 63 bits; no number here has more than 62.
@@ -25,6 +26,8 @@ _SIGN = pa.scalar(62, pa.int64())
 def varint_at(octets: bytes, position: int) -> tuple[int, int]:
     """Return the number at `position`, and the position after it.
 
+    Of ten bytes the low 64 bits count, as in the codecs with which brokers check records.
+
     Raises UnreadableRecords and IndexError.
     """
     number = shift = 0
@@ -33,6 +36,7 @@ def varint_at(octets: bytes, position: int) -> tuple[int, int]:
         position += 1
         number |= (octet & 0x7F) << shift
         if octet < 0x80:
+            number &= _WORD
             return (number >> 1) ^ -(number & 1), position
         shift += 7
     raise UnreadableRecords("a number has more than ten bytes")
