@@ -30,6 +30,8 @@ _BUFFER_IS_FULL: Final = "failed to write whole buffer"
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16
 _BLOCK_SIZE: Final = struct.Struct(">i")
+_CONTINUED: Final = 0x80
+_MOST_LENGTH_BYTES: Final = 5
 _MOST_EAGER_BYTES: Final = 1 << 20
 
 
@@ -80,6 +82,9 @@ def _snappy(data: memoryview, limit: int) -> Buffer:
 
 def _snappy_block(block: memoryview, room: int, limit: int) -> bytes:
     """Decompress a block that says first how many bytes it has, at most `room`."""
+    if all(octet >= _CONTINUED for octet in block[:_MOST_LENGTH_BYTES]):
+        # This library would take it, others would not: it would be stored, but not read by all.
+        raise UnreadableRecords("a snappy block does not begin with its length")
     if cramjam.snappy.decompress_raw_len(block) > room:
         raise DecompressedTooLarge(limit)
     return bytes(cramjam.snappy.decompress_raw(block))

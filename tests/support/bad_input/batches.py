@@ -89,6 +89,11 @@ def compressed(section: bytes, codec: str) -> bytes:
     return bytes({"lz4": cramjam.lz4, "zstd": cramjam.zstd}[codec].compress(section))
 
 
+def _long_length(block: bytes) -> bytes:
+    """Return a short block of snappy whose length, of one byte, is spelled in six."""
+    return bytes([block[0] | 0x80]) + b"\x80" * 4 + b"\0" + block[1:]
+
+
 def bomb(size: int, codec: str) -> bytes:
     """Return a batch whose records, one with a value of zeros, decompress to about `size` bytes."""
     section = record(0, b"\x01" + varint(size) + bytes(size) + b"\0")
@@ -213,6 +218,11 @@ COMPRESSED: Final = [
         Hostile(f"{codec}: garbage", forged(b"\x2a" * 40, 1, attributes=number), says="damaged")
         for codec, number in CODECS.items()
         if codec in {"gzip", "lz4", "zstd"}
+    ),
+    Hostile(
+        "snappy: a length of six bytes",
+        forged(_long_length(compressed(record(0), "snappy")), 1, attributes=2),
+        says="length",
     ),
     Hostile("snappy: garbage", forged(b"\x05" + b"\xff" * 40, 1, attributes=2), says="damaged"),
     Hostile("zstd: cut", forged(_ZSTD[:-2], 1, attributes=4), says="damaged"),
