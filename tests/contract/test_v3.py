@@ -103,7 +103,7 @@ async def test_every_refusal_has_its_status_and_code_and_changes_nothing(
     cluster: Cluster, names: Names
 ) -> None:
     del names
-    before = await state(cluster)
+    before = await wait_until(lambda: settled(cluster), "all brokers tell the same topics")
     for number, refusal in enumerate(REFUSALS):
         answer = await refused(cluster, refusal, PREFIXES[number % 2], 1 + number % 3)
         body = answer.json()
@@ -122,6 +122,14 @@ async def refused(cluster: Cluster, refusal: Refusal, prefix: str, broker: int) 
         content=refusal.content,
         headers=refusal.headers,
     )
+
+
+async def settled(cluster: Cluster) -> Any:
+    """Return the state once every broker knows what earlier tests have created and deleted."""
+    told = [(await cluster.get(f"broker-{number}", "/v1/metadata")).json() for number in (1, 2, 3)]
+    if any(one["topics"] != told[0]["topics"] for one in told):
+        return None
+    return None if NEW in str(told[0]["topics"]) else await state(cluster)
 
 
 async def state(cluster: Cluster) -> Any:
