@@ -10,6 +10,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -33,9 +34,9 @@ from leadline_cli.credentials import UnusableAuthority, client_security, credent
 from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.first_admin import make_administrator
 from leadline_cli.forked_child import ForkedChild, ForkServerFailed, import_ahead
-from leadline_cli.left_sessions import LeftSessions
 from leadline_cli.node_restriction import restrict_nodes
-from leadline_cli.processes import Child, wait_for_end
+from leadline_cli.process_watch import ProcessWatch
+from leadline_cli.processes import Child
 from leadline_cli.readiness import active_metadata, what_is_missing
 from leadline_cli.restart_requests import SUPERVISOR_LOCK, RestartRequests
 from leadline_client.errors import LeadlineError, UnusableClientCredentials
@@ -47,7 +48,6 @@ from leadline_common.zk.errors import ZkError
 START_DEADLINE_S: Final = 120.0
 _POLL_S: Final = 0.1
 _HTTP_TIMEOUT_S: Final = 5.0
-_RESTART_PAUSE_S: Final = 1.0
 
 
 class ClusterProblem(RuntimeError):
@@ -68,8 +68,6 @@ class Supervisor:
         self._layout: ClusterLayout | None = None
         self._http: httpx.AsyncClient | None = None
         self._is_new_token = False
-        self._kept_requests: set[str] = set()
-        """Processes that were restarted as asked, whose requests cannot be removed."""
         self.cluster_id = ""
 
     @property
@@ -154,23 +152,15 @@ class Supervisor:
         `report` gets a sentence for each one that ends. With `restart`, it is started again, as
         often as that takes.
         """
-        known_dead: set[str] = set()
-        left = LeftSessions(report)
-        session_files = {spec.name: spec.session_file for spec in self.layout.services}
-        while not stop.is_set():
-            for child in self.children.values():
-                if child.running:
-                    known_dead.discard(child.name)
-                    continue
-                if child.name not in known_dead:
-                    known_dead.add(child.name)
-                    left.close(child.name, session_files.get(child.name))
-                    report(f"{child.name} ended with {child.exit_code}: {child.log_path}")
-                if restart and await self._start_again_later(child, report):
-                    known_dead.discard(child.name)
-            await self._restart_requested(report)
-            await wait_for_end(self.children.values(), stop, _POLL_S)
-        await left.finish()
+        watch = ProcessWatch(
+            self.children,
+            {spec.name: spec.session_file for spec in self.layout.services},
+            RestartRequests(self.layout.data_dir),
+            restart=restart,
+            report=report,
+            restarted=partial(self._write_again, report),
+        )
+        await watch.run(stop)
 
     async def stop(self) -> None:
         """Stop everything: coordinators, brokers, controllers, then ZooKeeper."""
@@ -304,49 +294,12 @@ class Supervisor:
             self.children[service.name] = child
             child.start()
 
-    async def _restart_requested(self, report: Callable[[str], None]) -> None:
-        """Restart what `leadline brokers restart` asks for; a running process is stopped first."""
-        requests = RestartRequests(self.layout.data_dir)
-        pending = requests.pending()
-        self._kept_requests.intersection_update(pending)
-        for name in pending:
-            if name in self._kept_requests:
-                continue
-            child = self.children.get(name)
-            if child is not None:
-                await child.stop()
-                if not self._start_again(child, report):
-                    await asyncio.sleep(_RESTART_PAUSE_S)
-                    continue
-            try:
-                requests.done(name)
-            except OSError as problem:
-                # For example, the request is of another user. It was carried out, once.
-                self._kept_requests.add(name)
-                report(f"the request to restart {name} cannot be removed: {problem}")
-
-    async def _start_again_later(self, child: Child, report: Callable[[str], None]) -> bool:
-        """Start a process that has ended after a pause; return whether it was started."""
-        await asyncio.sleep(_RESTART_PAUSE_S)
-        return self._start_again(child, report)
-
-    def _start_again(self, child: Child, report: Callable[[str], None]) -> bool:
-        """Start a process that has ended, and return whether it was started.
-
-        If the system has no memory or process for it, the other processes go on.
-        """
-        try:
-            child.start()
-        except (OSError, ForkServerFailed) as problem:
-            report(f"{child.name} was not started: {problem}")
-            return False
-        report(f"{child.name} was restarted as process {child.pid}")
+    def _write_again(self, report: Callable[[str], None]) -> None:
         try:
             self.document().write(self.layout.data_dir)
         except OSError as problem:
             # For example, the disk is full. The cluster runs without this file.
             report(f"cluster.json is out of date: {problem.strerror}")
-        return True
 
     def _zookeeper_serves(self) -> bool:
         ports = [int(server.url.rpartition(":")[2]) for server in self.layout.zookeeper_servers]

@@ -27,7 +27,7 @@ from tests.support.services.cluster import wait_until
 
 DEAF = """
 import signal, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, lambda *_: print("asked to stop", flush=True))
 print("up", flush=True)
 time.sleep(600)
 """
@@ -88,6 +88,40 @@ async def test_a_process_that_cannot_be_started_again_ends_no_other(
         await cluster.watch(stop, restart=cause == "it has ended", report=note)
     assert any(line.startswith("broker-1 was not started: ") for line in lines)
     assert RestartRequests(tmp_path).pending() == []
+    await cluster.stop()
+
+
+async def test_an_end_is_known_while_another_process_is_being_stopped(tmp_path: Path) -> None:
+    """A broker that is restarted hands over its partitions first, which may take seconds."""
+    cluster, stop = MortalCluster(tmp_path), asyncio.Event()
+    stopping, other = cluster.children["broker-1"], cluster.children["controller-1"]
+    for child in (stopping, other):
+        await child.stop()
+        child.argv = [sys.executable, "-c", DEAF]
+        child.start()
+    ends: list[str] = []
+
+    def note(line: str) -> None:
+        if line.startswith(f"{other.name} ended with -9"):
+            ends.append(line)
+            stopping.signal(signal.SIGKILL)
+            stop.set()
+
+    async def run() -> bool:
+        return bool(stopping.tail() and other.tail())
+
+    async def asked() -> bool:
+        return "asked to stop" in stopping.tail()
+
+    await wait_until(run, "both run")
+    RestartRequests(tmp_path).add(stopping.name)
+    watching = asyncio.create_task(cluster.watch(stop, restart=False, report=note))
+    await wait_until(asked, "the request is taken")
+    other.signal(signal.SIGKILL)
+
+    async with asyncio.timeout(30):
+        await watching
+    assert ends
     await cluster.stop()
 
 
