@@ -129,6 +129,8 @@ def load(name: str) -> Any:
     """Import a subcommand and return it as click's command."""
     module, _, attribute = SUBCOMMANDS[name].target.partition(":")
     found = getattr(import_module(f"leadline_cli.commands.{module}"), attribute)
+    if "structlog" in sys.modules:  # It has imported parts of the services, which log.
+        import_module("leadline_cli.log_lines").warn_on_stderr()
     group = found
     if not isinstance(found, typer.Typer):
         group = typer.Typer(add_completion=False)

@@ -50,6 +50,7 @@ async def test_demo_loses_and_doubles_nothing() -> None:
     assert count_of("acknowledged", output) == sent
     for name in ("lost", "duplicated", "reordered"):
         assert count_of(name, output) == 0, output
+    assert output.count(" was closed") == 2, output  # The sessions of both killed processes.
     assert "/docs" in output
     assert "Traceback" not in output
 

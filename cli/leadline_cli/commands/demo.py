@@ -6,7 +6,8 @@ import asyncio
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Final
@@ -27,7 +28,6 @@ from leadline_common.private_files import keep_files_private
 EXIT_TERMINATED: Final = 128 + signal.SIGTERM
 _DEFAULT_PACKAGE: Final = "pyspark"
 _MAX_LINES: Final = 60_000
-_SETTINGS: Final = {"zookeeper.session.timeout.ms": "2000"}
 
 
 def demo(
@@ -82,16 +82,29 @@ async def _run(data_dir: Path, lines: list[bytes]) -> Report:
         # SIGTERM cleans up like Ctrl-C: it stops the processes and removes the data.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     tracker = LeadershipTracker(TOPIC)
-    supervisor = Supervisor(ClusterOptions(data_dir, 3, 2, coordinators=0, settings=_SETTINGS))
+    supervisor = Supervisor(ClusterOptions(data_dir, 3, 2, coordinators=0))
     with DemoDisplay(console(), tracker) as display:
         display.say("starting ZooKeeper, 2 controllers, 3 brokers")
         try:
             await supervisor.start()
             for service in supervisor.layout.services:
                 display.say(f"{service.name}: Swagger UI at {service.url}/docs")
-            return await Scenario(supervisor, tracker, display, lines).run()
+            async with _watched(supervisor, display):
+                return await Scenario(supervisor, tracker, display, lines).run()
         finally:
             await supervisor.stop()
+
+
+@asynccontextmanager
+async def _watched(supervisor: Supervisor, display: DemoDisplay) -> AsyncIterator[None]:
+    """Watch the processes as `leadline up` does: it closes the session of one that dies."""
+    stop = asyncio.Event()
+    watching = asyncio.create_task(supervisor.watch(stop, restart=False, report=display.say))
+    try:
+        yield
+    finally:
+        stop.set()
+        await watching
 
 
 def _print(report: Report) -> None:

@@ -73,7 +73,7 @@ class LeadershipTracker:
         why = f"first live replica of the ISR ({numbers(old.isr)})"
         killed_s = self.killed_at.get(old.leader)
         if killed_s is not None:
-            why = f"broker {old.leader} dead, {why}, {now_s - killed_s:.1f} s after the kill"
+            why = f"broker {old.leader} dead, {why}, {now_s - killed_s:.2f} s after the kill"
         return f"partition {row.partition}: leader {old.leader} → {row.leader}, {epochs}: {why}"
 
 

@@ -29,7 +29,7 @@ LINE_HEADER: Final = "line"
 _LOAD_S: Final = 10.0
 _MINIMUM_RATE: Final = 2_500.0
 _TICK_S: Final = 0.02
-_WATCH_S: Final = 0.1
+_WATCH_S: Final = 0.05
 _FAILOVER_DEADLINE_S: Final = 25.0
 _PRODUCER: Final = ProducerSettings(linger_ms=40, delivery_timeout_s=40)
 

@@ -29,7 +29,7 @@ def test_a_move_after_a_kill_says_why_and_when() -> None:
     (said,) = tracker.update(snapshot((2, 1, (2, 3))), 12.5)
     assert "leader 1 → 2, epoch 0 → 1" in said
     assert "broker 1 dead" in said
-    assert "2.5 s after the kill" in said
+    assert "2.50 s after the kill" in said
     assert tracker.settled()
     assert tracker.moves == 1
 

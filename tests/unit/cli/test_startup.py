@@ -94,3 +94,21 @@ def test_a_subcommand_is_loaded_with_its_own_name(name: str) -> None:
     command = load(name)
     assert command.name == name
     assert isinstance(command, typer.core.TyperGroup)
+
+
+LOGGING = """
+import structlog
+from leadline_cli.main import load
+load("up")
+structlog.get_logger("zk").info("a detail", session=1)
+structlog.get_logger("zk").warning("a warning", session=2)
+print("the result")
+"""
+
+
+def test_what_a_command_logs_is_not_among_its_results() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOGGING], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "the result\n"
+    assert done.stderr == "[warning] a warning session=2\n"
