@@ -192,20 +192,27 @@ async def test_users_do_what_they_were_granted_and_nothing_else(world: World) ->
     assert token not in json.dumps(entries)
 
 
-async def test_an_event_stream_ends_with_the_right_to_it(world: World) -> None:
-    broker = world.cluster.url("broker-1")
-    user = {"name": "watching", "grants": [{"role": "viewer"}]}
-    (await world.http.post(f"{broker}/v1/users", json=user)).raise_for_status()
-    made = await world.http.post(f"{broker}/v1/users/watching/tokens", json={})
-    token = made.json()["token"]
+@pytest.mark.parametrize("service", ["broker-1", "controller-1", "controller-2"])
+@pytest.mark.parametrize("lost", ["user", "token"])
+async def test_an_event_stream_ends_with_the_right_to_it(
+    world: World, service: str, lost: str
+) -> None:
+    name = f"watching-{service}-{lost}"
+    broker, users = world.cluster.url("broker-1"), f"{world.cluster.url(service)}/v1/users"
+    user = {"name": name, "grants": [{"role": "viewer"}]}
+    (await world.http.post(users, json=user)).raise_for_status()
+    made = (await world.http.post(f"{users}/{name}/tokens", json={})).json()
+    token = made["token"]
     await wait_until(partial(knows, world, token, 200), "every service knows the user")
     shown = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
-    async with world.http.stream("GET", f"{broker}/v1/events", headers=shown) as stream:
+    url = f"{world.cluster.url(service)}/v1/events"
+    async with world.http.stream("GET", url, headers=shown) as stream:
         lines = stream.aiter_lines()
         assert "following" in await anext(lines)
-        (await world.http.delete(f"{broker}/v1/users/watching")).raise_for_status()
-        await wait_until(partial(knows, world, token, 401), "no service knows the user")
-        new = {"name": "unseen", "replica_assignment": {"0": [1, 2]}}
+        what = f"{name}/tokens/{made['id']}" if lost == "token" else name
+        (await world.http.delete(f"{users}/{what}")).raise_for_status()
+        await wait_until(partial(knows, world, token, 401), "no service knows the token")
+        new = {"name": f"unseen-{name}", "replica_assignment": {"0": [1, 2]}}
         (await world.http.post(f"{broker}/v1/topics", json=new)).raise_for_status()
         async with asyncio.timeout(60):
             assert not [line async for line in lines if "unseen" in line]

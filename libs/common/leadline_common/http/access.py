@@ -239,6 +239,18 @@ def require_still(scope: Scope, action: Action, topics: Iterable[str]) -> None:
         require(action, "topic", topics)
 
 
+def is_known_still(scope: Scope) -> bool:
+    """Tell whether what a request shows still proves who sent it.
+
+    For streams that are forwarded: the service that makes them is told the user and not the token.
+    """
+    authentication: Authentication = scope["app"].authentication
+    try:
+        return authentication.caller_of(scope) != NOBODY
+    except LeadlineError:
+        return False
+
+
 def check_rights(operations: Iterable[str], need_of: NeedOf = need_of) -> None:
     """Check that the table of rights has an entry for each operation of a service.
 
