@@ -19,6 +19,7 @@ from starlette._utils import get_route_path as _path
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from leadline_client.clock import monotonic_s
 from leadline_client.errors import LeadlineError, Unauthorized, UsersNotRead
 from leadline_common.access.caller import (
     EVERYBODY,
@@ -80,7 +81,7 @@ class Authentication:
     forwarders: frozenset[Kind] = frozenset()
     issued_to: Callable[[str], Principal] | None = None
     now_ms: Callable[[], int] = field(default=lambda: time.time_ns() // 1_000_000)
-    monotonic_s: Callable[[], float] = time.monotonic
+    monotonic_s: Callable[[], float] = monotonic_s
 
     def caller_of(self, scope: Scope) -> Caller:
         """Return who sends a request of HTTP, or the handshake of a WebSocket.
