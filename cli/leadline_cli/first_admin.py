@@ -33,10 +33,10 @@ _SESSION_TIMEOUT_MS: Final = 10_000
 async def make_administrator(
     credentials: Credentials, zookeeper: str, *, is_new_token: bool
 ) -> None:
-    """Make the user of `admin.token`, unless there is one.
+    """Make the user of `admin.token` in a cluster that has never had a user.
 
-    A token that was revoked stays so. Only a new one, because its file was missing, is given to the
-    user that exists.
+    A token that was revoked stays so, and that of a deleted user, too. Only a new one, because its
+    file was missing, makes the user an administrator again.
 
     Raises:
         UnusableCredentials: a file has something else than it should, or a token that is not valid.
@@ -58,7 +58,8 @@ async def make_admin(
 ) -> bool:
     """Make an administrator with a token; return whether the token is one of the user then.
 
-    With `restore`, a user that exists gets the role and the token, and keeps one other token.
+    Without `restore`, only the very first user is made. With it, a user that is missing is made in
+    any case, and one that exists gets the role and the token, and keeps one other token.
 
     Raises:
         InvalidRequest: the name has characters that names do not have.
@@ -71,12 +72,14 @@ async def make_admin(
     try:
         for path in ("/security", USERS):
             await session.ensure_path(path)
+        stat = await session.exists(USERS)
         (found,) = await session.get_many([user_path(name)])
         now_ms = time.time_ns() // 1_000_000
         before = User(created_ms=now_ms) if found is None else decode_user_or_empty(found[0])
         if any(kept.matches(token) and kept.is_alive(now_ms) for kept in before.tokens):
             return True
-        if found is not None and not restore:
+        # A user that is missing where there have been users was deleted, and its tokens with it.
+        if not restore and (found is not None or stat is None or stat.cversion > 0):
             return False
         value = encode_user(_administrator(before, token, now_ms))
         write: Op = CreateOp(user_path(name), value)

@@ -47,6 +47,25 @@ async def test_a_revoked_token_is_not_revived(zk_chroot: str, zk_session: ZkSess
     assert await read(zk_session) == demoted
 
 
+async def test_a_deleted_user_is_not_made_again_with_its_old_token(
+    zk_chroot: str, zk_session: ZkSession
+) -> None:
+    await make_admin(zk_chroot, None, "admin", OLD, restore=False)
+    await zk_session.delete(user_path("admin"), ANY_VERSION)
+    assert not await make_admin(zk_chroot, None, "admin", OLD, restore=False)
+    assert await zk_session.exists(user_path("admin")) is None
+    assert await make_admin(zk_chroot, None, "admin", NEW, restore=True)
+    assert is_administrator(await read(zk_session), NEW)
+
+
+async def test_users_without_an_administrator_get_none_by_a_token_of_before(
+    zk_chroot: str, zk_session: ZkSession
+) -> None:
+    for path in ("/security", USERS, user_path("alice")):
+        await zk_session.ensure_path(path)
+    assert not await make_admin(zk_chroot, None, "admin", OLD, restore=False)
+
+
 async def test_a_lost_administrator_is_restored_and_keeps_one_token(
     zk_chroot: str, zk_session: ZkSession
 ) -> None:

@@ -387,3 +387,35 @@ async def test_a_repetition_is_answered_though_the_resource_has_changed_since(ri
     assert [answer.status_code for answer in answers] == [200, 200]
     assert answers[0].content == answers[1].content
     assert answers[1].headers["etag"] == answers[0].headers["etag"]
+
+
+async def test_two_administrators_cannot_overwrite_each_others_grants(rig: Rig) -> None:
+    controller = await rig.up(brokers=1)
+    viewer, admin = (
+        {"role": role, "topics": ["*"], "groups": ["*"]} for role in ("viewer", "admin")
+    )
+    user = {"name": "alice", "grants": [admin]}
+    (await controller.http.post("/v1/users", json=user)).raise_for_status()
+    read = await controller.http.get("/v1/users/alice")
+    assert read.headers["etag"] == f'"{read.json()["version"]}"'
+    known = {"If-Match": read.headers["etag"]}
+    path = "/v1/users/alice/grants"
+    taken = await controller.http.put(path, json={"grants": [viewer]}, headers=known)
+    assert taken.status_code == 200, taken.text
+    assert taken.json()["version"] != read.json()["version"]
+    late = await controller.http.put(path, json={"grants": [admin, viewer]}, headers=known)
+    assert code(late) == (41250, "refused")
+    quotas = await controller.http.put("/v1/users/alice/quotas", json={}, headers=known)
+    assert code(quotas) == (41250, "refused")
+    now = (await controller.http.get("/v1/users/alice")).json()
+    assert (now["grants"], now["version"]) == ([viewer], taken.json()["version"])
+
+
+async def test_a_user_that_was_made_again_is_not_the_one_that_was_read(rig: Rig) -> None:
+    controller = await rig.up(brokers=1)
+    (await controller.http.post("/v1/users", json={"name": "bob"})).raise_for_status()
+    known = {"If-Match": (await controller.http.get("/v1/users/bob")).headers["etag"]}
+    (await controller.http.delete("/v1/users/bob")).raise_for_status()
+    (await controller.http.post("/v1/users", json={"name": "bob"})).raise_for_status()
+    assert code(await controller.http.delete("/v1/users/bob", headers=known)) == (41250, "refused")
+    assert (await controller.http.delete("/v1/users/bob")).status_code == 200

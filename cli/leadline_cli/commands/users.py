@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -20,7 +22,11 @@ from leadline_cli.output import (
     print_problem,
     print_table,
 )
+from leadline_client.errors import StaleVersion
 from leadline_common.access.rights import Role
+
+if TYPE_CHECKING:
+    from leadline_client.client import Client
 
 app = command_group("Create users, grant them roles, and make their tokens.")
 
@@ -43,6 +49,7 @@ _USERS: Final = "/v1/users"
 _DEFAULT: Final = "default"
 _ALL: Final = "*"
 _DAY_MS: Final = 86_400_000
+_ATTEMPTS: Final = 5
 
 
 @app.command("list")
@@ -79,11 +86,11 @@ def grant(
     admin: AdminContext, name: Name, *, role: RoleOption, topic: Topics = None, group: Groups = None
 ) -> None:
     """Grant a user one more role, for all topics and groups or for some."""
-    path = f"{_USERS}/{name}"
+    more = _grant(role, topic, group)
     with admin.connect() as client:
-        grants = client.administer("GET", path)["grants"]
-        wanted = [*grants, _grant(role, topic, group)]
-        changed = client.administer("PUT", f"{path}/grants", {"grants": wanted}, repeatable=True)
+        changed = replace_part(
+            client, name, "grants", lambda user: {"grants": [*user["grants"], more]}
+        )
     admin.show(changed, f"user {name} is a {role} now; services know it within seconds")
 
 
@@ -91,11 +98,12 @@ def grant(
 @admin_command
 def revoke(admin: AdminContext, name: Name, *, role: RoleOption) -> None:
     """Take a role from a user, for whichever topics and groups it was granted."""
-    path = f"{_USERS}/{name}"
+
+    def without_role(user: dict[str, Any]) -> dict[str, Any]:
+        return {"grants": [one for one in user["grants"] if one["role"] != role]}
+
     with admin.connect() as client:
-        grants = client.administer("GET", path)["grants"]
-        left = [one for one in grants if one["role"] != role]
-        changed = client.administer("PUT", f"{path}/grants", {"grants": left}, repeatable=True)
+        changed = replace_part(client, name, "grants", without_role)
     admin.show(changed, f"user {name} is no {role} any more; services know it within seconds")
 
 
@@ -122,13 +130,12 @@ def quotas(
         "requests_per_s": requests,
         "partition_changes_per_s": partition_changes,
     }
-    path = f"{_USERS}/{name}"
     wanted = {one: _rate(text) for one, text in given.items() if text is not None}
     with admin.connect() as client:
-        found = client.administer("GET", path)
         if wanted:
-            body = found["quotas"] | wanted
-            found = client.administer("PUT", f"{path}/quotas", body, repeatable=True)
+            found = replace_part(client, name, "quotas", lambda user: user["quotas"] | wanted)
+        else:
+            found = client.administer("GET", f"{_USERS}/{name}")
     admin.show(found, _print_quotas)
 
 
@@ -222,6 +229,34 @@ def create_admin(
         print_problem(str(problem))
         raise typer.Exit(EXIT_REFUSED) from None
     print_line(f"user {name} is an administrator; its token is in {file}")
+
+
+def replace_part(
+    client: Client, name: str, part: str, change: Callable[[dict[str, Any]], dict[str, Any]]
+) -> dict[str, Any]:
+    """Replace the grants or the quotas of a user by what `change` makes of the user.
+
+    If somebody else changes the user meanwhile, it begins again: neither change is undone.
+
+    Raises:
+        LeadlineError: the cluster refuses it, or others keep changing the user.
+
+    """
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(StaleVersion):
+            return _replace_part_once(client, f"{_USERS}/{name}", part, change)
+    return _replace_part_once(client, f"{_USERS}/{name}", part, change)
+
+
+def _replace_part_once(
+    client: Client, path: str, part: str, change: Callable[[dict[str, Any]], dict[str, Any]]
+) -> dict[str, Any]:
+    found = client.administer("GET", path)
+    # A controller of an earlier release tells no version, and takes no condition.
+    headers = {"If-Match": f'"{found["version"]}"'} if "version" in found else {}
+    return client.administer(
+        "PUT", f"{path}/{part}", change(found), headers=headers, repeatable=True
+    )
 
 
 def _grant(role: Role, topics: list[str] | None, groups: list[str] | None) -> dict[str, Any]:

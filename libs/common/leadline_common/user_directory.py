@@ -2,19 +2,20 @@
 
 It has a ZooKeeper session of its own, so that neither its reads nor its end touch the session on
 which a service's leadership or registration depends. While ZooKeeper cannot be reached, what was
-read last stays in use.
+read last stays in use, and the service says so: it does not know who has lost a right since.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 import msgspec
 import structlog
 
+from leadline_client.clock import monotonic_s
 from leadline_common.access.users import USERS, User, Users, decode_user, user_path
 from leadline_common.http.access import Authentication
 from leadline_common.http.app import ServiceApp
@@ -30,6 +31,9 @@ logger = structlog.get_logger(__name__)
 
 CHECK_INTERVAL_S: Final = 5.0
 """How often it checks whether users have changed: watches are hints (rule R8)."""
+
+LATE_S: Final = 60.0
+"""After how long without a read the service says that it may not know of changes."""
 
 
 @asynccontextmanager
@@ -76,19 +80,32 @@ class UserDirectory:
     """The users of a cluster. `users` is None until they were read for the first time."""
 
     def __init__(
-        self, hosts: str, session_timeout_ms: int, credentials: ZkCredentials | None
+        self,
+        hosts: str,
+        session_timeout_ms: int,
+        credentials: ZkCredentials | None,
+        monotonic_s: Callable[[], float] = monotonic_s,
     ) -> None:
         self._hosts = hosts
         self._session_timeout_ms = session_timeout_ms
         self._credentials = credentials
+        self._monotonic_s = monotonic_s
+        self._read_s = float("-inf")
         self._changed = asyncio.Event()
         self._seen: tuple[int, int] | None = None
         self.users: Users | None = None
 
     def problems(self) -> Iterator[Problem]:
-        """Yield why nobody can be authenticated."""
+        """Yield why nobody can be authenticated, or not as ZooKeeper now says."""
+        late_s = self._monotonic_s() - self._read_s
         if self.users is None:
             yield Problem("the cluster's users were not read from ZooKeeper yet")
+        elif late_s > LATE_S:
+            yield Problem(
+                f"the cluster's users were last read {late_s:.0f} s ago: tokens and grants that "
+                "were taken since are in force here",
+                serving=True,
+            )
 
     async def run(self) -> None:
         """Keep `users` up to date until this is cancelled."""
@@ -114,9 +131,11 @@ class UserDirectory:
 
         The version is read first: what changes meanwhile fires the watch, and is read again.
         """
+        asked_s = self._monotonic_s()
         stat = await session.exists(USERS, watch=self._changed.set)
         seen = (stat.mzxid, stat.version) if stat is not None else (-1, -1)
         if seen == self._seen:
+            self._read_s = asked_s
             return
         names = sorted(await session.get_children(USERS)) if stat is not None else []
         found = await session.get_many([user_path(name) for name in names])
@@ -125,7 +144,7 @@ class UserDirectory:
             for name, value in zip(names, found, strict=True)
             if value is not None and (user := _decoded(name, value[0])) is not None
         }
-        self.users, self._seen = Users.of(users), seen
+        self.users, self._seen, self._read_s = Users.of(users), seen, asked_s
 
 
 def _decoded(name: str, data: bytes) -> User | None:

@@ -6,14 +6,16 @@ import asyncio
 import json
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
+from leadline_cli.commands.users import replace_part
 from leadline_client import (
     AsyncClient,
     AsyncConsumer,
     AsyncProducer,
+    Client,
     NewTopic,
     Security,
 )
@@ -192,23 +194,57 @@ async def test_users_do_what_they_were_granted_and_nothing_else(world: World) ->
     assert token not in json.dumps(entries)
 
 
-async def test_an_event_stream_ends_with_the_right_to_it(world: World) -> None:
-    broker = world.cluster.url("broker-1")
-    user = {"name": "watching", "grants": [{"role": "viewer"}]}
-    (await world.http.post(f"{broker}/v1/users", json=user)).raise_for_status()
-    made = await world.http.post(f"{broker}/v1/users/watching/tokens", json={})
-    token = made.json()["token"]
+@pytest.mark.parametrize("service", ["broker-1", "controller-1", "controller-2"])
+@pytest.mark.parametrize("lost", ["user", "token"])
+async def test_an_event_stream_ends_with_the_right_to_it(
+    world: World, service: str, lost: str
+) -> None:
+    name = f"watching-{service}-{lost}"
+    broker, users = world.cluster.url("broker-1"), f"{world.cluster.url(service)}/v1/users"
+    user = {"name": name, "grants": [{"role": "viewer"}]}
+    (await world.http.post(users, json=user)).raise_for_status()
+    made = (await world.http.post(f"{users}/{name}/tokens", json={})).json()
+    token = made["token"]
     await wait_until(partial(knows, world, token, 200), "every service knows the user")
     shown = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
-    async with world.http.stream("GET", f"{broker}/v1/events", headers=shown) as stream:
+    url = f"{world.cluster.url(service)}/v1/events"
+    async with world.http.stream("GET", url, headers=shown) as stream:
         lines = stream.aiter_lines()
         assert "following" in await anext(lines)
-        (await world.http.delete(f"{broker}/v1/users/watching")).raise_for_status()
-        await wait_until(partial(knows, world, token, 401), "no service knows the user")
-        new = {"name": "unseen", "replica_assignment": {"0": [1, 2]}}
+        what = f"{name}/tokens/{made['id']}" if lost == "token" else name
+        (await world.http.delete(f"{users}/{what}")).raise_for_status()
+        await wait_until(partial(knows, world, token, 401), "no service knows the token")
+        new = {"name": f"unseen-{name}", "replica_assignment": {"0": [1, 2]}}
         (await world.http.post(f"{broker}/v1/topics", json=new)).raise_for_status()
         async with asyncio.timeout(60):
             assert not [line async for line in lines if "unseen" in line]
+
+
+async def test_a_command_does_not_give_back_a_grant_that_was_taken_meanwhile(world: World) -> None:
+    grants = [{"role": role, "topics": ["*"], "groups": ["*"]} for role in ("viewer", "admin")]
+    user = {"name": "demoted", "grants": grants}
+    users = f"{world.cluster.url('controller-2')}/v1/users"
+    (await world.http.post(users, json=user)).raise_for_status()
+    url, credentials = world.cluster.url("broker-1"), world.credentials
+    security = Security(str(credentials.public_authority), token_file=str(credentials.admin_token))
+    seen: list[list[str]] = []
+
+    def grant_one_more() -> None:
+        with Client(url, security=security) as client:
+
+            def change(found: dict[str, Any]) -> dict[str, Any]:
+                seen.append([one["role"] for one in found["grants"]])
+                if len(seen) == 1:  # Another administrator takes the role of an administrator.
+                    path = "/v1/users/demoted/grants"
+                    client.administer("PUT", path, {"grants": grants[:1]})
+                return {"grants": [*found["grants"], {"role": "producer", "topics": ["t"]}]}
+
+            replace_part(client, "demoted", "grants", change)
+
+    await asyncio.to_thread(grant_one_more)
+    assert seen == [["viewer", "admin"], ["viewer"]]
+    now = (await world.http.get(f"{users}/demoted")).json()
+    assert [one["role"] for one in now["grants"]] == ["viewer", "producer"]
 
 
 async def test_a_viewer_reads_the_load_of_each_broker_through_any(world: World) -> None:

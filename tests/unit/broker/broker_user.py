@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import httpx
@@ -21,7 +22,9 @@ class BrokerUser:
     def __init__(self, cluster: SmallCluster, *grants: Grant) -> None:
         self._app = build_app(cluster.brokers[1], request_max_bytes=1 << 20, metrics=Metrics())
         self._token = new_token(bytes(range(38)))
-        self._app.authentication = Authentication(required=True, users=lambda: self._users)
+        self._app.authentication = Authentication(
+            required=True, users=lambda: self._users, monotonic_s=count(0.0, 10.0).__next__
+        )
         self._users = self._with(*grants)
 
     def _with(self, *grants: Grant) -> Users:

@@ -61,6 +61,11 @@ def caller_scope(caller: Caller) -> ContextScope[Caller]:
     return ContextScope(_current, caller)
 
 
+def replace_caller(caller: Caller) -> None:
+    """Let the rest of the `with` statement of a `caller_scope` have this caller instead."""
+    _current.set(caller)
+
+
 def refusal(caller: Caller, action: Action, kind: Kind, name: str = "") -> Forbidden:
     """Return the error for an action that a caller may not do."""
     what = f"{kind} {name!r}" if name else f"the {kind}" if kind == "cluster" else f"any {kind}"

@@ -32,7 +32,9 @@ IF_MATCH: Final = "If-Match"
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotency-Replayed"
 
-Kind = Literal["topic", "topic configs", "broker", "broker configs", "configs", "task", "cluster"]
+Kind = Literal[
+    "topic", "topic configs", "broker", "broker configs", "configs", "task", "user", "cluster"
+]
 
 
 class GuardedResource(NamedTuple):
@@ -43,6 +45,7 @@ class GuardedResource(NamedTuple):
 
 
 _TOPIC = GuardedResource("topic", "topic")
+_USER = GuardedResource("user", "user")
 _CLUSTER = GuardedResource("cluster")
 _RESOURCES: Final = {
     "/v1/topics/{topic}": _TOPIC,
@@ -54,6 +57,9 @@ _RESOURCES: Final = {
     "/v1/brokers/{broker_id}/configs": GuardedResource("broker configs", "broker_id"),
     "/v1/configs": GuardedResource("configs"),
     "/v1/tasks/{task_id}": GuardedResource("task", "task_id"),
+    "/v1/users/{user}": _USER,
+    "/v1/users/{user}/grants": _USER,
+    "/v1/users/{user}/quotas": _USER,
     "/v1/elections": _CLUSTER,
     "/v1/reassignments": _CLUSTER,
 }
@@ -74,6 +80,7 @@ _RESOURCE_DESCRIPTIONS: Final = {
     "broker configs": "the broker's own settings",
     "configs": "the cluster's own settings",
     "task": "the task (`GET /v1/tasks/{task_id}`)",
+    "user": "the user (`GET /v1/users/{user}`), which its field `version` has, too",
 }
 
 

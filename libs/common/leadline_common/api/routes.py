@@ -85,6 +85,7 @@ def route(
     defaults: Mapping[str, Any] | None = None,
     other: OtherSuccess | None = None,
     unavailable: type[LeadlineError] = NoController,
+    etag_of: Callable[[Any], str] | None = None,
     **options: Any,
 ) -> Callable[[Method], Method]:
     """Declare that a method of a Protocol serves an operation, such as `GET /topics`.
@@ -92,6 +93,7 @@ def route(
     The parameters, the answer and the docstring of the method are those of the route; its name
     is the operation id, unless the `options` of FastAPI say otherwise. `defaults` are those of
     query parameters. `unavailable` is the error while no process of the service is active.
+    `etag_of` returns the ETag of an answer, without its quotes.
     """
     verb, path = operation.split()
 
@@ -101,7 +103,7 @@ def route(
         responses = document(*errors, unavailable=unavailable)
         if other is not None:
             responses = other.documented() | responses
-        endpoint = _endpoint(method, defaults or {}, other)
+        endpoint = _endpoint(method, defaults or {}, other, etag_of)
         declared = options | {"methods": [verb], "summary": summary, "responses": responses}
         setattr(method, _ROUTE, (path, endpoint, declared))
         return method
@@ -118,7 +120,10 @@ def add_declared_routes(router: ServiceRouter, protocol: type, tag: str) -> None
 
 
 def _endpoint(
-    method: Callable[..., Any], defaults: Mapping[str, Any], other: OtherSuccess | None
+    method: Callable[..., Any],
+    defaults: Mapping[str, Any],
+    other: OtherSuccess | None,
+    etag_of: Callable[[Any], str] | None,
 ) -> Callable[..., Any]:
     """Return an endpoint that calls this method of the application's administration."""
     signature = inspect.signature(method, eval_str=True)
@@ -131,6 +136,8 @@ def _endpoint(
             answer = await answer
         if other is not None and other.applies(answer):
             response.status_code = other.status
+        if etag_of is not None:
+            response.headers["ETag"] = f'"{etag_of(answer)}"'
         return answer
 
     update_wrapper(endpoint, method)

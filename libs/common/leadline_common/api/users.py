@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Annotated, Any, Protocol
 
 from fastapi import Path
@@ -36,6 +37,7 @@ _USER = {
     "tokens": [_TOKEN],
     "quotas": _QUOTAS,
     "created_at": 1_764_000_000_000,
+    "version": "4294967461",
 }
 
 
@@ -90,6 +92,9 @@ class UserBody(BaseModel):
     tokens: list[TokenBody] = Field(description="Those that have not expired")
     quotas: QuotasBody
     created_at: int = Field(description="Unix ms")
+    version: str = Field(
+        description="Changes with each change of the user; in quotes it is its ETag, for `If-Match`"
+    )
 
 
 class UsersBody(BaseModel):
@@ -161,7 +166,13 @@ class UserAdministration(Protocol):
     async def create_user(self, new: NewUserBody) -> UserBody:
         """Create a user with grants; make a token for it then (`POST /v1/users/{user}/tokens`)."""
 
-    @route("GET /users/{user}", "Get a user", NotFound, name="read_user")
+    @route(
+        "GET /users/{user}",
+        "Get a user",
+        NotFound,
+        name="read_user",
+        etag_of=attrgetter("version"),
+    )
     async def user(self, user: UserName) -> UserBody:
         """Return the grants, the tokens and the quotas of a user, but no secrets."""
 
@@ -171,7 +182,11 @@ class UserAdministration(Protocol):
 
     @route("PUT /users/{user}/grants", "Set the grants of a user", InvalidRequest, NotFound)
     async def set_grants(self, user: UserName, wanted: GrantsBody) -> UserBody:
-        """Replace all grants of a user; they are in force on all services within seconds."""
+        """Replace all grants of a user; they are in force on all services within seconds.
+
+        Whoever changes what it has read states its ETag: otherwise the grant comes back that
+        another administrator has taken meanwhile.
+        """
 
     @route("PUT /users/{user}/quotas", "Set the quotas of a user", InvalidRequest, NotFound)
     async def set_quotas(self, user: UserName, wanted: QuotasBody) -> UserBody:

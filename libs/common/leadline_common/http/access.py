@@ -16,8 +16,10 @@ from typing import Final
 import structlog
 from prometheus_client import Counter
 from starlette._utils import get_route_path as _path
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from leadline_client.clock import monotonic_s
 from leadline_client.errors import LeadlineError, Unauthorized, UsersNotRead
 from leadline_common.access.caller import (
     EVERYBODY,
@@ -25,6 +27,7 @@ from leadline_common.access.caller import (
     Caller,
     caller_scope,
     refusal,
+    replace_caller,
     require,
 )
 from leadline_common.access.issued_tokens import issued_token_in
@@ -35,6 +38,7 @@ from leadline_common.access.tokens import token_in
 from leadline_common.access.users import Users
 from leadline_common.http.errors import error_response
 from leadline_common.http.internal import PEER_KEY
+from leadline_common.http.middleware import BODY_KEY, WITHOUT_BODY, BoundedBody
 from leadline_common.http.public_tls import CLIENT_CERTIFICATE_KEY
 from leadline_common.http.route_index import ROUTE_KEY, WEBSOCKET, IndexedRoute, RouteIndex
 from leadline_common.identity import Kind, ServiceIdentity
@@ -51,6 +55,9 @@ _WHO: Final = (
     "show who you are: `Authorization: Bearer ID.SECRET`; an administrator makes tokens with "
     "`leadline users token`"
 )
+
+_ASK_AGAIN_S: Final = 1.0
+"""How long what was found of a sender counts while the body of its request arrives."""
 
 NeedOf = Callable[[str], Need | None]
 """Returns the right that an operation needs."""
@@ -74,6 +81,7 @@ class Authentication:
     forwarders: frozenset[Kind] = frozenset()
     issued_to: Callable[[str], Principal] | None = None
     now_ms: Callable[[], int] = field(default=lambda: time.time_ns() // 1_000_000)
+    monotonic_s: Callable[[], float] = monotonic_s
 
     def caller_of(self, scope: Scope) -> Caller:
         """Return who sends a request of HTTP, or the handshake of a WebSocket.
@@ -178,7 +186,36 @@ class AccessLayer:
             await answer(scope, receive, send)
             return
         with caller_scope(caller):
-            await self.app(scope, receive, send)
+            await self.app(scope, self._asking_again(scope, receive, path, route), send)
+
+    def _asking_again(
+        self, scope: Scope, receive: Receive, path: str, route: IndexedRoute | None
+    ) -> Receive:
+        """Return `receive`, which asks again who sends a request while its body arrives.
+
+        A body may take hours, and its sender may lose the right to the request meanwhile. From then
+        on, the request is one of the sender as it is now.
+        """
+        if scope["type"] != "http" or scope["method"] in WITHOUT_BODY:
+            return receive
+        monotonic_s = self.authentication().monotonic_s
+        asked_s = monotonic_s()
+
+        async def receive_and_ask() -> Message:
+            nonlocal asked_s
+            message = await receive()
+            if message["type"] != "http.request" or monotonic_s() - asked_s < _ASK_AGAIN_S:
+                return message
+            asked_s = monotonic_s()
+            try:
+                replace_caller(self._admit(scope, path, route))
+            except LeadlineError as error:
+                self._count(error, scope, route)
+                # The framework passes only its own exceptions out of body parsing.
+                raise HTTPException(error.status, error.message) from error
+            return message
+
+        return receive_and_ask
 
     def _admit(self, scope: Scope, path: str, route: IndexedRoute | None) -> Caller:
         """Return the caller of a request that is allowed.
@@ -225,6 +262,16 @@ class AccessLayer:
             )
 
 
+def receive_of_stream(scope: Scope) -> Receive:
+    """Return what receives the parts of a stream, for endpoints that ask with each (below).
+
+    Other bodies end with an error once their sender may not send them any more. An endpoint that
+    has begun to answer cannot return one.
+    """
+    body: BoundedBody = scope[BODY_KEY]
+    return body.receive
+
+
 def require_still(scope: Scope, action: Action, topics: Iterable[str]) -> None:
     """Refuse who has lost its token, or a right to these topics, since it sent the request.
 
@@ -237,6 +284,18 @@ def require_still(scope: Scope, action: Action, topics: Iterable[str]) -> None:
     authentication: Authentication = scope["app"].authentication
     with caller_scope(authentication.caller_of(scope)):
         require(action, "topic", topics)
+
+
+def is_known_still(scope: Scope) -> bool:
+    """Tell whether what a request shows still proves who sent it.
+
+    For streams that are forwarded: the service that makes them is told the user and not the token.
+    """
+    authentication: Authentication = scope["app"].authentication
+    try:
+        return authentication.caller_of(scope) != NOBODY
+    except LeadlineError:
+        return False
 
 
 def check_rights(operations: Iterable[str], need_of: NeedOf = need_of) -> None:

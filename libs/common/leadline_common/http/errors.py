@@ -196,7 +196,12 @@ async def on_http_exception(request: Request, error: HTTPException) -> Response:
 
 
 def error_of_status(error: HTTPException, message: str = "") -> LeadlineError:
-    """Return the error of the tree for one of the framework; `message` replaces its own."""
+    """Return the error of the tree for one of the framework; `message` replaces its own.
+
+    It is the error itself if one of the tree had to pass through the framework.
+    """
+    if isinstance(error.__cause__, LeadlineError):
+        return error.__cause__
     kind = _BY_STATUS.get(error.status_code, InvalidRequest)
     return kind(message or str(error.detail))
 

@@ -13,6 +13,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -27,7 +28,7 @@ from leadline_client.errors import ConnectionLost, LeadlineError, NoController, 
 from leadline_client.transport import CLUSTER_ID_HEADER
 from leadline_common import cause
 from leadline_common.access.caller import current_caller
-from leadline_common.http.access import PRINCIPAL_HEADER
+from leadline_common.http.access import PRINCIPAL_HEADER, is_known_still
 from leadline_common.http.errors import error_of_status, error_response
 from leadline_common.http.kept_connections import KeptConnections, SentOnce
 from leadline_common.http.middleware import WITHOUT_BODY
@@ -132,7 +133,8 @@ class Forwarder:
             with CountedWait(asked="wait" in request.query_params):
                 answer = await self._send(outgoing, to, timeout_s)
             if answer.content_type == EVENT_STREAM:
-                return StreamingResponse(_stream(answer), answer.status, _response_headers(answer))
+                stream = _stream(answer, partial(is_known_still, request.scope))
+                return StreamingResponse(stream, answer.status, _response_headers(answer))
             async with answer:
                 content = await answer.read()
         return Response(content, answer.status, _response_headers(answer))
@@ -221,15 +223,17 @@ class Forwarder:
             self._session = None
 
 
-async def _stream(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Forward events as they arrive, until either side closes."""
+async def _stream(
+    answer: aiohttp.ClientResponse, may_go_on: Callable[[], bool]
+) -> AsyncIterator[bytes]:
+    """Forward events as they arrive, until either side closes or the caller may not have more."""
     async with answer:
         # A reader reconnects after the end of its stream, whatever ended it.
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
             while True:
                 with CountedWait():
                     chunk = await answer.content.readany()
-                if not chunk:
+                if not chunk or not may_go_on():
                     return
                 yield chunk
 

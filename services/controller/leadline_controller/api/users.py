@@ -11,7 +11,6 @@ from leadline_client.errors import NotFound
 from leadline_common.access.principals import is_user_name
 from leadline_common.access.rights import Grant
 from leadline_common.access.tokens import RANDOM_BYTES, KeptToken, hash_of, new_token
-from leadline_common.access.users import User
 from leadline_common.api import users as models
 from leadline_common.quotas.limits import Limits
 from leadline_controller.runtime.service import ControllerService
@@ -19,6 +18,7 @@ from leadline_controller.runtime.users import (
     AddToken,
     CreateUser,
     DeleteUser,
+    KeptUser,
     ListUsers,
     RevokeToken,
     SetGrants,
@@ -87,8 +87,8 @@ def _grants(wanted: list[models.GrantBody]) -> tuple[Grant, ...]:
     )
 
 
-def _user(name: str, user: User) -> models.UserBody:
-    now_ms = _now_ms()
+def _user(name: str, kept: KeptUser) -> models.UserBody:
+    user, now_ms = kept.user, _now_ms()
     return models.UserBody(
         name=name,
         grants=[
@@ -102,6 +102,7 @@ def _user(name: str, user: User) -> models.UserBody:
         ],
         quotas=models.QuotasBody(**msgspec.structs.asdict(user.quotas)),
         created_at=user.created_ms,
+        version=kept.version,
     )
 
 

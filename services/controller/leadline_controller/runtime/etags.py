@@ -70,6 +70,8 @@ class ETags:
                 found = str(broker.incarnation) if broker else None
             case "task":
                 found = str(self.tasks.find(name).version)
+            case "user":  # The controller keeps none: routes and handlers know what they read.
+                found = None
             case "cluster":
                 found = self.metadata.etag()
             case _:

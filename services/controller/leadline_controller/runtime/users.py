@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -31,20 +31,33 @@ from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNod
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp
 from leadline_controller.runtime.engine.event_queue import EventHandler
 from leadline_controller.runtime.engine.events import ControllerRequest, Reply
+from leadline_controller.runtime.engine.guard import require_etag
 from leadline_controller.runtime.engine.publishing import AuditLog
 from leadline_controller.runtime.engine.state_writer import MAX_ATTEMPTS, StateWriter
 from leadline_controller.runtime.ports import ControllerStore
 
 
+class KeptUser(NamedTuple):
+    """A user, and the transaction (zxid) that last wrote it."""
+
+    user: User
+    zxid: int
+
+    @property
+    def version(self) -> str:
+        """Changes with every change of the user, and is never that of another one of its name."""
+        return str(self.zxid)
+
+
 @dataclass(frozen=True, slots=True)
-class ListUsers(ControllerRequest[Mapping[str, User]]):
+class ListUsers(ControllerRequest[Mapping[str, KeptUser]]):
     """Read the users of these names, None for all; those that do not exist are left out."""
 
     names: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeUser(ControllerRequest[User]):
+class ChangeUser(ControllerRequest[KeptUser]):
     """Change a user; answered with the user as it then is, or was when it was deleted."""
 
     name: str
@@ -105,7 +118,7 @@ class UserManager(EventHandler):
     clock: Clock
 
     @ListUsers.handler
-    async def on_list(self, event: ListUsers, reply: Reply[Mapping[str, User]]) -> None:
+    async def on_list(self, event: ListUsers, reply: Reply[Mapping[str, KeptUser]]) -> None:
         """Read users; one that cannot be read counts as one without grants and tokens."""
         names: Sequence[str] | None = event.names
         if names is None:
@@ -114,14 +127,14 @@ class UserManager(EventHandler):
         nodes = await self.store.read_nodes([user_path(name) for name in names])
         reply.settle(
             {
-                name: decode_user_or_empty(node.data)
+                name: KeptUser(decode_user_or_empty(node.data), node.zxid)
                 for name, node in zip(names, nodes, strict=True)
                 if node is not None
             }
         )
 
     @CreateUser.handler
-    async def on_create(self, event: CreateUser, reply: Reply[User]) -> None:
+    async def on_create(self, event: CreateUser, reply: Reply[KeptUser]) -> None:
         """Create a user.
 
         Raises:
@@ -136,25 +149,25 @@ class UserManager(EventHandler):
             raise PolicyViolation(f"a cluster has at most {MAX_USERS} users")
         create = CreateOp(user_path(event.name), encode_user(user))
         try:
-            await self._commit(create, "user_created", event, None, user)
+            zxid = await self._commit(create, "user_created", event, None, user)
         except MultiFailed as failure:
             if isinstance(failure.error, NodeExists):
                 raise PolicyViolation(f"there is a user {event.name!r} already") from None
             raise
-        reply.settle(user)
+        reply.settle(KeptUser(user, zxid))
 
     @SetGrants.handler
-    async def on_grants(self, event: SetGrants, reply: Reply[User]) -> None:
+    async def on_grants(self, event: SetGrants, reply: Reply[KeptUser]) -> None:
         """Replace the grants of a user."""
         await self._change(event, reply, "grants_changed", lambda user: user.granted(event.grants))
 
     @SetQuotas.handler
-    async def on_quotas(self, event: SetQuotas, reply: Reply[User]) -> None:
+    async def on_quotas(self, event: SetQuotas, reply: Reply[KeptUser]) -> None:
         """Replace the quotas of a user."""
         await self._change(event, reply, "quotas_changed", lambda user: user.limited(event.quotas))
 
     @AddToken.handler
-    async def on_token(self, event: AddToken, reply: Reply[User]) -> None:
+    async def on_token(self, event: AddToken, reply: Reply[KeptUser]) -> None:
         """Give a user a token."""
         now_ms = self.clock.wall_ms()
         await self._change(
@@ -162,14 +175,14 @@ class UserManager(EventHandler):
         )
 
     @RevokeToken.handler
-    async def on_revoke(self, event: RevokeToken, reply: Reply[User]) -> None:
+    async def on_revoke(self, event: RevokeToken, reply: Reply[KeptUser]) -> None:
         """Take a token from a user."""
         await self._change(
             event, reply, "token_revoked", lambda user: user.without_token(event.token_id)
         )
 
     @DeleteUser.handler
-    async def on_delete(self, event: DeleteUser, reply: Reply[User]) -> None:
+    async def on_delete(self, event: DeleteUser, reply: Reply[KeptUser]) -> None:
         """Delete a user."""
         await self._change(event, reply, "user_deleted", None)
 
@@ -178,7 +191,7 @@ class UserManager(EventHandler):
     async def _change(
         self,
         event: ChangeUser,
-        reply: Reply[User],
+        reply: Reply[KeptUser],
         kind: str,
         change: Callable[[User], User] | None,
     ) -> None:
@@ -188,7 +201,7 @@ class UserManager(EventHandler):
             NotFound: there is no such user.
             PolicyViolation: its node cannot be read.
             LeadlineError: `change` refused it.
-            StaleVersion: others keep writing the same user.
+            StaleVersion: others keep writing the same user, or have since the caller read it.
 
         """
         path = user_path(event.name)
@@ -197,6 +210,7 @@ class UserManager(EventHandler):
             (node,) = await self.store.read_nodes([path])
             if node is None:
                 raise NotFound(f"there is no user {event.name!r}")
+            require_etag(self.writer.guard, f'"{node.zxid}"', f"user {event.name!r}")
             before = decode_user_or_empty(node.data)
             if change is not None and before == User():
                 raise PolicyViolation(
@@ -207,19 +221,19 @@ class UserManager(EventHandler):
             if after is not None:
                 op = SetOp(path, encode_user(after), node.version)
             try:
-                await self._commit(op, kind, event, before, after)
+                zxid = await self._commit(op, kind, event, before, after)
             except MultiFailed as failure:
                 if not isinstance(failure.error, BadVersion | NoNode):
                     raise
             else:
-                reply.settle(after or before)
+                reply.settle(KeptUser(after or before, zxid))
                 return
         raise StaleVersion(f"user {event.name!r} is being written by others; nothing was changed")
 
     async def _commit(
         self, op: Op, kind: str, event: ChangeUser, before: User | None, after: User | None
-    ) -> None:
-        """Write a user, and tell every service by the version of `USERS`."""
+    ) -> int:
+        """Write a user, and tell every service by the version of `USERS`; return the zxid."""
         entry = self.audit.entry(
             kind,
             event.resource,
@@ -227,7 +241,7 @@ class UserManager(EventHandler):
             before=_audited(before),
             after=_audited(after),
         )
-        await self.writer.commit([op, SetOp(USERS, b"", ANY_VERSION)], entry)
+        return (await self.writer.commit([op, SetOp(USERS, b"", ANY_VERSION)], entry)).zxid
 
 
 def _audited(user: User | None) -> Any:

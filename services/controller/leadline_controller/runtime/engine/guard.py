@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from leadline_client.errors import StaleVersion
 from leadline_common.zk.errors import MultiFailed
 from leadline_common.zk.ops import MultiResults, SetOp
 
@@ -69,6 +70,19 @@ class Guard:
     def _answered(self, answer: asyncio.Future[MultiResults]) -> None:
         if not answer.cancelled() and isinstance(answer.exception(), MultiFailed):
             self._multis -= 1
+
+
+def require_etag(guard: Guard | None, etag: str, what: str) -> None:
+    """Refuse a request whose condition does not hold for what its handler has read itself.
+
+    Raises:
+        StaleVersion: the resource `what` has changed since the caller read it.
+
+    """
+    condition = guard.condition if guard is not None else None
+    if condition is None or condition.etags is None or etag in condition.etags:
+        return
+    raise StaleVersion(f"{what} was changed meanwhile; read it again before changing it", etag=etag)
 
 
 _guard: ContextVar[Guard | None] = ContextVar("leadline_guard", default=None)

@@ -36,6 +36,7 @@ from leadline_controller.runtime.engine.dynamic_configs import (
 from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
 from leadline_controller.runtime.engine.events import Reply
 from leadline_controller.runtime.engine.external_changes import ExternalChanges
+from leadline_controller.runtime.engine.guard import require_etag
 from leadline_controller.runtime.engine.publishing import AuditLog, StatePublisher
 from leadline_controller.runtime.engine.state_writer import MAX_ATTEMPTS, StateWriter
 from leadline_controller.runtime.ports import ControllerStore
@@ -140,14 +141,7 @@ class ConfigManager(EventHandler):
 
         The condition was checked before, but against the configs known then.
         """
-        guard = self.writer.guard
-        condition = guard.condition if guard is not None else None
-        if condition is None or condition.etags is None or altered.etag in condition.etags:
-            return
-        raise StaleVersion(
-            f"{resource.path} was changed in ZooKeeper meanwhile; read it again before changing it",
-            etag=altered.etag,
-        )
+        require_etag(self.writer.guard, altered.etag, resource.path)
 
     async def _write(
         self, resource: ConfigResource, node: ReadNode | None, altered: AlterConfigsResult

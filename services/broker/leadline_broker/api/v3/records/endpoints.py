@@ -27,7 +27,7 @@ from leadline_broker.api.v3.records.requests import ParsedRecord, parse_record
 from leadline_broker.api.v3.routes import ClusterView, V3Context, get_cluster
 from leadline_client.errors import LeadlineError
 from leadline_common.access.rights import Action
-from leadline_common.http.access import require_still
+from leadline_common.http.access import receive_of_stream, require_still
 from leadline_common.http.bulk import read_body, send_body
 from leadline_common.http.middleware import limit_body
 from leadline_common.http.quotas import payer_of
@@ -170,11 +170,12 @@ class ProduceEndpoint:
     async def _stream(self, request: RecordRequest) -> AsyncIterator[Records]:
         """Yield the records of a stream as they arrive, if their sender may produce them."""
         paid: list[int] = []
+        receive = receive_of_stream(request.scope)
 
         async def parts() -> AsyncIterator[bytes]:
             more = True
             while more:
-                message = await request.receive()
+                message = await receive()
                 if message["type"] == "http.disconnect":
                     raise ClientDisconnect
                 more = message.get("more_body", False)
