@@ -274,9 +274,11 @@ def _leases_of_channels_only() -> list[Replacement]:
 
 def _retention_of_uncommitted_records() -> list[Replacement]:
     """Let retention remove what is not committed yet."""
-    real: Callable[..., int] = PartitionLog.apply_retention
+    real = PartitionLog.apply_retention
 
-    def apply(log: PartitionLog, now_ms: int, age_ms: int, size: int, limit: int) -> int:
+    def apply(
+        log: PartitionLog, now_ms: int, age_ms: int, size: int, limit: int
+    ) -> tuple[int, Callable[[], None]]:
         del limit
         return real(log, now_ms, age_ms, size, log.log_end_offset)
 

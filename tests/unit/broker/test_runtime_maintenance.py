@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import cast
@@ -73,30 +74,56 @@ class Kept(list[Partition]):
         return list(self)
 
 
-async def test_retention_goes_on_past_a_replica_that_was_deleted_meanwhile(tmp_path: Path) -> None:
-    kept, settings = Kept(), BrokerSettings(broker_id=1, log_dir=str(tmp_path))
+def maintained(root: Path, segments: int, replicas: int = 1) -> tuple[Maintenance, Kept]:
+    """Return the maintenance of some replicas, none of whose closed segments is to be kept."""
+    kept, settings = Kept(), BrokerSettings(broker_id=1, log_dir=str(root))
     none_kept = TopicSettings(settings).of({"retention.bytes": "0"})
-    for number in (0, 1):
-        tmp_path.joinpath(str(number)).mkdir()
-        log = open_log(tmp_path / str(number))
+    for number in range(replicas):
+        root.joinpath(str(number)).mkdir()
+        log = open_log(root / str(number))
         replica = Replica(broker_id=1, topic_id=TOPIC_ID, partition=number, log=log)
         kept.append(Partition(TOPIC, TOPIC_ID, number, log, replica, none_kept))
         log.roll_at(1)
-        log.append(batch(0))
-        log.append(batch(1))
-        replica.state.high_watermark = 2
-    clock, replicas = SystemClock(), cast("ReplicaManager", kept)
+        for offset in range(segments):
+            log.append(batch(offset))
+        replica.state.high_watermark = segments
+    clock, manager = SystemClock(), cast("ReplicaManager", kept)
     work = Maintenance(
         configuration=Configuration(settings, cast("ClusterStore", None)),
         broker_state=BrokerState(1, lambda: True),
-        replicas=replicas,
+        replicas=manager,
         logs=cast("LogStore", None),
-        producers=RememberedProducers(replicas=replicas, clock=clock, most=lambda: 1),
+        producers=RememberedProducers(replicas=manager, clock=clock, most=lambda: 1),
         clock=clock,
         execute=lambda *_: None,
     )
+    return work, kept
+
+
+async def test_retention_goes_on_past_a_replica_that_was_deleted_meanwhile(tmp_path: Path) -> None:
+    work, kept = maintained(tmp_path, segments=2, replicas=2)
     kept[0].log.close()  # type: ignore[attr-defined]  # the log of a deleted replica is closed
 
     await work.apply_retention()
 
     assert kept[1].log.log_start_offset == 1
+
+
+async def test_retention_of_many_segments_removes_files_in_other_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop would stand still: 64 MB take 20 ms, and a log may have thousands."""
+    work, kept = maintained(tmp_path, segments=50)
+    unlink, threads = Path.unlink, list[int]()
+
+    def noted(path: Path, missing_ok: bool = False) -> None:
+        if path.name.endswith(".log.deleted"):
+            threads.append(threading.get_ident())
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", noted)
+    await work.apply_retention()
+
+    assert kept[0].log.log_start_offset == 49
+    assert len(threads) == 49
+    assert threading.get_ident() not in threads

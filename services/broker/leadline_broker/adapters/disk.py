@@ -151,10 +151,10 @@ class LazyLog:
 
     def apply_retention(
         self, now_ms: int, retention_ms: int, retention_bytes: int, limit_offset: int
-    ) -> int:
+    ) -> tuple[int, Callable[[], None]]:
         """See `PartitionLog.apply_retention`."""
         if self._log is None:
-            return 0
+            return 0, lambda: None
         return self._log.apply_retention(now_ms, retention_ms, retention_bytes, limit_offset)
 
 

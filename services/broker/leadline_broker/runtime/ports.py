@@ -103,8 +103,11 @@ class Log(LogView, Protocol):
 
     def apply_retention(
         self, now_ms: int, retention_ms: int, retention_bytes: int, limit_offset: int
-    ) -> int:
-        """Delete old closed segments below `limit_offset`; return the bytes."""
+    ) -> tuple[int, Callable[[], None]]:
+        """Delete some old closed segments below `limit_offset`, if there are any.
+
+        Return their bytes, and the removal of their files, which may run in any thread.
+        """
 
 
 class LogStore(Protocol):

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from leadline_broker.adapters.log import recovery
@@ -15,13 +16,14 @@ from leadline_broker.adapters.log.epoch_file import write_unsynced_epochs
 from leadline_broker.adapters.log.errors import STORAGE_ERRORS, CorruptStoredBatch
 from leadline_broker.adapters.log.file_cache import FileCache, LogFile
 from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
+from leadline_broker.adapters.log.retention import Retention, remove_files
 from leadline_broker.adapters.log.scan import admit
 from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.adapters.log.snapshots import remove_snapshots, write_snapshot
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
 from leadline_client.batches import BatchHeader, Buffer, crc_matches, header_at
-from leadline_client.errors import OffsetOutOfRange
+from leadline_client.errors import OffsetOutOfRange, StorageFailed
 
 
 class PartitionLog:
@@ -244,32 +246,37 @@ class PartitionLog:
 
     def apply_retention(
         self, now_ms: int, retention_ms: int, retention_bytes: int, limit_offset: int
-    ) -> int:
-        """Delete old closed segments that end at or before `limit_offset`; return the bytes.
+    ) -> tuple[int, Callable[[], None]]:
+        """Delete some old closed segments that end at or before `limit_offset`, if there are any.
+
+        Return their bytes, and the removal of their files, which may run in any thread.
 
         A segment is deleted if its latest record is older than `retention_ms`, or if the log
         still holds `retention_bytes` without it; a negative limit disables the rule.
-        `limit_offset` is the high watermark.
+        `limit_offset` is the high watermark. Call it again until nothing was deleted.
 
         Raises:
-            StorageFailed: a file cannot be read or deleted; what remains is retained.
+            StorageFailed: a file cannot be read or renamed; nothing was deleted.
 
         """
         self._durability.require_usable()
-        removed = 0
-        with STORAGE_ERRORS:
-            while len(self._state.segments) > 1:
-                oldest = self._state.segments[0]
-                latest = oldest.max_timestamp
-                aged = 0 <= retention_ms < now_ms - latest and latest >= 0
-                excess = 0 <= retention_bytes <= self.size_bytes - oldest.size
-                if oldest.next_offset > limit_offset or not (aged or excess):
-                    break
-                removed += oldest.size
-                self._remove_oldest()
-        for segment in self._state.segments[:-1]:
+        retention = Retention(now_ms, retention_ms, retention_bytes, limit_offset)
+        segments, renamed, size = self._state.segments, list[Path](), 0
+        try:
+            with STORAGE_ERRORS:
+                for segment in retention.expired(segments):
+                    renamed.append(segment.set_aside())
+                    size += segment.size
+        except StorageFailed:
+            if not renamed:  # Otherwise the next call raises it.
+                raise
+        del segments[: len(renamed)]
+        if renamed:
+            self._start_advanced()
+        for segment in segments[:-1]:
             segment.release_index()
-        return removed
+        start = self.log_start_offset
+        return size, partial(remove_files, self.directory, renamed, start)
 
     def close(self) -> None:
         """Flush, write index and snapshot, and close the files; the next open may be `clean`.
@@ -379,16 +386,12 @@ class PartitionLog:
             self._state.segments[-1].remove()
             self._state.segments.pop()
 
-    def _remove_oldest(self) -> None:
-        self._state.segments[0].remove()
-        self._state.segments.pop(0)
-        start = self.log_start_offset
+    def _start_advanced(self) -> None:
         self._durability.entries_changed()
         with self._durability.marking:
-            self.epochs.advance_start(start)
+            self.epochs.advance_start(self.log_start_offset)
             self.epochs.truncate_to(self.log_end_offset)  # A log without batches has no epoch.
             self._durability.epochs_changed()
-        remove_snapshots(self.directory, start.__le__)
 
     def _release(self) -> None:
         self._durability.close()

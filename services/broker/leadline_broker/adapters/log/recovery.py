@@ -30,6 +30,7 @@ from leadline_broker.adapters.log.epoch_file import (
 from leadline_broker.adapters.log.errors import CorruptFile, CorruptStoredBatch
 from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.layout import (
+    DELETED_SUFFIX,
     LOG_SUFFIX,
     METADATA_FILE,
     LogConfig,
@@ -131,8 +132,9 @@ def load(
     """
     if not directory.exists():
         return LogState([], EpochHistory(), ProducerStates()), RecoveryReport(has_segments=False)
-    for leftover in directory.glob(f"*{TEMPORARY_SUFFIX}"):
-        leftover.unlink()
+    for suffix in (TEMPORARY_SUFFIX, DELETED_SUFFIX):
+        for leftover in directory.glob(f"*{suffix}"):
+            leftover.unlink()
     segments = _segments(directory, config, files)
     if not segments:
         return LogState([], EpochHistory(), ProducerStates()), RecoveryReport(has_segments=False)

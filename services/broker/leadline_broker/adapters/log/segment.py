@@ -15,6 +15,7 @@ from leadline_broker.adapters.log.index import (
     write_index,
 )
 from leadline_broker.adapters.log.layout import (
+    DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
@@ -152,6 +153,12 @@ class Segment:
         self.remove_index_files()
         self._files.close(self.file)
         self.file.path.unlink(missing_ok=True)
+
+    def set_aside(self) -> Path:
+        """Delete the segment from the log, but only rename its file, which is returned."""
+        self.remove_index_files()
+        self._files.close(self.file)
+        return self.file.path.rename(self.file.path.with_name(self.file.path.name + DELETED_SUFFIX))
 
     def boundary(self, offset: int) -> tuple[int, int]:
         """Return (position, offset) of the last valid batch boundary at or before `offset`."""

@@ -105,7 +105,7 @@ class Maintenance:
         is_crowded = self.producers.is_crowded
         for partition in self.replicas.all():
             if partition.log.log_end_offset and not partition.log.failed:
-                self._apply_retention(partition)
+                await self._apply_retention(partition)
                 self._forget_idle_producers(partition, is_crowded=is_crowded)
                 await asyncio.sleep(0)
 
@@ -124,22 +124,32 @@ class Maintenance:
         producers.expire(now_ms - idle_ms)
         producers.publishes.expire(now_ms - settings.publish_app_retention_ms)
 
-    def _apply_retention(self, partition: Partition) -> None:
+    async def _apply_retention(self, partition: Partition) -> None:
         """Apply the retention of one partition; its failure must not affect the others."""
+        removed_bytes = 0
         try:
-            removed = partition.log.apply_retention(
-                self.clock.wall_ms(),
-                partition.settings.retention_ms,
-                partition.settings.retention_bytes,
-                partition.replica.state.high_watermark,
-            )
+            while True:
+                size_bytes, remove_files = self._delete_expired(partition)
+                if not size_bytes:
+                    break
+                removed_bytes += size_bytes
+                await asyncio.to_thread(remove_files)
         except StorageFailed as error:
             logger.warning("retention postponed", partition=partition.key, reason=error.message)
-            return
-        if removed:
+        if removed_bytes:
             logger.info(
-                "segments deleted by retention", partition=partition.key, removed_bytes=removed
+                "segments deleted by retention",
+                partition=partition.key,
+                removed_bytes=removed_bytes,
             )
+
+    def _delete_expired(self, partition: Partition) -> tuple[int, Callable[[], None]]:
+        return partition.log.apply_retention(
+            self.clock.wall_ms(),
+            partition.settings.retention_ms,
+            partition.settings.retention_bytes,
+            partition.replica.state.high_watermark,
+        )
 
     async def purge_strays(self) -> None:
         """Delete the strays whose grace period has ended."""

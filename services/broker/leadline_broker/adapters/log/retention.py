@@ -1,0 +1,56 @@
+"""Which closed segments retention deletes, and the removal of their files.
+
+To unlink a file of 64 MB takes some 20 ms, and a log can have thousands. So the owner of the log
+only renames them, a few at a time, and any thread may remove them then. If none does before the
+process ends, the next opening of the log does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from leadline_broker.adapters.log.errors import STORAGE_ERRORS
+from leadline_broker.adapters.log.segment import Segment
+from leadline_broker.adapters.log.snapshots import remove_snapshots
+
+MOST_AT_ONCE: Final = 16
+"""How many segments leave a log in one step: the indexes of all of them may have to be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What a log keeps: `PartitionLog.apply_retention` documents the limits."""
+
+    now_ms: int
+    retention_ms: int
+    retention_bytes: int
+    limit_offset: int
+
+    def expired(self, segments: Sequence[Segment]) -> Iterator[Segment]:
+        """Yield the closed segments to delete, the oldest first, at most `MOST_AT_ONCE`."""
+        size = sum(segment.size for segment in segments) if self.retention_bytes >= 0 else 0
+        for oldest in segments[: min(MOST_AT_ONCE, len(segments) - 1)]:
+            latest = oldest.max_timestamp
+            aged = 0 <= self.retention_ms < self.now_ms - latest and latest >= 0
+            excess = 0 <= self.retention_bytes <= size - oldest.size
+            if oldest.next_offset > self.limit_offset or not (aged or excess):
+                return
+            size -= oldest.size
+            yield oldest
+
+
+def remove_files(directory: Path, renamed: Sequence[Path], start_offset: int) -> None:
+    """Remove the renamed files of a log, and the snapshots before its start. Thread-safe.
+
+    Raises:
+        StorageFailed: a file cannot be removed.
+
+    """
+    with STORAGE_ERRORS:
+        for path in renamed:
+            path.unlink(missing_ok=True)
+        if directory.exists():
+            remove_snapshots(directory, start_offset.__le__)
