@@ -123,6 +123,20 @@ def test_an_alert_fires_alone_on_what_it_is_meant_for(name: str) -> None:
     assert firing(exposition(before), exposition(after)) == {name}
 
 
+@pytest.mark.parametrize(
+    ("name", "samples"),
+    [
+        (
+            "CertificateEndsSoon",
+            f"leadline_public_certificate_not_after_timestamp_seconds {NOW_S + 86_400}\n",
+        ),
+        ("MetricsOmitted", 'leadline_coordinator_metrics_omitted{kind="groups"} 1\n'),
+    ],
+)
+def test_an_alert_fires_on_the_other_metric_that_it_is_meant_for(name: str, samples: str) -> None:
+    assert firing(exposition(""), exposition(samples)) == {name}
+
+
 def test_every_rule_is_tested() -> None:
     assert set(SAMPLES) | {"ServiceDown"} == set(RULES)
 
