@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import structlog
@@ -25,6 +26,7 @@ from leadline_common.access.caller import (
     Caller,
     caller_scope,
     refusal,
+    refusals_told,
     require,
 )
 from leadline_common.access.issued_tokens import issued_token_in
@@ -177,7 +179,8 @@ class AccessLayer:
                     answer.headers.append("WWW-Authenticate", challenge)
             await answer(scope, receive, send)
             return
-        with caller_scope(caller):
+        # What a route refuses, because of what the body names, counts as well.
+        with caller_scope(caller), refusals_told(partial(self._count, scope=scope, route=route)):
             await self.app(scope, receive, send)
 
     def _admit(self, scope: Scope, path: str, route: IndexedRoute | None) -> Caller:
