@@ -147,5 +147,16 @@ def test_a_process_that_does_not_answer_fires_what_is_missing_with_it() -> None:
     assert firing(exposition(""), None) == missing
 
 
+@pytest.mark.parametrize("kind", ["controller", "coordinator"])
+def test_a_cluster_without_its_last_candidate_has_none_beside_a_healthy_cluster(kind: str) -> None:
+    scrapes, rule = Scrapes(), RULES[f"NoActive{kind.title()}"]
+    for cluster, text in (("healthy", exposition("")), ("down", None)):
+        scrapes.add(NOW_S, Target(f"leadline-{kind}", f"{cluster}:1", cluster), text)
+
+    found = Evaluator(scrapes, NOW_S).firing(rule)
+
+    assert [dict(labels)["cluster"] for labels in found] == ["down"]
+
+
 def test_nothing_fires_on_a_healthy_process() -> None:
     assert firing(exposition(""), exposition("")) == set()
