@@ -36,6 +36,8 @@ PREVIOUS_RELEASE: Final = "fbc15d68da0f1cbdbb1abf81ea19af7ed1eaaa15"
 ROOT: Final = Path(__file__).resolve().parents[2]
 NEW_SETTINGS: Final = ("zookeeper.session.file=",)
 """Settings that the previous release does not know."""
+OPENED: Final = ("world:anyone",)
+IN_THE_MIDDLE: Final = "broker-2"
 DEADLINE_S: Final = 60.0
 
 
@@ -60,10 +62,17 @@ def install_previous_release(folder: Path) -> Path:
 
 
 async def roll_to(cluster: Cluster, installed: Path | None) -> None:
-    """Restart all services, each from the packages in a folder, or with None from this release."""
+    """Restart all services, each from the packages in a folder, or with None from this release.
+
+    The active controller is killed in the middle, while brokers of both releases run.
+    """
     loop = asyncio.get_running_loop()
 
     async def restart(name: str) -> None:
+        if name == IN_THE_MIDDLE:
+            controller = await cluster.active_controller()
+            await cluster.kill(controller)
+            cluster.restart(controller)
         await cluster.terminate(name)
         old = cluster.child(name)
         argv = without_new_settings(cluster.service(name).argv)
@@ -120,6 +129,21 @@ async def shown_releases(cluster: Cluster) -> set[str]:
     return {row["release"] for row in said[0]["brokers"]} | found
 
 
+async def let_in(cluster: Cluster, *more: str) -> None:
+    """Open all nodes for `more` than the cluster's users, as docs/deployment.md says.
+
+    A controller that starts without these in its file would restrict the nodes again.
+    """
+    file = cluster.credentials.zookeeper_user("controller")
+    known = [line for line in file.read_text().split() if line not in OPENED]
+    file.write_text("\n".join([*known, *more]))
+    for number in (1, 2, 3):
+        await cluster.terminate(f"controller-{number}")
+        cluster.restart(f"controller-{number}")
+        await cluster.until_ready(f"controller-{number}")
+    await restrict(cluster, *more)
+
+
 async def restrict(cluster: Cluster, *more: str) -> None:
     """Give all nodes the ACLs for the cluster's users, and for more."""
     operator = cluster.credentials.zookeeper_operator
@@ -140,13 +164,13 @@ async def test_releases_are_exchanged_without_a_failed_produce(tmp_path: Path) -
     ):
         await running.full_isr()
         assert await releases(cluster) == {current_release()}
-        await restrict(cluster, "world:anyone")  # the previous release knows no users by kind
+        await let_in(cluster, *OPENED)  # the previous release knows no users by kind
         await roll_to(cluster, installed)
         assert await releases(cluster) == {None}
         assert await shown_releases(cluster) == {"", "unknown: broker 1, 2, 3"}
         await running.load.progress()
         await roll_to(cluster, None)
-        await restrict(cluster)
+        await let_in(cluster)
         assert await releases(cluster) == {current_release()}
         now = current_release()
         assert await shown_releases(cluster) == {now, f"{now}: broker 1, 2, 3"}

@@ -478,6 +478,62 @@ async def test_offsets_of_a_deleted_topic_and_of_a_forgotten_group_go(
     assert await zk_session.exists(consumer_znodes.group_path("g")) is None
 
 
+async def test_a_group_has_no_lag_any_more_once_its_last_offset_is_gone(
+    rig: CoordinatorRig, zk_session: ZkSession
+) -> None:
+    await commit_offsets(rig, ("orders", 3))
+    rig.brokers.ends = {TopicPartition("orders", 0): Ends(0, 8)}
+    maintenance = GroupMaintenance(active_part(rig))
+    await maintenance.measure()
+    assert await shown_lag(rig) == ['lag_records{group="g"} 5.0']
+
+    await zk_session.delete(znodes.topic_path("orders"), ANY_VERSION)
+    await until(
+        lambda: not rig.service.manager("g").committer.offsets, "the offset of the topic is gone"
+    )
+    await maintenance.measure()
+
+    assert await shown_lag(rig) == []
+
+
+async def test_a_topic_keeps_its_lag_while_the_end_of_a_partition_is_unknown(
+    rig: CoordinatorRig, zk_session: ZkSession
+) -> None:
+    await make_topic(zk_session, "returns", 1)
+    await until(lambda: "returns" in topics_of(rig), "the topic is known")
+    await commit_offsets(rig, ("orders", 3), ("returns", 1))
+    orders, returns = TopicPartition("orders", 0), TopicPartition("returns", 0)
+    maintenance = GroupMaintenance(active_part(rig))
+    rig.brokers.ends = {}
+    await maintenance.measure()
+    assert await shown_lag(rig) == []
+
+    rig.brokers.ends = {orders: Ends(0, 8), returns: Ends(0, 2)}
+    await maintenance.measure()
+    rig.brokers.ends = {returns: Ends(0, 4)}
+    await maintenance.measure()
+
+    assert await shown_lag(rig) == ['lag_records{group="g"} 8.0']
+    assert await shown_lag(rig, "topic_lag_records") == [
+        'topic_lag_records{group="g",topic="orders"} 5.0',
+        'topic_lag_records{group="g",topic="returns"} 3.0',
+    ]
+
+
+async def commit_offsets(rig: CoordinatorRig, *offsets: tuple[str, int]) -> None:
+    """Commit an offset in partition 0 of each topic for group g, which has no members."""
+    rows = [{"topic": topic, "partition": 0, "offset": offset} for topic, offset in offsets]
+    answer = await rig.http.post("/v1/groups/g/offsets", json={"offsets": rows})
+    answer.raise_for_status()
+
+
+async def shown_lag(rig: CoordinatorRig, name: str = "lag_records") -> list[str]:
+    """Return the samples of a metric of each group."""
+    prefix, text = "leadline_coordinator_group_", (await rig.http.get("/metrics")).text
+    lines = (line.removeprefix(prefix) for line in text.splitlines())
+    return [line for line in lines if line.startswith(f"{name}{{")]
+
+
 async def test_the_lag_that_was_being_measured_when_a_term_ended_is_not_shown(
     rig: CoordinatorRig,
 ) -> None:

@@ -203,10 +203,25 @@ async def test_defect_11_a_broker_counts_against_the_budget_while_its_chunks_are
     assert list(elected.healing.chunks(2)) == []
     await until_noted(zk_session, 2)
     assert "brokers [1, 2] are down" in (await controller.http.get("/readyz")).text
+    assert await shown_as_failed(controller) == 2
     await rig.brokers[1].register()
+
+    async def has_returned() -> bool:
+        shown: str = (await down(controller))[1]["state"]
+        return shown == "returned"
+
+    await wait_until(has_returned, "its chunk, to which no replica is added, goes on", 20)
+    assert await shown_as_failed(controller) == 1
     async with Followers(rig, zk_session):
         await until(lambda: not elected.healing.is_suspended, "the budget suffices again")
         await until(lambda: avoids(controller, 2), "the second is healed")
+
+
+async def shown_as_failed(controller: RunningController) -> int:
+    """Return how many brokers are down, as the metrics say."""
+    lines = (await controller.http.get("/metrics")).text.splitlines()
+    (found,) = (line for line in lines if line.startswith("leadline_controller_failed_brokers "))
+    return int(float(found.rpartition(" ")[2]))
 
 
 async def test_defect_11_a_dead_broker_without_replicas_does_not_suspend_healing_for_ever(

@@ -165,7 +165,7 @@ async def test_every_expression_finds_its_metrics_in_the_scrapes(monitor: Monito
         name: frozenset(monitor.scrapes.label_names(name)) for name in monitor.scrapes.series
     }
     listed = labels_by_name(chain.from_iterable(documented().values()))
-    known = {name: listed[name] for name in EMPTY_UNTIL_IT_HAPPENS} | scraped
+    known = {name: listed[name] for name in EMPTY_UNTIL_IT_HAPPENS | WITH_TLS} | scraped
     expressions = [rule.expression for rule in load_rules()] + expressions_of(load_dashboard())
 
     problems = {
@@ -216,6 +216,7 @@ async def test_a_long_poll_is_no_latency(monitor: Monitor) -> None:
 
 async def test_after_the_kill_of_a_broker_its_alerts_fire_and_no_others(monitor: Monitor) -> None:
     cluster = monitor.cluster
+    led = sum(row["role"] == "leader" for row in await cluster.replicas(KILLED))
     await cluster.kill(KILLED)
     async with asyncio.timeout(60):
         while not monitor.firing() >= AFTER_A_KILL:
@@ -225,5 +226,8 @@ async def test_after_the_kill_of_a_broker_its_alerts_fire_and_no_others(monitor:
     firing = monitor.firing() - NOT_FOR_THIS_MACHINE - {"LeadlineMetricsOmitted"}
 
     assert firing == AFTER_A_KILL
-    down = Evaluator(monitor.scrapes, time.time()).firing('up{job="leadline-broker"} == 0')
+    evaluator = Evaluator(monitor.scrapes, time.time())
+    elected = evaluator.firing('sum(leadline_controller_elections_total{reason="isr"})')
+    assert list(elected.values()) == [led]
+    down = evaluator.firing('up{job="leadline-broker"} == 0')
     assert [dict(labels)["instance"] for labels in down] == [KILLED]

@@ -123,6 +123,20 @@ def test_an_alert_fires_alone_on_what_it_is_meant_for(name: str) -> None:
     assert firing(exposition(before), exposition(after)) == {name}
 
 
+@pytest.mark.parametrize(
+    ("name", "samples"),
+    [
+        (
+            "CertificateEndsSoon",
+            f"leadline_public_certificate_not_after_timestamp_seconds {NOW_S + 86_400}\n",
+        ),
+        ("MetricsOmitted", 'leadline_coordinator_metrics_omitted{kind="groups"} 1\n'),
+    ],
+)
+def test_an_alert_fires_on_the_other_metric_that_it_is_meant_for(name: str, samples: str) -> None:
+    assert firing(exposition(""), exposition(samples)) == {name}
+
+
 def test_every_rule_is_tested() -> None:
     assert set(SAMPLES) | {"ServiceDown"} == set(RULES)
 
@@ -131,6 +145,17 @@ def test_a_process_that_does_not_answer_fires_what_is_missing_with_it() -> None:
     missing = {"ServiceDown", "NoActiveController", "NoActiveCoordinator"}
 
     assert firing(exposition(""), None) == missing
+
+
+@pytest.mark.parametrize("kind", ["controller", "coordinator"])
+def test_a_cluster_without_its_last_candidate_has_none_beside_a_healthy_cluster(kind: str) -> None:
+    scrapes, rule = Scrapes(), RULES[f"NoActive{kind.title()}"]
+    for cluster, text in (("healthy", exposition("")), ("down", None)):
+        scrapes.add(NOW_S, Target(f"leadline-{kind}", f"{cluster}:1", cluster), text)
+
+    found = Evaluator(scrapes, NOW_S).firing(rule)
+
+    assert [dict(labels)["cluster"] for labels in found] == ["down"]
 
 
 def test_nothing_fires_on_a_healthy_process() -> None:

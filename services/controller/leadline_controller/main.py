@@ -157,7 +157,7 @@ def _build(
     replicator = AuditReplicator(settings, url, history, peers, dependencies.clock, metrics)
     leadership = ControllerLeadership(settings, url, dependencies, metrics, replicator)
     quotas.settings = lambda: leadership.settings_in_force
-    _add_gauges(leadership)
+    add_gauges(leadership)
     return leadership, ControllerService(leadership), quotas
 
 
@@ -206,7 +206,8 @@ class _Partitions(ScrapedMetrics):
         }
 
 
-def _add_gauges(leadership: ControllerLeadership) -> None:
+def add_gauges(leadership: ControllerLeadership) -> None:
+    """Add the gauges that are read from the active controller, 0 while there is none here."""
     leadership.metrics.add(_Partitions(leadership))
     read = partial(_reading, leadership)
     leadership.metrics.watch(
@@ -222,7 +223,7 @@ def _add_gauges(leadership: ControllerLeadership) -> None:
             ),
             "failed_brokers": (
                 "Brokers that are down, healed or not, until they return or are forgotten.",
-                read(lambda active: len(active.healing.shown())),
+                read(_count_down),
             ),
             "healing_chunks": (
                 "Self-healing tasks that are not over.",
@@ -262,6 +263,11 @@ def _add_gauges(leadership: ControllerLeadership) -> None:
             ),
         }
     )
+
+
+def _count_down(active: ActiveController) -> int:
+    """Return how many brokers are down: one that has returned is shown while a chunk goes on."""
+    return sum(broker not in active.image.live for broker in active.healing.shown())
 
 
 class _NoBrokers:

@@ -34,6 +34,7 @@ from leadline_controller.adapters.history.store import SqlHistory
 from leadline_controller.adapters.peer_audit import HttpPeerAuditClient
 from leadline_controller.adapters.zk_store import ControllerZkStore
 from leadline_controller.api.app import build_app
+from leadline_controller.main import add_gauges
 from leadline_controller.runtime.audit.replication import AuditReplicator
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.leadership import ControllerDependencies, ControllerLeadership
@@ -301,6 +302,7 @@ class RunningController:
         )
         self.leadership.internal_url = self._internal.url
         self.service = ControllerService(self.leadership)
+        add_gauges(self.leadership)
         self.app = build_app(self.service, self.leadership.metrics, 16 * 1024 * 1024)
         self.http = httpx.AsyncClient(base_url=self.listener.url, timeout=60)
         self._task: asyncio.Task[None] | None = None

@@ -148,7 +148,13 @@ async def test_an_isr_write_of_unknown_outcome_is_settled_by_reading(
     await cluster.produce(1, "a")
 
     assert isr(cluster) == (1, 2)
-    assert cluster.brokers[1].engine.replicas.describe()[0].isr == (1, 2)
+    broker, beats = cluster.brokers[1], cluster.wires[1].heartbeats
+    assert broker.engine.replicas.describe()[0].isr == (1, 2)
+    await cluster.until(
+        lambda: any((TOPIC, 0) in beat.isr_changes for beat in beats), "the controller is told"
+    )
+    registry = broker._dependencies.metrics._metrics.registry
+    assert registry.get_sample_value("leadline_isr_changes_total", {"kind": "shrink"}) == 1
 
 
 async def test_a_leader_that_was_succeeded_steps_down_by_what_it_reads(

@@ -31,7 +31,6 @@ async def test_partitions_without_a_leader_are_written_first() -> None:
         SimpleNamespace(noticed_at=None),
         SimpleNamespace(write=write),
         dispatcher,
-        None,
         SimpleNamespace(entry=lambda *_, **__: None),
     ]
     publisher = StatePublisher(image, *given)
@@ -68,7 +67,7 @@ async def test_replicas_that_were_read_are_sent_to_those_that_are_left(
     image = cluster({2, 3, 4}, BEFORE, states)
     dispatcher, queues = noting_dispatcher(image)
     unused = cast("Any", None)
-    publisher = StatePublisher(image, unused, unused, dispatcher, unused, unused)
+    publisher = StatePublisher(image, unused, unused, dispatcher, unused)
     known = image.topics[TOPIC]
 
     assignment = TopicAssignment(known.topic_id, after, adding)

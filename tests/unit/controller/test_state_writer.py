@@ -10,6 +10,7 @@ import pytest
 
 from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_common import znodes
+from leadline_common.elections import ElectionReason
 from leadline_common.leader_election import LeadershipTerm, TermEnded
 from leadline_common.zk.errors import BadVersion, MultiFailed
 from leadline_common.zk.ops import CheckOp, MultiResults, Op, OpResult, SetOp, Stat
@@ -152,6 +153,25 @@ async def test_a_leader_that_has_registered_again_is_not_elected(
 
     with pytest.raises(StaleImage):
         await writer.write(decide(image), ENTRY, lambda _: decide(image))
+
+
+async def test_what_was_written_is_told_although_another_transaction_was_refused(
+    writer: StateWriter, store: Store
+) -> None:
+    """Broker 1 led all four partitions, of which one transaction takes three."""
+    numbers = range(4)
+    states = dict.fromkeys(numbers, state(1, (1, 2)))
+    image = writer.image = cluster({2}, dict.fromkeys(numbers, (1, 2)), states)
+    image.brokers[2], writer.max_ops = broker(2, INCARNATION), 6
+    told: list[tuple[int, ElectionReason]] = []
+    writer.on_decided = lambda decisions: told.extend((d.partition, d.reason) for d in decisions)
+    store.refusals = [MultiFailed(1, BadVersion(znodes.broker_epoch_path(2)))]
+
+    names = [TopicPartition(TOPIC, partition) for partition in numbers]
+    with pytest.raises(StaleImage):
+        await writer.write(decide_all(image, names, none_stale), ENTRY, lambda _: [])
+
+    assert told == [(3, ElectionReason.ISR)]
 
 
 async def test_a_state_is_replaced_at_the_version_that_was_decided_from(

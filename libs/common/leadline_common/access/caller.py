@@ -45,6 +45,11 @@ NOBODY: Final = Caller(ANONYMOUS, NO_ACCESS)
 _current: ContextVar[Caller] = ContextVar("leadline_caller", default=EVERYBODY)
 
 
+_told: ContextVar[Callable[[Forbidden], None] | None] = ContextVar(
+    "leadline_refusals_told", default=None
+)
+
+
 def current_caller() -> Caller:
     """Return the sender of the request that is being handled."""
     return _current.get()
@@ -66,6 +71,18 @@ def replace_caller(caller: Caller) -> None:
     _current.set(caller)
 
 
+def refusals_told(to: Callable[[Forbidden], None]) -> ContextScope[Callable[[Forbidden], None]]:
+    """Call `to` with each refusal of the functions below, in the block and the tasks it starts."""
+    return ContextScope(_told, to)
+
+
+def _refused(action: Action, kind: Kind, name: str = "") -> Forbidden:
+    error, to = refusal(_current.get(), action, kind, name), _told.get()
+    if to is not None:
+        to(error)
+    return error
+
+
 def refusal(caller: Caller, action: Action, kind: Kind, name: str = "") -> Forbidden:
     """Return the error for an action that a caller may not do."""
     what = f"{kind} {name!r}" if name else f"the {kind}" if kind == "cluster" else f"any {kind}"
@@ -84,10 +101,10 @@ def require(action: Action, kind: Kind, names: Iterable[str]) -> None:
         Forbidden: an action is not allowed on one of them.
 
     """
-    caller = _current.get()
+    access = _current.get().access
     for name in names:
-        if not caller.access.allows(action, kind, name):
-            raise refusal(caller, action, kind, name)
+        if not access.allows(action, kind, name):
+            raise _refused(action, kind, name)
 
 
 def require_all(action: Action, kind: Kind) -> None:
@@ -97,9 +114,8 @@ def require_all(action: Action, kind: Kind) -> None:
         Forbidden: the action is not allowed on all of them.
 
     """
-    caller = _current.get()
-    if not caller.access.allows_all(action, kind):
-        raise refusal(caller, action, kind)
+    if not _current.get().access.allows_all(action, kind):
+        raise _refused(action, kind)
 
 
 def require_matches(action: Action, kind: Kind, pattern: str) -> None:
@@ -109,9 +125,8 @@ def require_matches(action: Action, kind: Kind, pattern: str) -> None:
         Forbidden: a grant does not cover all names that the pattern may match.
 
     """
-    caller = _current.get()
-    if not caller.access.allows_prefix(action, kind, prefix_of_pattern(pattern)):
-        raise refusal(caller, action, kind, pattern)
+    if not _current.get().access.allows_prefix(action, kind, prefix_of_pattern(pattern)):
+        raise _refused(action, kind, pattern)
 
 
 def require_on_cluster(action: Action) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import structlog
@@ -27,6 +28,7 @@ from leadline_common.access.caller import (
     Caller,
     caller_scope,
     refusal,
+    refusals_told,
     replace_caller,
     require,
 )
@@ -185,7 +187,8 @@ class AccessLayer:
                     answer.headers.append("WWW-Authenticate", challenge)
             await answer(scope, receive, send)
             return
-        with caller_scope(caller):
+        # What a route refuses, because of what the body names, counts as well.
+        with caller_scope(caller), refusals_told(partial(self._count, scope=scope, route=route)):
             await self.app(scope, self._asking_again(scope, receive, path, route), send)
 
     def _asking_again(

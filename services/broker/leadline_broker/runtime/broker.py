@@ -104,6 +104,10 @@ class Broker:
             clock=clock,
             random=random,
         )
+        # From the start: a broker has a lease for as long as it recovers its logs, too.
+        self._dependencies.metrics.read_from(
+            {"lease_left_seconds": lambda: store.lease_left_ms() / 1000}
+        )
         self._engine: Engine | None = None
         self._opening: asyncio.Task[LogStore] | None = None
         self._opened_segments = 0
@@ -178,7 +182,6 @@ class Broker:
                 "fetch_sessions": lambda: len(engine.sessions),
                 "parked_produces": lambda: len(engine.acks),
                 "moving_throttle_bytes": lambda: engine.throttle.bytes_per_s,
-                "lease_left_seconds": lambda: self._store.lease_left_ms() / 1000,
                 "staged_bytes": lambda: engine.staging.used_bytes,
                 "late_roles": lambda: len(engine.commands.late_roles),
                 "producers": engine.producers.count_producers,

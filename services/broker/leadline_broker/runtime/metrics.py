@@ -14,7 +14,7 @@ _GROUP_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 _RECORD_BUCKETS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 _BYTE_BUCKETS = tuple(1024 * 4**power for power in range(10))
 
-EngineGauge = Literal[
+BrokerGauge = Literal[
     "late_roles",
     "producers",
     "fetch_sessions",
@@ -96,10 +96,10 @@ class BrokerMetrics:
         self.wait_seconds = fetch.labels("wait")
 
     def _declare_gauges(self, metrics: Metrics) -> None:
-        """Declare the gauges of an engine; they are 0 until there is one (`watch`)."""
-        self._readings: Mapping[EngineGauge, Callable[[], float]] = {}
+        """Declare gauges; they are 0 until they have a reading (`read_from`, `watch`)."""
+        self._readings: dict[BrokerGauge, Callable[[], float]] = {}
 
-        def gauge(name: EngineGauge, meaning: str) -> None:
+        def gauge(name: BrokerGauge, meaning: str) -> None:
             def read() -> float:
                 reading = self._readings.get(name)
                 return 0 if reading is None else reading()
@@ -152,9 +152,13 @@ class BrokerMetrics:
             kind = "shrink" if len(proposal.isr) < members_before else "expand"
             self._isr.labels(kind).inc()
 
+    def read_from(self, readings: Mapping[BrokerGauge, Callable[[], float]]) -> None:
+        """Read these gauges from now on."""
+        self._readings.update(readings)
+
     def watch(
-        self, replicas: ReplicaSource, readings: Mapping[EngineGauge, Callable[[], float]]
+        self, replicas: ReplicaSource, readings: Mapping[BrokerGauge, Callable[[], float]]
     ) -> None:
         """Show an engine from now on: its replicas, and the readings of the gauges by name."""
         self.replicas.watch(replicas)
-        self._readings = readings
+        self.read_from(readings)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -218,8 +219,11 @@ class ReplicaMetrics(ScrapedMetrics):
 
     def _disk_rows(self, replicas: Sequence[_Replica], source: ReplicaSource) -> _Found:
         labels = {"log_dir": str(source.directory)}
-        values = _size(replicas), *source.space()
-        return {family: [(labels, value)] for family, value in zip(self._disk, values, strict=True)}
+        values: list[float] = [_size(replicas)]
+        with suppress(OSError):  # A disk in trouble must not keep all other metrics back.
+            values += source.space()
+        shown = zip(self._disk, values, strict=False)
+        return {family: [(labels, value)] for family, value in shown}
 
     def _topic_rows(self, by_topic: Mapping[str, Sequence[_Replica]]) -> _Found:
         shown = [({"topic": topic}, rows) for topic, rows in by_topic.items()]

@@ -111,8 +111,9 @@ class ActiveController:
         self._refusals = RefusalAudit(self._audit, self.queue, context.clock)
         self._external = ExternalChanges(context.store.outbox, image, self._writer, self._audit)
         self._writer.on_found = self._external.record_states
+        self._writer.on_decided = context.metrics.count_elections
         self._publisher = StatePublisher(
-            image, self.queue, self._writer, self.dispatcher, context.metrics, self._audit
+            image, self.queue, self._writer, self.dispatcher, self._audit
         )
         reassignment_handlers = self._build_reassignments()
         self.etags = ETags(image, self.configs, self.metadata, self.tasks.store)

@@ -38,7 +38,8 @@ class GroupMetrics(ScrapedMetrics):
         self._topic_lag = gauge(
             "gauge",
             "coordinator_group_topic_lag_records",
-            "Records of a topic that a group has not committed yet.",
+            "Records of a topic that a group has not committed yet; the last known number while "
+            "the leader of a partition does not answer.",
             ("group", "topic"),
         )
         self._all_members = gauge("gauge", "coordinator_members", "Members of all groups.")

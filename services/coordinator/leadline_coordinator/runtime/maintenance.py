@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import structlog
@@ -63,14 +63,17 @@ class GroupMaintenance:
         return expired
 
     async def measure(self) -> None:
-        """Measure the lag of every group, for the metrics."""
-        metrics = self._context.metrics.groups
+        """Measure the lag of every group that has committed offsets, for the metrics."""
+        measured = self._context.metrics.groups.lag
         groups, ready = self._coordinator.groups, self._coordinator.ready
-        for name in [name for name, manager in groups.items() if manager.committer.offsets]:
+        for name, manager in list(groups.items()):
+            if not manager.committer.offsets:
+                measured.pop(name, None)  # its last offset was deleted, perhaps with the topic
+                continue
             with suppress(UnknownGroup):  # it may be deleted before or while brokers are asked
-                rows = await self._offsets.lag(name)
-                if name in groups and ready.is_set():
-                    metrics.lag[name] = _by_topic(rows)
+                found = _by_topic(await self._offsets.lag(name), measured.get(name, {}))
+                if found and name in groups and ready.is_set():
+                    measured[name] = found
 
     async def reload(self) -> None:
         """Restore the groups that could not be loaded, and can be read now."""
@@ -114,9 +117,15 @@ class GroupMaintenance:
         return self._context.clock.wall_ms() - idle_since_ms > retention_ms
 
 
-def _by_topic(rows: Iterable[PartitionLag]) -> Counter[str]:
-    """Return the lag of each topic; a partition with an unknown lag counts as 0."""
-    found: Counter[str] = Counter()
+def _by_topic(rows: Sequence[PartitionLag], before: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the lag of each topic; a partition without a committed offset counts as 0.
+
+    While the end of a partition is unknown, its topic keeps the lag that it had `before`, or has
+    none: a lower one would say that the group has caught up.
+    """
+    unknown = {row.topic for row in rows if row.end is None}
+    found = Counter({topic: before[topic] for topic in unknown & before.keys()})
     for row in rows:
-        found[row.topic] += row.lag or 0
+        if row.topic not in unknown:
+            found[row.topic] += row.lag or 0
     return found

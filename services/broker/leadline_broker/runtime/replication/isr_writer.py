@@ -17,6 +17,7 @@ import structlog
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
 from leadline_broker.domain.replica import Replica
+from leadline_broker.domain.state import PublishedState
 from leadline_broker.runtime.ports import ClusterStore
 from leadline_broker.runtime.replication.partition import Execute, Partition
 from leadline_client.backoff import Backoff
@@ -37,8 +38,9 @@ _Write: TypeAlias = tuple[Replica, IsrProposal]
 class IsrWriter:
     """Writes ISR proposals and reports the results to the replicas. Owned by the event loop.
 
-    `on_committed(partition, proposal, members_before)` is called after each committed change,
-    `on_applied(partition)` after each result, which may have changed its ISR or its role.
+    `on_committed(partition, proposal, members_before)` is called after each change that is known to
+    be committed, by its answer or by a read; `on_applied(partition)` after each result, which may
+    have changed its ISR or its role.
     """
 
     store: ClusterStore
@@ -147,7 +149,23 @@ class IsrWriter:
                 if replica.leadership is not None:
                     unreadable[partition] = replica
             elif partition.replica is replica:
-                self.execute(partition, replica.on_state_read(states[keys[partition]]))
-                self.on_applied(partition)
+                self._apply_read(partition, states[keys[partition]])
         self._reads = unreadable | self._reads
         return not unreadable
+
+    def _apply_read(self, partition: Partition, state: PublishedState | None) -> None:
+        """Apply a state that was read: perhaps an own write, whose answer was lost (rule R7)."""
+        leadership, before = partition.replica.leadership, len(partition.replica.state.isr)
+        proposal = None if leadership is None else leadership.pending
+        effects = partition.replica.on_state_read(state)
+        is_written = (
+            state is not None
+            and proposal is not None
+            and leadership is partition.replica.leadership
+            and (state.isr, state.eligible) == (proposal.isr, proposal.eligible)
+            and state.state_version > proposal.state_version
+        )
+        if proposal is not None and is_written:
+            self.on_committed(partition, proposal, before)
+        self.execute(partition, effects)
+        self.on_applied(partition)

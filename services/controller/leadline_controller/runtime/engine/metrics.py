@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from leadline_common.elections import ElectionReason
 from leadline_common.metrics import Metrics
+from leadline_controller.domain.failover import StateDecision
+
+_COUNTED: Final = frozenset(ElectionReason) - {ElectionReason.UNCHANGED}
 
 
 class ControllerMetrics(Metrics):
@@ -14,9 +19,12 @@ class ControllerMetrics(Metrics):
     def __init__(self) -> None:
         super().__init__()
         self.elections = self.counter(
-            "controller_elections", "Leader elections written, by reason.", ("reason",)
+            "controller_elections",
+            "Leader elections written, by reason; with `none` and `directory_replaced`, nobody "
+            "could lead.",
+            ("reason",),
         )
-        for reason in ElectionReason:
+        for reason in sorted(_COUNTED):
             # From 0 on: the increase of a counter that appears with its first event is not seen.
             self.elections.labels(reason.value)
         self.commands = self.counter(
@@ -51,6 +59,13 @@ class ControllerMetrics(Metrics):
             ("action",),
         )
         self.terms = self.counter("controller_terms", "Leadership terms won by this process.")
+
+    def count_elections(self, written: Iterable[StateDecision]) -> None:
+        """Count elections among written decisions; a leader that leads on was not elected."""
+        # One increment for each reason: ten thousand of them cost as much as the decisions.
+        for reason, number in Counter(decision.reason for decision in written).items():
+            if reason in _COUNTED:
+                self.elections.labels(reason.value).inc(number)
 
     def watch(self, readings: dict[str, tuple[str, Callable[[], float]]]) -> None:
         """Register gauges that are read at each scrape: name to (help text, reading)."""

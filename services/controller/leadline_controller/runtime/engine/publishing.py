@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,6 @@ from leadline_controller.domain.failover import (
 from leadline_controller.domain.history import NOTICED_AT
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.event_queue import EventQueue
-from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.engine.state_writer import Decide, StateWriter
 
 
@@ -75,7 +73,6 @@ class StatePublisher:
     queue: EventQueue
     writer: StateWriter
     dispatcher: BrokerDispatcher
-    metrics: ControllerMetrics
     audit: AuditLog
 
     def decide(self, topic_partitions: Sequence[TopicPartition]) -> list[StateDecision]:
@@ -109,13 +106,7 @@ class StatePublisher:
         after = {NOTICED_AT: noticed_at} if noticed_at else None
         entry = self.audit.entry(kind, {}, actor=actor, reason=reason, after=after)
         with self.dispatcher.metadata_held():
-            written = await self.writer.write(
-                leaders_first(decisions), entry, decide or self.decide
-            )
-        # One increment for each reason: ten thousand of them cost as much as the decisions.
-        for cause, number in Counter(decision.reason for decision in written).items():
-            self.metrics.elections.labels(cause.value).inc(number)
-        return written
+            return await self.writer.write(leaders_first(decisions), entry, decide or self.decide)
 
     def apply_topics(self, changes: Sequence[Change]) -> None:
         """Apply topics that were read, and send the roles of partitions whose replicas changed.

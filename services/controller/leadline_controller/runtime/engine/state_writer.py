@@ -67,7 +67,8 @@ class StateWriter:
 
     `on_written` gets the states of each multi as soon as it succeeds and the image has
     applied them, and the brokers that led these partitions until then (None: not known, because
-    the states were read). `on_found` gets states that were read, before the image applies them.
+    the states were read). `on_found` gets states that were read, before the image applies them,
+    and `on_decided` the decisions of each multi that succeeds, whatever happens to the others.
     `guard` is the guard of the request being handled. `sent` counts the multis of the term,
     `long_lived` the states that the image got.
     """
@@ -81,6 +82,7 @@ class StateWriter:
     on_found: Callable[[Sequence[StateSet]], Awaitable[None]] | None = field(
         default=None, init=False
     )
+    on_decided: Callable[[Sequence[StateDecision]], None] | None = field(default=None, init=False)
     guard: Guard | None = field(default=None, init=False)
     sent: int = field(default=0, init=False)
     long_lived: LongLived = field(default_factory=LongLived, init=False)
@@ -324,6 +326,8 @@ class StateWriter:
                 StateSet(decision.topic, decision.partition, decision.after, version, zxid)
             )
         self.image.apply(written)
+        if self.on_decided is not None:
+            self.on_decided(batch.decisions)
         self.long_lived.add(len(written))
         self.long_lived.keep_from_collector()
         self.on_written(written, [decision.former_leader for decision in batch.decisions])

@@ -18,7 +18,6 @@ import structlog
 
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
-from leadline_common.elections import ElectionReason
 from leadline_common.leader_election import TermEnded
 from leadline_common.zk.errors import MultiFailed, RequestTooLarge
 from leadline_common.zk.ops import CheckOp, DeleteOp, Op, OpResult, SetOp, Stat
@@ -148,9 +147,7 @@ class StepWriter:
             self.reassignments.drop(topic_partition)
         for action, number in change.counts.items():
             self.metrics.reassignment_steps.labels(action).inc(number)
-        elected = sum(d.reason is ElectionReason.REASSIGNED for d in change.decisions)
-        if elected:
-            self.metrics.elections.labels(ElectionReason.REASSIGNED.value).inc(elected)
+        self.metrics.count_elections(change.decisions)
 
     async def _read_after(self, failure: MultiFailed, change: TopicChange, refused: Op) -> None:
         """Read the nodes that are not as expected (rule R7)."""
