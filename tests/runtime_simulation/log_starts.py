@@ -1,7 +1,7 @@
 """Log starts: what retention removes from replicas, and what it must leave.
 
 Each broker removes records by itself, so the log starts of replicas differ. What is removed is seen
-as the deletion of a segment file, past the broker's code.
+as a segment file that is deleted or gets another name, past the broker's code.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LogStarts:
     _seen: dict[Partition, int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self.system.on_unlink.append(self._look)
+        self.system.on_removal.append(self._look)
         if self.retention is not None:
             self.world.loop.after(_LOOK_S, self._compare)
 

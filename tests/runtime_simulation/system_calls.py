@@ -59,14 +59,15 @@ class InTurn(Executor):
 class SimulatedSystem:
     """The clocks, files and random numbers of all simulated processes.
 
-    Functions in `on_unlink` see the path of each file of a disk that is about to be deleted.
+    Functions in `on_removal` see the path of each file of a disk that is about to be deleted, or to
+    get another name.
     """
 
     loop: SimulatedLoop
     random: Random
     disks: list[Disk] = field(default_factory=list)
     wall_offset_s: float = 1_700_000_000.0
-    on_unlink: list[Callable[[Path], None]] = field(default_factory=list, init=False)
+    on_removal: list[Callable[[Path], None]] = field(default_factory=list, init=False)
     _paths: dict[int, str] = field(default_factory=dict, init=False)
 
     # -- files -----------------------------------------------------------------
@@ -108,6 +109,7 @@ class SimulatedSystem:
         return written
 
     def rename(self, source: Any, target: Any, **options: Any) -> None:
+        self._tell_removal(os.fspath(source))
         _real["rename"](source, target, **options)
         path = os.fspath(target)
         disk = self._disk_of(path)
@@ -115,10 +117,13 @@ class SimulatedSystem:
             disk.moved(os.fspath(source), path)
 
     def unlink(self, path: Any, **options: Any) -> None:
-        if self._disk_of(os.fspath(path)) is not None:
-            for look in self.on_unlink:
-                look(Path(path))
+        self._tell_removal(os.fspath(path))
         _real["unlink"](path, **options)
+
+    def _tell_removal(self, path: str) -> None:
+        if self._disk_of(path) is not None:
+            for look in self.on_removal:
+                look(Path(path))
 
     def utime(self, path: Any) -> None:
         """Set the times of a file to now."""
