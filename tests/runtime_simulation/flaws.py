@@ -276,9 +276,7 @@ def _retention_of_uncommitted_records() -> list[Replacement]:
     """Let retention remove what is not committed yet."""
     real = PartitionLog.apply_retention
 
-    def apply(
-        log: PartitionLog, now_ms: int, age_ms: int, size: int, limit: int
-    ) -> tuple[int, Callable[[], None]]:
+    def apply(log: PartitionLog, now_ms: int, age_ms: int, size: int, limit: int) -> int:
         del limit
         return real(log, now_ms, age_ms, size, log.log_end_offset)
 

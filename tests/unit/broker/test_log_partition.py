@@ -186,12 +186,12 @@ def test_retention_by_time_keeps_what_is_not_committed(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=100)
     for number in range(6):
         log.append(batch(number, b"x" * 50, epoch=number, timestamp=number * 1000))
-    assert log.apply_retention(10_000, 7_500, -1, limit_offset=2)[0] > 0
+    assert log.apply_retention(10_000, 7_500, -1, limit_offset=2) > 0
     assert log.log_start_offset == 2
-    assert log.apply_retention(10_000, 7_500, -1, limit_offset=6)[0] > 0
+    assert log.apply_retention(10_000, 7_500, -1, limit_offset=6) > 0
     assert log.log_start_offset == 3
     assert log.epochs.entries() == [(3, 3), (4, 4), (5, 5)]
-    assert log.apply_retention(99_000, 1, -1, limit_offset=6)[0] > 0
+    assert log.apply_retention(99_000, 1, -1, limit_offset=6) > 0
     assert log.log_start_offset == 5, "the active segment stays"
     assert read_all(log) == [batch(5, b"x" * 50, epoch=5, timestamp=5000)]
     log.close()

@@ -24,7 +24,13 @@ def many_segments(root: Path, count: int = MANY) -> PartitionLog:
     return log
 
 
-def keep_nothing(log: PartitionLog) -> tuple[int, Callable[[], None]]:
+def removal_of(log: PartitionLog) -> Callable[[], None]:
+    removal = log.removal()
+    assert removal is not None
+    return removal
+
+
+def keep_nothing(log: PartitionLog) -> int:
     return log.apply_retention(0, -1, 0, limit_offset=log.log_end_offset)
 
 
@@ -37,9 +43,9 @@ def test_a_few_segments_leave_the_log_at_a_time(tmp_path: Path) -> None:
     size = log.size_bytes // MANY
 
     starts, bytes_removed = [], []
-    while (removed := keep_nothing(log))[0]:
+    while removed := keep_nothing(log):
         starts.append(log.log_start_offset)
-        bytes_removed.append(removed[0])
+        bytes_removed.append(removed)
 
     assert starts == [MOST_AT_ONCE, 2 * MOST_AT_ONCE, MANY - 1]
     assert bytes_removed == [size * MOST_AT_ONCE, size * MOST_AT_ONCE, size * 2]
@@ -50,12 +56,13 @@ def test_the_owner_of_a_log_removes_no_file_of_records(tmp_path: Path) -> None:
     """To unlink a large file takes long, and so does the listing of a large directory."""
     log = many_segments(tmp_path)
 
-    _, remove_files = keep_nothing(log)
+    keep_nothing(log)
     assert len(files(log, "*.log.deleted")) == MOST_AT_ONCE
     assert len(files(log, "*.snapshot")) == MANY - 1
     assert len(files(log, "*.log")) == MANY - MOST_AT_ONCE
 
-    remove_files()
+    removal_of(log)()
+    assert log.removal() is None
     assert files(log, "*.deleted") == []
     assert len(files(log, "*.snapshot")) == MANY - MOST_AT_ONCE
     assert len(files(log, "*.log")) == MANY - MOST_AT_ONCE
@@ -77,7 +84,8 @@ def test_what_a_crash_left_is_removed_when_the_log_is_opened(tmp_path: Path, cle
 def test_a_log_that_begins_again_keeps_its_new_files(tmp_path: Path) -> None:
     """It may have files of the names that are about to be removed."""
     log = many_segments(tmp_path)
-    _, remove_files = keep_nothing(log)
+    keep_nothing(log)
+    remove_files = removal_of(log)
     log.reset_to(0)
     log.append(batch(0, b"new"))
     log.flush()
@@ -91,7 +99,8 @@ def test_a_log_that_begins_again_keeps_its_new_files(tmp_path: Path) -> None:
 
 def test_files_of_a_log_that_is_gone_need_no_removal(tmp_path: Path) -> None:
     log = many_segments(tmp_path)
-    _, remove_files = keep_nothing(log)
+    keep_nothing(log)
+    remove_files = removal_of(log)
     log.close()
     log.directory.rename(tmp_path / "deleted")
     remove_files()
@@ -110,29 +119,47 @@ def test_segments_before_one_that_cannot_be_renamed_leave_the_log(
 
     with monkeypatch.context() as broken:
         broken.setattr(Path, "rename", refuse_third)
-        assert keep_nothing(log)[0] > 0
+        assert keep_nothing(log) > 0
         assert log.log_start_offset == 2
         with pytest.raises(StorageFailed, match="Input/output error"):
             keep_nothing(log)
 
     assert read_all(log) == [batch(number, b"x" * 50) for number in range(2, MANY)]
-    assert keep_nothing(log)[0] > 0
+    assert keep_nothing(log) > 0
     assert log.log_start_offset == 2 + MOST_AT_ONCE
 
 
-def test_a_file_that_cannot_be_removed_is_a_storage_error(
+def test_a_file_that_cannot_be_removed_stays_until_the_log_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An OSError would end the broker's maintenance, and so the broker."""
     log = many_segments(tmp_path)
-    _, remove_files = keep_nothing(log)
+    keep_nothing(log)
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as broken:
         broken.setattr(Path, "unlink", refuse)
-        with pytest.raises(StorageFailed, match="Input/output error"):
-            remove_files()
-    remove_files()
+        removal_of(log)()
+    assert len(files(log, "*.deleted")) == MOST_AT_ONCE
+    log.close()
+    assert files(open_log(tmp_path, clean=True), "*.deleted") == []
+
+
+@pytest.mark.parametrize("offset", [3, 2 * MANY], ids=["truncated", "restarted"])
+def test_neither_do_a_truncation_and_a_new_start(tmp_path: Path, offset: int) -> None:
+    """A follower that was away for long may have to delete all that it has."""
+    log = many_segments(tmp_path)
+
+    log.truncate_to(offset) if offset < MANY else log.reset_to(offset)
+
+    left = 1 if offset > MANY else offset + 1
+    assert len(files(log, "*.log")) == left
+    assert len(files(log, "*.log.deleted")) == MANY - (left if offset < MANY else 0)
+    removal_of(log)()
     assert files(log, "*.deleted") == []
+    log.append(batch(offset, b"new"))
+    log.close()
+    again = open_log(tmp_path, clean=True)
+    assert read_all(again)[-1] == batch(offset, b"new")

@@ -151,11 +151,15 @@ class LazyLog:
 
     def apply_retention(
         self, now_ms: int, retention_ms: int, retention_bytes: int, limit_offset: int
-    ) -> tuple[int, Callable[[], None]]:
+    ) -> int:
         """See `PartitionLog.apply_retention`."""
         if self._log is None:
-            return 0, lambda: None
+            return 0
         return self._log.apply_retention(now_ms, retention_ms, retention_bytes, limit_offset)
+
+    def removal(self) -> Callable[[], None] | None:
+        """See `PartitionLog.removal`."""
+        return self._log.removal() if self._log is not None else None
 
 
 class DiskLogs:

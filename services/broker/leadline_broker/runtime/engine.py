@@ -118,6 +118,7 @@ class Engine:
             moving_flusher=self.moving_flusher,
             fetchers=self.fetchers,
             isr_writer=self.isr_writer,
+            in_background=self._in_background,
         )
         logs.limit_open_files(dependencies.configuration.current.open_files_max)
         self.replicas.load(logs.stored(), self._topic_settings.of({}))

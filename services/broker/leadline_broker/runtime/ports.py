@@ -103,11 +103,11 @@ class Log(LogView, Protocol):
 
     def apply_retention(
         self, now_ms: int, retention_ms: int, retention_bytes: int, limit_offset: int
-    ) -> tuple[int, Callable[[], None]]:
-        """Delete some old closed segments below `limit_offset`, if there are any.
+    ) -> int:
+        """Delete some old closed segments below `limit_offset`; return the bytes."""
 
-        Return their bytes, and the removal of their files, which may run in any thread.
-        """
+    def removal(self) -> Callable[[], None] | None:
+        """Return the removal of files that have left the log, for any thread; None if none has."""
 
 
 class LogStore(Protocol):

@@ -22,8 +22,8 @@ from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.adapters.log.snapshots import remove_snapshots, write_snapshot
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
-from leadline_client.batches import BatchHeader, Buffer, crc_matches, header_at
-from leadline_client.errors import OffsetOutOfRange, StorageFailed
+from leadline_client.batches import Buffer, crc_matches, header_at
+from leadline_client.errors import OffsetOutOfRange
 
 
 class PartitionLog:
@@ -42,7 +42,16 @@ class PartitionLog:
 
     """
 
-    __slots__ = ("_config", "_durability", "_files", "_state", "directory", "identity", "recovery")
+    __slots__ = (
+        "_config",
+        "_durability",
+        "_files",
+        "_renamed",
+        "_state",
+        "directory",
+        "identity",
+        "recovery",
+    )
 
     def __init__(
         self,
@@ -65,6 +74,7 @@ class PartitionLog:
         self.directory = root / identity.directory_name
         self._config = config
         self._files = files
+        self._renamed: list[Path] = []
         with STORAGE_ERRORS:
             self._state, self.recovery = recovery.load(
                 self.directory, config, files, clean=clean, on_segment=on_segment
@@ -141,7 +151,9 @@ class PartitionLog:
         with self._durability.marking:
             for header in headers:
                 segment.note(header, position + header.position)
-                self._note_epoch(header)
+                if header.leader_epoch != self.epochs.latest:
+                    self.epochs.assign(header.leader_epoch, header.base_offset)
+                    self._durability.epochs_changed()
                 self._state.producers.apply(header)
             self._durability.end_offset = segment.next_offset
         return segment.next_offset
@@ -246,10 +258,8 @@ class PartitionLog:
 
     def apply_retention(
         self, now_ms: int, retention_ms: int, retention_bytes: int, limit_offset: int
-    ) -> tuple[int, Callable[[], None]]:
-        """Delete some old closed segments that end at or before `limit_offset`, if there are any.
-
-        Return their bytes, and the removal of their files, which may run in any thread.
+    ) -> int:
+        """Delete some old closed segments that end at or before `limit_offset`; return the bytes.
 
         A segment is deleted if its latest record is older than `retention_ms`, or if the log
         still holds `retention_bytes` without it; a negative limit disables the rule.
@@ -261,22 +271,24 @@ class PartitionLog:
         """
         self._durability.require_usable()
         retention = Retention(now_ms, retention_ms, retention_bytes, limit_offset)
-        segments, renamed, size = self._state.segments, list[Path](), 0
-        try:
-            with STORAGE_ERRORS:
-                for segment in retention.expired(segments):
-                    renamed.append(segment.set_aside())
-                    size += segment.size
-        except StorageFailed:
-            if not renamed:  # Otherwise the next call raises it.
-                raise
-        del segments[: len(renamed)]
-        if renamed:
-            self._start_advanced()
-        for segment in segments[:-1]:
-            segment.release_index()
-        start = self.log_start_offset
-        return size, partial(remove_files, self.directory, renamed, start)
+        size = retention.set_aside(self._state.segments, self._renamed)
+        if size:
+            self._durability.entries_changed()
+            with self._durability.marking:
+                self.epochs.advance_start(self.log_start_offset)
+                self.epochs.truncate_to(self.log_end_offset)  # Without batches it has no epoch.
+                self._durability.epochs_changed()
+        return size
+
+    def removal(self) -> Callable[[], None] | None:
+        """Return the removal of the files that have left the log, for any thread; None if none has.
+
+        Whoever deletes or truncates has it run: nobody else does before the log is opened again.
+        """
+        if not self._renamed:
+            return None
+        renamed, self._renamed = self._renamed, []
+        return partial(remove_files, self.directory, renamed, self.log_start_offset)
 
     def close(self) -> None:
         """Flush, write index and snapshot, and close the files; the next open may be `clean`.
@@ -345,11 +357,6 @@ class PartitionLog:
         finally:
             self._durability.wrote(file)
 
-    def _note_epoch(self, header: BatchHeader) -> None:
-        if header.leader_epoch != self.epochs.latest:
-            self.epochs.assign(header.leader_epoch, header.base_offset)
-            self._durability.epochs_changed()
-
     def _truncate(self, offset: int) -> None:
         number = self._state.segment_number(offset)
         segment = self._state.segments[number]
@@ -383,15 +390,8 @@ class PartitionLog:
         """Remove segments, the last one first, so that a crash leaves a prefix of the log."""
         self._durability.forget_file()
         while len(self._state.segments) > number:
-            self._state.segments[-1].remove()
+            self._renamed.append(self._state.segments[-1].set_aside())
             self._state.segments.pop()
-
-    def _start_advanced(self) -> None:
-        self._durability.entries_changed()
-        with self._durability.marking:
-            self.epochs.advance_start(self.log_start_offset)
-            self.epochs.truncate_to(self.log_end_offset)  # A log without batches has no epoch.
-            self._durability.epochs_changed()
 
     def _release(self) -> None:
         self._durability.close()

@@ -1,8 +1,8 @@
-"""Which closed segments retention deletes, and the removal of their files.
+"""Which closed segments retention deletes, and the removal of the files of deleted segments.
 
 To unlink a file of 64 MB takes some 20 ms, and a log can have thousands. So the owner of the log
-only renames them, a few at a time, and any thread may remove them then. If none does before the
-process ends, the next opening of the log does.
+only renames them, and any thread may remove them then. If none does before the process ends, the
+next opening of the log does.
 """
 
 from __future__ import annotations
@@ -12,9 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from leadline_broker.adapters.log.errors import STORAGE_ERRORS
 from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.adapters.log.snapshots import remove_snapshots
+from leadline_client.errors import StorageFailed
+
+logger = structlog.get_logger(__name__)
 
 MOST_AT_ONCE: Final = 16
 """How many segments leave a log in one step: the indexes of all of them may have to be read."""
@@ -41,16 +46,37 @@ class Retention:
             size -= oldest.size
             yield oldest
 
+    def set_aside(self, segments: list[Segment], renamed: list[Path]) -> int:
+        """Take expired segments out of those of a log; add their renamed files; return the bytes.
+
+        Raises:
+            StorageFailed: a file cannot be read or renamed; no segment was taken out.
+
+        """
+        count = size = 0
+        try:
+            with STORAGE_ERRORS:
+                for segment in self.expired(segments):
+                    renamed.append(segment.set_aside())
+                    count, size = count + 1, size + segment.size
+        except StorageFailed:
+            if not count:  # Otherwise the next call raises it.
+                raise
+        del segments[:count]
+        for segment in segments[:-1]:
+            segment.release_index()
+        return size
+
 
 def remove_files(directory: Path, renamed: Sequence[Path], start_offset: int) -> None:
     """Remove the renamed files of a log, and the snapshots before its start. Thread-safe.
 
-    Raises:
-        StorageFailed: a file cannot be removed.
-
+    What cannot be removed stays until the log is opened again.
     """
-    with STORAGE_ERRORS:
+    try:
         for path in renamed:
             path.unlink(missing_ok=True)
         if directory.exists():
             remove_snapshots(directory, start_offset.__le__)
+    except OSError as problem:
+        logger.warning("deleted files stay", directory=directory.name, reason=problem.strerror)

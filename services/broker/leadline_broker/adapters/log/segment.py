@@ -148,12 +148,6 @@ class Segment:
         self.file.path.with_suffix(INDEX_SUFFIX).unlink(missing_ok=True)
         self.file.path.with_suffix(TIME_INDEX_SUFFIX).unlink(missing_ok=True)
 
-    def remove(self) -> None:
-        """Delete the segment and its index files; the caller must fsync the directory."""
-        self.remove_index_files()
-        self._files.close(self.file)
-        self.file.path.unlink(missing_ok=True)
-
     def set_aside(self) -> Path:
         """Delete the segment from the log, but only rename its file, which is returned."""
         self.remove_index_files()

@@ -78,6 +78,7 @@ class EffectExecutor:
         self._moving_flusher: GroupFlusher
         self._fetchers: ReplicaFetcherManager
         self._isr_writer: IsrWriter
+        self._in_background: Callable[[Callable[[], None]], None]
         self._handlers: dict[type[Any], Callable[[Partition, Any], None]] = {
             Flush: self._flush,
             Truncate: self._truncate,
@@ -99,10 +100,15 @@ class EffectExecutor:
         moving_flusher: GroupFlusher,
         fetchers: ReplicaFetcherManager,
         isr_writer: IsrWriter,
+        in_background: Callable[[Callable[[], None]], None],
     ) -> None:
-        """Set the collaborators; `moving_flusher` is for replicas that are catching up."""
+        """Set the collaborators; `moving_flusher` is for replicas that are catching up.
+
+        `in_background(work)` runs the removal of files in a thread.
+        """
         self._flusher, self._moving_flusher = flusher, moving_flusher
         self._fetchers, self._isr_writer = fetchers, isr_writer
+        self._in_background = in_background
 
     def execute(self, partition: Partition, effects: Sequence[Effect]) -> None:
         """Execute effects in order, including the effects that they cause.
@@ -151,9 +157,16 @@ class EffectExecutor:
 
     def _truncate(self, partition: Partition, effect: Truncate) -> None:
         partition.log.truncate_to(effect.end_offset)
+        self._remove_files(partition)
 
     def _reset(self, partition: Partition, effect: ResetLog) -> None:
         partition.log.reset_to(effect.start_offset)
+        self._remove_files(partition)
+
+    def _remove_files(self, partition: Partition) -> None:
+        removal = partition.log.removal()
+        if removal is not None:
+            self._in_background(removal)
 
     def _append(self, partition: Partition, effect: AppendFetched) -> None:
         """Append a leader's batches if they are complete and not newer than its epoch."""

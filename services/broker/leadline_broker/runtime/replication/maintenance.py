@@ -128,12 +128,10 @@ class Maintenance:
         """Apply the retention of one partition; its failure must not affect the others."""
         removed_bytes = 0
         try:
-            while True:
-                size_bytes, remove_files = self._delete_expired(partition)
-                if not size_bytes:
-                    break
+            while size_bytes := self._delete_expired(partition):
                 removed_bytes += size_bytes
-                await asyncio.to_thread(remove_files)
+                if (removal := partition.log.removal()) is not None:
+                    await asyncio.to_thread(removal)
         except StorageFailed as error:
             logger.warning("retention postponed", partition=partition.key, reason=error.message)
         if removed_bytes:
@@ -143,7 +141,7 @@ class Maintenance:
                 removed_bytes=removed_bytes,
             )
 
-    def _delete_expired(self, partition: Partition) -> tuple[int, Callable[[], None]]:
+    def _delete_expired(self, partition: Partition) -> int:
         return partition.log.apply_retention(
             self.clock.wall_ms(),
             partition.settings.retention_ms,

@@ -1,0 +1,46 @@
+"""A follower that truncates its log, or begins again: the files go in the background."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from leadline_broker.domain.effects import Effect, ResetLog, Truncate
+from leadline_broker.domain.replica import Replica
+from leadline_broker.runtime.replication.effect_executor import EffectExecutor, PendingAcks
+from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.topic_settings import TopicSettings
+from leadline_common.settings import BrokerSettings
+from tests.unit.broker.log_support import batch, open_log
+from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID
+
+
+@pytest.mark.parametrize("effect", [Truncate(3), ResetLog(100)])
+def test_the_files_of_removed_segments_are_removed_in_the_background(
+    tmp_path: Path, effect: Effect
+) -> None:
+    log = open_log(tmp_path, segment_bytes=100)
+    for number in range(8):
+        log.append(batch(number, b"x" * 50))
+    settings = TopicSettings(BrokerSettings(broker_id=1, log_dir=str(tmp_path))).of({})
+    replica = Replica(broker_id=1, topic_id=TOPIC_ID, partition=0, log=log)
+    background = list[Callable[[], None]]()
+    executor = EffectExecutor(PendingAcks(), lambda _: None)
+    nobody = cast("Any", None)  # Neither effect needs it.
+    executor.connect(
+        flusher=nobody,
+        moving_flusher=nobody,
+        fetchers=nobody,
+        isr_writer=nobody,
+        in_background=background.append,
+    )
+
+    executor.execute(Partition(TOPIC, TOPIC_ID, 0, log, replica, settings), [effect])
+
+    assert list(log.directory.glob("*.deleted"))
+    for work in background:
+        work()
+    assert not list(log.directory.glob("*.deleted"))
