@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -14,7 +15,7 @@ from structlog.testing import capture_logs
 
 from leadline_client.clock import monotonic_s
 from leadline_common.tcp_ports import LOOPBACK
-from leadline_common.zk.connection import CLOSED_AT_ONCE
+from leadline_common.zk.connection import CLOSED_AT_ONCE, OLDER_DATA
 from leadline_common.zk.errors import NotConnected, ZkError
 from leadline_common.zk.ports import SessionState
 from leadline_common.zk.session import ZkSession
@@ -174,3 +175,23 @@ async def test_it_is_said_which_server_closes_connections_and_why_that_may_be() 
     server.close()
     said = [log for log in logs if log["event"] == "no connection to a ZooKeeper server"]
     assert [(log["server"], log["reason"]) for log in said] == [(address, CLOSED_AT_ONCE)]
+
+
+async def test_a_server_whose_data_was_lost_is_named_and_not_used(tmp_path: Path) -> None:
+    """What the service knows is newer than what it would read there, and write."""
+    states: list[SessionState] = []
+    session = ZkSession(on_state=states.append)
+    with EmbeddedZooKeeper(tmp_path / "zookeeper") as server, capture_logs() as logs:
+        await session.start(server.hosts, 6_000)
+        try:
+            for number in range(5):
+                await session.create(f"/{number}")
+            server.kill()
+            shutil.rmtree(server.config.data_dir)
+            server.start()
+            await until(
+                lambda: any(log.get("reason") == OLDER_DATA for log in logs), "the cause is named"
+            )
+            assert states == [SessionState.SUSPENDED]
+        finally:
+            await session.close()

@@ -14,6 +14,7 @@ class AsyncResult:
 class KazooClient:
     chroot: str
     hosts: list[tuple[str, int]]
+    last_zxid: int
     randomize_hosts: bool
     _session_timeout: int
     _connection: ConnectionHandler
