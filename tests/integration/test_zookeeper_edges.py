@@ -11,16 +11,22 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.security import make_acl
 from structlog.testing import capture_logs
 
+from leadline_broker.adapters.zookeeper import ZkBrokerStore
+from leadline_broker.domain.state import Addresses, Directories
 from leadline_client.clock import monotonic_s
+from leadline_common import znodes
 from leadline_common.tcp_ports import LOOPBACK
 from leadline_common.zk.connection import CLOSED_AT_ONCE, OLDER_DATA
-from leadline_common.zk.errors import NotConnected, ZkError
+from leadline_common.zk.errors import MultiFailed, NotConnected, ZkError
 from leadline_common.zk.ports import SessionState
 from leadline_common.zk.session import ZkSession
 from leadline_common.zk.transport import KazooTransport
 from tests.support.embedded_zookeeper import EmbeddedZooKeeper
+from tests.support.manual_clock import ManualClock
 from tests.support.services.zookeeper import until
 
 LONG_TICK_MS = 10_000
@@ -195,3 +201,32 @@ async def test_a_server_whose_data_was_lost_is_named_and_not_used(tmp_path: Path
             assert states == [SessionState.SUSPENDED]
         finally:
             await session.close()
+
+
+async def test_a_registration_that_an_acl_forbids_is_refused_with_its_reason(
+    zk_session: ZkSession, zk_chroot: str
+) -> None:
+    """Repeated without a pause, it would keep ZooKeeper busy, and nobody would be told."""
+    for path in znodes.PERSISTENT_PATHS:
+        await zk_session.ensure_path(path)
+    await asyncio.to_thread(_make_read_only, zk_chroot, znodes.BROKER_IDS)
+    store = ZkBrokerStore(1, zk_chroot, 6_000, ManualClock())
+    await store.connect(lambda: None, lambda: None)
+    try:
+        async with asyncio.timeout(10):
+            with pytest.raises(MultiFailed, match=r"NotPermitted /brokers/ids/1: its ACL"):
+                await store.register(
+                    Addresses("http://127.0.0.1:1"), None, {}, Directories("disk", {})
+                )
+    finally:
+        await store.close()
+
+
+def _make_read_only(hosts: str, path: str) -> None:
+    client = KazooClient(hosts)
+    client.start()
+    try:
+        client.set_acls(path, [make_acl("world", "anyone", read=True)])
+    finally:
+        client.stop()
+        client.close()
