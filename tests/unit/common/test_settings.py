@@ -120,6 +120,42 @@ def test_a_wrong_setting_is_refused_by_its_name(
 
 
 @pytest.mark.parametrize(
+    ("connect", "wrong"),
+    [
+        ("zk1:abc", "zk1:abc"),
+        ("zk1:2181,zk2:99999", "zk2:99999"),
+        ("zk1:2181,", ""),
+        ("::1:2181", "::1:2181"),
+        ("zk1..example:2181", "zk1..example:2181"),
+        ("zk1:2181;zk2:2181/leadline", "zk1:2181;zk2:2181"),
+    ],
+)
+def test_an_address_that_no_connection_could_use_is_refused_at_the_start(
+    connect: str, wrong: str
+) -> None:
+    flags = BROKER | {"zookeeper.connect": connect}
+    with pytest.raises(SettingsError, match=r"^zookeeper\.connect: ") as refusal:
+        load_settings(BrokerSettings, flags=flags, environment={})
+    assert f"{wrong!r} is not host:port" in str(refusal.value)
+
+
+def test_addresses_with_a_scheme_are_refused_at_the_start() -> None:
+    flags = BROKER | {"zookeeper.connect": "http://zk1:2181"}
+    with pytest.raises(SettingsError, match=r"^zookeeper\.connect: .*neither a scheme"):
+        load_settings(BrokerSettings, flags=flags, environment={})
+
+
+@pytest.mark.parametrize(
+    "connect",
+    ["zk1", "zk1:2181, zk2:2181/a/b", "[::1]:2181,[fe80::1%eth0]:2181", "10.0.0.1:1", "zk_1.:2181"],
+)
+def test_addresses_of_every_kind_are_taken(connect: str) -> None:
+    flags = BROKER | {"zookeeper.connect": connect}
+    settings = load_settings(BrokerSettings, flags=flags, environment={})
+    assert settings.zookeeper_connect == connect
+
+
+@pytest.mark.parametrize(
     ("stop_ms", "evict_ms", "why"),
     [(4_000, 4_000, "must hold"), (1_000, 5_000, "must hold"), (10_000, 10_199, "at least 2 %")],
 )

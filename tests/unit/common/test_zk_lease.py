@@ -125,3 +125,24 @@ async def test_the_lease_ends_with_the_session() -> None:
         transport.report(SessionState.LOST)
 
         assert not session.lease_valid()
+
+
+async def test_a_reconnection_that_grants_less_shortens_the_lease() -> None:
+    """The server expires the session after the new timeout, whatever the last one granted."""
+    transport = SlowTransport()
+    async with session_over(transport) as session:
+        transport.report(SessionState.SUSPENDED)
+        transport.granted_timeout_ms = 1500
+
+        assert session.lease.valid_until_ms == 1000, "known before the loop is told"
+        transport.report(SessionState.CONNECTED)
+        assert not session.lease_valid()
+
+
+async def test_a_reconnection_does_not_renew_what_was_revoked() -> None:
+    transport = SlowTransport()
+    async with session_over(transport) as session:
+        transport.report(SessionState.LOST)
+        transport.granted_timeout_ms = 60_000
+
+        assert not session.lease_valid()

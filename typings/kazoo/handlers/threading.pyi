@@ -1,6 +1,8 @@
 from collections.abc import Sequence
 from socket import socket
 
+class KazooTimeoutError(Exception): ...
+
 class SequentialThreadingHandler:
     def select(
         self,

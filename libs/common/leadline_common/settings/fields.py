@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.config import JsonDict
 
 from leadline_common.identity import Kind
@@ -272,6 +273,17 @@ class ServiceSettings(BaseModel):
         "json", "One JSON object per log line, or text for people."
     )
 
+    @field_validator("zookeeper_connect")
+    @classmethod
+    def _addresses_of_servers(cls, connect: str) -> str:
+        """Refuse at the start what no connection could use."""
+        if "//" in connect:
+            raise ValueError("it has neither a scheme nor an empty name in its chroot")
+        for address in connect.partition("/")[0].split(","):
+            if not _is_address(address):
+                raise ValueError(f"{address!r} is not host:port, nor [IPv6 address]:port")
+        return connect
+
     @property
     def session_file(self) -> Path | None:
         """Where this service keeps its ZooKeeper session; None if it keeps it nowhere."""
@@ -283,3 +295,13 @@ class ServiceSettings(BaseModel):
     def _own_directory(self) -> Path | None:
         """Return the directory of this service's own files; None if it has none."""
         return None
+
+
+def _is_address(address: str) -> bool:
+    try:
+        split = urlsplit(f"//{address.lstrip()}")
+        port = split.port  # raises ValueError, as a name does that no resolver takes
+        name = (split.hostname or "").encode("idna")
+    except ValueError:
+        return False
+    return bool(name) and port != 0 and split.netloc == address.lstrip() and "@" not in address

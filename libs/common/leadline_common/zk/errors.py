@@ -74,6 +74,11 @@ class MultiFailed(ZkError):
         self.index = index
         self.error = error
 
+    @property
+    def is_race(self) -> bool:
+        """Whether somebody else has changed a node meanwhile, so that reading again may help."""
+        return isinstance(self.error, NoNode | NodeExists | BadVersion | NotEmpty)
+
 
 class RequestTooLarge(ZkError):
     """The request is so large that the server would close the connection; it was not sent."""

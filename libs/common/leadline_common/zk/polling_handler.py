@@ -25,6 +25,8 @@ class PollingHandler(SequentialThreadingHandler):
     def __init__(self, tls: ZkTls | None) -> None:
         super().__init__()
         self._tls = tls
+        self.connect_within_s: float | None = None
+        """How long a connection may take, and its TLS; None is kazoo's own: the session timeout."""
 
     def create_connection(
         self,
@@ -34,6 +36,8 @@ class PollingHandler(SequentialThreadingHandler):
         **_: object,
     ) -> socket:
         """Connect to one server; with TLS, its certificate has to name `hostname`."""
+        if self.connect_within_s is not None:
+            timeout = self.connect_within_s
         plain = super().create_connection(address=address, timeout=timeout)
         if self._tls is None:
             return plain

@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from typing import Final
 
 from leadline_client.clock import monotonic_s
 from leadline_common.zk import codec
@@ -36,6 +37,9 @@ def _monotonic_ms() -> float:
     return monotonic_s() * 1000
 
 
+_REVOKED: Final = float("-inf")
+
+
 class SessionLease:
     """How long a process may act on a ZooKeeper session that it cannot renew (rule R10).
 
@@ -46,23 +50,35 @@ class SessionLease:
     renewed the session after it, and the reply may have waited in the socket buffer during a long
     pause of this process. Losing the connection does not extend the lease. Times are milliseconds
     of one monotonic clock that counts the time in which the machine is suspended.
-    `valid_until_ms` is minus infinity before the first renewal.
+
+    Each connection negotiates the session timeout again, and servers differ in their limits. A
+    shorter one holds from the reconnection, and so for the heartbeats before it, too. A longer one
+    may count for these as well: the server counts it from the reconnection, which is later.
     """
 
-    __slots__ = ("_length_ms", "valid_until_ms")
+    __slots__ = ("_length_ms", "_sent_ms")
 
     def __init__(self, session_timeout_ms: int) -> None:
         self._length_ms = session_timeout_ms * 2 / 3
-        self.valid_until_ms = float("-inf")
+        self._sent_ms = float("-inf")
+
+    @property
+    def valid_until_ms(self) -> float:
+        """When the lease ends; minus infinity before the first renewal."""
+        return self._sent_ms + self._length_ms
 
     def renew(self, sent_ms: float) -> None:
         """Renew the lease: a heartbeat sent at `sent_ms` was answered. It never gets shorter."""
-        self.valid_until_ms = max(self.valid_until_ms, sent_ms + self._length_ms)
+        self._sent_ms = max(self._sent_ms, sent_ms)
+
+    def follow(self, session_timeout_ms: int) -> None:
+        """Take over the session timeout that the server of the latest connection granted."""
+        if self._length_ms != _REVOKED:
+            self._length_ms = session_timeout_ms * 2 / 3
 
     def revoke(self) -> None:
         """End the lease for good, because the session is over."""
-        self._length_ms = float("-inf")
-        self.valid_until_ms = float("-inf")
+        self._length_ms = _REVOKED
 
     def valid(self, now_ms: float) -> bool:
         """Tell whether the process may act at `now_ms`."""
@@ -73,9 +89,8 @@ class ZkSession(ZkClient):
     """A ZooKeeper session for asyncio.
 
     `on_state(state)` is called at every change after `start`, except for the end through `close`.
-    `on_reconnected()` is called after each return from SUSPENDED. `lease` is the lease of the
-    session (R10); read it after `start`, which replaces it. With `credentials`, it logs in, and
-    the nodes that it creates get the ACL of `zk.node_acls` for the users of the credentials.
+    `on_reconnected()` is called after each return from SUSPENDED. With `credentials`, it logs in,
+    and the nodes that it creates get the ACL of `zk.node_acls` for the users of the credentials.
     `open_transport` makes its connection.
     """
 
@@ -99,7 +114,7 @@ class ZkSession(ZkClient):
         self._closing = False
         self._connected = asyncio.Event()
         self._reconnected = asyncio.Event()
-        self.lease = SessionLease(0)
+        self._lease = SessionLease(0)
         self._transport: Transport | None = None
         self._heartbeat: asyncio.Task[None] | None = None
 
@@ -129,7 +144,7 @@ class ZkSession(ZkClient):
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
                 await self._connected.wait()
-                self.lease = SessionLease(self._transport.granted_timeout_ms)
+                self._lease = SessionLease(self._transport.granted_timeout_ms)
                 await self._create_path(self._transport.root, "")
                 await self._send_heartbeat()
         except TimeoutError:
@@ -178,6 +193,16 @@ class ZkSession(ZkClient):
         """The session timeout that the server granted; 0 before it is connected."""
         return self._transport.granted_timeout_ms if self._transport else 0
 
+    @property
+    def lease(self) -> SessionLease:
+        """The lease of the session (R10); read it after `start`, which replaces it.
+
+        Its length is that of the connection of this moment, which the loop may not know of yet.
+        """
+        if self._transport is not None:
+            self._lease.follow(self._transport.granted_timeout_ms)
+        return self._lease
+
     def lease_valid(self) -> bool:
         """Tell whether the lease is valid now."""
         return self.lease.valid(self._clock_ms())
@@ -220,10 +245,10 @@ class ZkSession(ZkClient):
 
     async def _send_heartbeats(self) -> None:
         """Send a heartbeat every quarter of the session timeout, and at once after a reconnect."""
-        interval = self.session_timeout_ms / 4000
         while self._state is not SessionState.LOST:
+            interval_s = self.session_timeout_ms / 4000
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(interval):
+                async with asyncio.timeout(interval_s):
                     await self._reconnected.wait()
             self._reconnected.clear()
             # A failed heartbeat needs no handling: the lease expires by itself.

@@ -7,7 +7,8 @@ ends the connection thread, and no future would ever complete.
 Completions, state changes and watch events go through one queue in the order of their occurrence,
 and one wake-up of the loop drains it.
 
-All use of kazoo's undocumented members is in this module and in `polling_handler`.
+All use of kazoo's undocumented members is in this module, `connection` and
+`polling_handler`.
 """
 
 from __future__ import annotations
@@ -26,12 +27,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss as KazooConnectionLoss
 from kazoo.exceptions import SessionExpiredError as KazooSessionExpired
 from kazoo.exceptions import WriterNotClosedException, ZookeeperError
-from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
 
 from leadline_common.loop_watchdog import LoopWatchdog
+from leadline_common.zk.connection import Connection
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import ConnectionLoss, NotConnected, SessionExpired, node_error
 from leadline_common.zk.polling_handler import PollingHandler
@@ -59,22 +59,8 @@ _STATES: Final = {
 }
 
 
-class _Connection(ConnectionHandler):
-    """kazoo's connection, which also records the session timeout that the server granted."""
-
-    granted_timeout_ms: int = 0
-
-    def _invoke(
-        self, timeout: float, request: object, xid: int | None = None
-    ) -> tuple[object, int | None] | int | None:
-        answer = super()._invoke(timeout, request, xid)
-        if isinstance(answer, tuple) and isinstance(answer[0], Connect):
-            self.granted_timeout_ms = answer[0].time_out
-        return answer
-
-
 class _Client(KazooClient):
-    """kazoo's client with `_Connection`, limited to one session."""
+    """kazoo's client with `Connection`, limited to one session."""
 
     def __init__(
         self,
@@ -91,7 +77,7 @@ class _Client(KazooClient):
             handler=PollingHandler(None if credentials is None else credentials.tls),
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0),
         )
-        self._connection: _Connection = _Connection(self, self._conn_retry.copy())
+        self._connection: Connection = Connection(self, self._conn_retry.copy())
         self._closing = threading.Lock()
 
     @property

@@ -171,6 +171,8 @@ class ZkBrokerStore:
                 try:
                     await session.multi(self._replacing(owner, registration, epoch))
                 except (ConnectionLoss, MultiFailed) as error:
+                    if isinstance(error, MultiFailed) and not error.is_race:
+                        raise  # such as an ACL, which the next attempt would meet as well
                     logger.info("registration retried", error=str(error))
                     continue
             # A service that registered since the last look may not have seen this registration.

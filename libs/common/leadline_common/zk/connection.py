@@ -1,0 +1,144 @@
+"""kazoo's connection to one server at a time, with what kazoo does not notice or say.
+
+- kazoo pings only an idle connection. A server that is silent, but gets requests all the time,
+  would never be left for another one.
+- A server that has just failed is tried last, and no attempt may take the whole session timeout.
+- A server with older data refuses a session without a word. Whether that is so is found out. The
+  session is not given up: the service has seen newer data, and must not act on a past state.
+- Why there is no connection is logged in words, with the server's address, whenever it changes.
+
+All runs on kazoo's thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from kazoo.exceptions import ConnectionDropped
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import Connect
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+    from kazoo.retry import KazooRetry
+
+    from leadline_common.zk.polling_handler import PollingHandler
+
+logger = structlog.get_logger(__name__)
+
+_SILENT_SHARE: Final = 3 / 4
+"""The part of kazoo's read timeout (2/3 of the session's) in which a server has to answer."""
+
+_REFUSALS: Final = 4
+
+CLOSED_AT_ONCE: Final = (
+    "it closed the connection without an answer: it has no quorum, or has too many connections of "
+    "this host (maxClientCnxns), or one side uses TLS and the other does not"
+)
+OLDER_DATA: Final = (
+    "its data is older than what this service has seen: wait if it has yet to catch up with other "
+    "servers; if data was lost or replaced by a copy, stop all services and restore a backup"
+)
+
+
+class _AnswersThoseWhoHaveSeenNothing(ConnectionDropped):
+    """If the server then refuses the session again, its data is older than what that has seen."""
+
+
+class Connection(ConnectionHandler):
+    """The connection of a session; `granted_timeout_ms` is what the latest server granted."""
+
+    handler: PollingHandler
+    granted_timeout_ms: int = 0
+    _unanswered_since_s: float | None = None
+    _server: tuple[str, int] | None = None
+
+    def __init__(self, client: KazooClient, retry_sleeper: KazooRetry) -> None:
+        super().__init__(client, retry_sleeper)
+        self._problems: dict[tuple[str, int], str] = {}
+        self._refusals: Counter[tuple[str, int]] = Counter()
+        self._with_older_data: set[tuple[str, int]] = set()
+        self._claims_nothing = False
+
+    def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
+        """Return the addresses, as (name, address, port), with the latest server's as the last."""
+        found = super()._expand_client_hosts()
+        found.sort(key=lambda address: address[1:] == self._server)
+        return found
+
+    def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
+        timeout_s = (self.granted_timeout_ms or self.client._session_timeout) / 1000
+        self.handler.connect_within_s = timeout_s / len(self.client.hosts)
+        self._unanswered_since_s = None
+        address = hostip, port
+        try:
+            with self._seen(address):
+                timeouts = super()._connect(host, hostip, port)
+        except _AnswersThoseWhoHaveSeenNothing:
+            self._with_older_data.add(address)
+            raise
+        except (ConnectionDropped, KazooTimeoutError) as problem:
+            self._log_problem(host, address, self._reason(address, problem))
+            raise
+        self._server = address
+        for known in (self._problems, self._refusals, self._with_older_data):
+            known.clear()
+        return timeouts
+
+    @contextmanager
+    def _seen(self, address: tuple[str, int]) -> Iterator[None]:
+        """Claim to have seen nothing yet, at every fourth attempt that the server refused."""
+        seen = self.client.last_zxid
+        refusals = self._refusals[address]
+        self._claims_nothing = seen > 0 and refusals % _REFUSALS == _REFUSALS - 1
+        if self._claims_nothing:
+            self._refusals[address] += 1
+            self.client.last_zxid = 0
+        try:
+            yield
+        finally:
+            if self._claims_nothing:
+                self.client.last_zxid = seen
+
+    def _reason(self, address: tuple[str, int], problem: Exception) -> str:
+        if not isinstance(problem, ConnectionDropped):
+            return "it accepts connections, but does not answer"
+        if self._socket is None:
+            return str(problem)
+        self._refusals[address] += not self._claims_nothing
+        return OLDER_DATA if address in self._with_older_data else CLOSED_AT_ONCE
+
+    def _log_problem(self, host: str, address: tuple[str, int], reason: str) -> None:
+        if self._problems.get(address) != reason:
+            self._problems[address] = reason
+            server = f"{host}:{address[1]}"
+            logger.warning("no connection to a ZooKeeper server", server=server, reason=reason)
+
+    def _invoke(
+        self, timeout: float, request: object, xid: int | None = None
+    ) -> tuple[object, int | None] | int | None:
+        answer = super()._invoke(timeout, request, xid)
+        if isinstance(answer, tuple) and isinstance(answer[0], Connect):
+            if self._claims_nothing:
+                raise _AnswersThoseWhoHaveSeenNothing
+            self.granted_timeout_ms = answer[0].time_out
+        return answer
+
+    def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
+        now_s = time.monotonic()
+        if self._unanswered_since_s is None:
+            self._unanswered_since_s = now_s
+        elif now_s - self._unanswered_since_s > read_timeout * _SILENT_SHARE:
+            raise ConnectionDropped("the server does not answer")
+        super()._send_request(read_timeout, connect_timeout)
+
+    def _read_socket(self, read_timeout: float) -> int | None:
+        response = super()._read_socket(read_timeout)
+        self._unanswered_since_s = None
+        return response

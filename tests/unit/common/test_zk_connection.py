@@ -1,0 +1,64 @@
+"""Which server a connection tries, for how long, and when it leaves a silent one."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from kazoo.exceptions import ConnectionDropped
+from kazoo.protocol.connection import ConnectionHandler
+
+from leadline_common.tcp_ports import LOOPBACK, free_port
+from leadline_common.zk.connection import Connection
+from leadline_common.zk.transport import _Client
+
+SESSION_MS = 6_000
+READ_S = SESSION_MS / 1000 * 2 / 3
+
+
+def connection_to(hosts: str) -> Connection:
+    connection = _Client(hosts, SESSION_MS, None, None)._connection
+    assert isinstance(connection, Connection)
+    return connection
+
+
+def test_the_latest_server_is_tried_last() -> None:
+    connection = connection_to(f"{LOOPBACK}:1,127.0.0.2:2,127.0.0.3:3")
+    for port in (1, 2, 3):
+        connection._server = f"127.0.0.{port}", port
+        assert connection._expand_client_hosts()[-1][2] == port
+
+
+def test_no_attempt_takes_more_than_its_part_of_the_session() -> None:
+    port = free_port()
+    connection = connection_to(f"{LOOPBACK}:{port},127.0.0.2:2,127.0.0.3:3")
+    with pytest.raises(ConnectionDropped):
+        connection._connect(LOOPBACK, LOOPBACK, port)
+    assert connection.handler.connect_within_s == SESSION_MS / 1000 / 3
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let kazoo send and receive without a socket."""
+    monkeypatch.setattr(ConnectionHandler, "_send_request", lambda *_: None)
+    monkeypatch.setattr(ConnectionHandler, "_read_socket", lambda *_: None)
+
+
+@pytest.mark.usefixtures("answered")
+def test_a_server_that_leaves_requests_unanswered_is_left() -> None:
+    connection = connection_to(f"{LOOPBACK}:1")
+    connection._send_request(READ_S, 1)
+    connection._send_request(READ_S, 1)
+    connection._unanswered_since_s = time.monotonic() - SESSION_MS / 1000 / 2
+
+    with pytest.raises(ConnectionDropped):
+        connection._send_request(READ_S, 1)
+
+
+@pytest.mark.usefixtures("answered")
+def test_a_server_that_answers_is_kept_however_long_ago_it_was_asked_first() -> None:
+    connection = connection_to(f"{LOOPBACK}:1")
+    connection._unanswered_since_s = time.monotonic() - SESSION_MS / 1000 / 2
+    connection._read_socket(READ_S)
+
+    connection._send_request(READ_S, 1)
