@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from leadline_broker.domain.producers import (
+    MOST_UNDONE,
     REMEMBERED_BATCHES,
     Accept,
     Duplicate,
     ProducerStates,
     sequence_after,
 )
+from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID, piece_epoch
 from leadline_client.errors import OutOfOrderSequence, ProducerFenced
 
 LAST_SEQUENCE = 2**31 - 1
@@ -173,3 +175,68 @@ def test_a_restored_snapshot_judges_as_the_original(batches: list[tuple[int, int
                 before = states.check(producer_id, epoch, sequence, 1)
                 after = restored.check(producer_id, epoch, sequence, 1)
                 assert type(before) is type(after)
+
+
+APPENDS = st.tuples(st.just("append"), st.integers(0, 3), st.integers(0, 2), st.integers(1, 3))
+STEPS = st.lists(
+    APPENDS
+    | APPENDS
+    | st.tuples(st.just("truncate"), st.integers(0, MOST_UNDONE + 9), st.just(0), st.just(0))
+    | st.tuples(st.just("restore"), st.just(0), st.just(0), st.just(0))
+    | st.tuples(st.just("repeat"), st.integers(0, 3), st.just(0), st.integers(1, MOST_UNDONE)),
+    max_size=60,
+)
+
+
+def rows_of(states: ProducerStates) -> list[object]:
+    return [(producer, epoch, batches) for producer, epoch, _, batches in states.rows()]
+
+
+@settings(max_examples=400)
+@given(STEPS)
+def test_a_truncated_table_is_that_of_the_shorter_log(
+    steps: list[tuple[str, int, int, int]],
+) -> None:
+    """Producer 3 is an application that publishes, of which nothing can be taken back."""
+    log, states, sequence = list[Header](), ProducerStates(), 0
+
+    def append(producer: int, epoch: int, count: int) -> None:
+        nonlocal sequence
+        identity = FIRST_PUBLISHER_ID if producer == 3 else producer
+        end = log[-1].base_offset + log[-1].record_count if log else 0
+        fields = (piece_epoch(0, 1), 1) if producer == 3 else (epoch, sequence)
+        log.append(Header(identity, *fields, count, end))
+        states.apply(log[-1])
+        sequence += count
+
+    for what, number, epoch, count in steps:
+        if what == "append":
+            append(number, epoch, count)
+        elif what == "repeat":
+            for _ in range(count):
+                append(number, 2, 1)
+        elif what == "restore":
+            end = log[-1].base_offset + log[-1].record_count if log else 0
+            states = ProducerStates(states.rows(), states.publishes.rows(), end)
+        elif log:
+            cut = max(0, len(log) - number)
+            end = log[cut].base_offset if cut < len(log) else log[-1].base_offset + 9
+            is_known = states.truncate_to(end)
+            event("known" if is_known else "unknown")
+            del log[cut:]
+            states = states if is_known else table(*log)
+        assert rows_of(states) == rows_of(table(*log))
+
+
+def test_the_latest_batches_are_forgotten_without_reading_the_log() -> None:
+    log = [Header(7, 0, number, 1, number) for number in range(3 * MOST_UNDONE)]
+    states = table(*log)
+    assert states.truncate_to(len(log) - MOST_UNDONE)
+    assert rows_of(states) == rows_of(table(*log[:-MOST_UNDONE]))
+    assert not states.truncate_to(len(log) - MOST_UNDONE - 1)
+
+
+def test_a_table_forgets_nothing_of_what_a_publish_wrote() -> None:
+    log = [Header(7, 0, 0, 1, 0), Header(FIRST_PUBLISHER_ID, piece_epoch(0, 1), 1, 1, 1)]
+    assert not table(*log).truncate_to(1)
+    assert table(*log).truncate_to(2)

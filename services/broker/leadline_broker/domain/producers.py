@@ -24,6 +24,12 @@ NO_PRODUCER_ID = -1
 REMEMBERED_BATCHES = 5
 """How many of a producer's latest batches are recognized when they are repeated."""
 
+MOST_UNDONE = 64
+"""How many of the latest batches a table can forget without reading the log again.
+
+A follower truncates what its leader did not replicate to all: the batches that were in flight.
+"""
+
 _SEQUENCE_MASK = 0x7FFF_FFFF
 _HALF_OF_SEQUENCES = 1 << 30
 
@@ -103,19 +109,37 @@ class ProducerState:
         return None
 
 
+class _Before(NamedTuple):
+    """A producer as it was before the batch at an offset; no epoch: it was unknown."""
+
+    offset: int
+    producer_id: int
+    epoch: int | None
+    batches: tuple[SequencedBatch, ...]
+
+
 class ProducerStates:
     """The producers of one log by id, in the order of their first batch.
 
     `publishes` holds the applications that publish, whose ids start at
-    `FIRST_PUBLISHER_ID`; their producer fields have another meaning.
+    `FIRST_PUBLISHER_ID`; their producer fields have another meaning. `as_of` is the offset of the
+    next batch.
+
+    Invariant: `_before` has, in the order of their offsets, all batches with a producer from
+    `_undo_from` on.
     """
 
-    __slots__ = ("_states", "_wrote", "publishes")
+    __slots__ = ("_before", "_states", "_undo_from", "_wrote", "publishes")
 
     def __init__(
-        self, rows: Iterable[ProducerRow] = (), publishes: Iterable[PublishRow] = ()
+        self,
+        rows: Iterable[ProducerRow] = (),
+        publishes: Iterable[PublishRow] = (),
+        as_of: int = 0,
     ) -> None:
         self.publishes = Publishes(publishes)
+        self._before: list[_Before] = []
+        self._undo_from = as_of
         self._states: dict[int, ProducerState] = {}
         self._wrote: dict[int, None] = {}
         for producer_id, epoch, last_active_ms, batches in rows:
@@ -186,8 +210,11 @@ class ProducerStates:
             return
         if header.producer_id >= FIRST_PUBLISHER_ID:
             self.publishes.apply(header)
+            self._before.clear()
+            self._undo_from = header.base_offset + 1
             return
         state = self._states.get(header.producer_id)
+        self._note(header, state)
         if state is None or header.producer_epoch > state.epoch:
             state = self._states[header.producer_id] = ProducerState(header.producer_epoch)
         self._wrote[header.producer_id] = None
@@ -195,6 +222,35 @@ class ProducerStates:
             first = header.base_sequence
             last = sequence_after(first, header.record_count - 1)
             state.remember(SequencedBatch(first, last, header.base_offset))
+
+    def _note(self, header: ProducerFields, state: ProducerState | None) -> None:
+        if len(self._before) == MOST_UNDONE:
+            self._undo_from = self._before.pop(0).offset + 1
+        epoch, batches = (None, ()) if state is None else (state.epoch, state.batches)
+        self._before.append(_Before(header.base_offset, header.producer_id, epoch, batches))
+
+    def truncate_to(self, end: int) -> bool:
+        """Forget the batches from offset `end` on; return whether they are known.
+
+        If they are not, the table is that of the longer log: read the shorter one again.
+        """
+        if end < self._undo_from:
+            if self.reaches(end):
+                return False
+            self._before.clear()
+            self._undo_from = end
+        while self._before and self._before[-1].offset >= end:
+            self._undo(self._before.pop())
+        return True
+
+    def _undo(self, before: _Before) -> None:
+        state = self._states.get(before.producer_id)
+        if state is None:  # It has expired meanwhile.
+            return
+        if before.epoch is None:
+            del self._states[before.producer_id]
+        else:
+            state.epoch, state.batches = before.epoch, before.batches
 
     def mark_active(self, now_ms: int) -> None:
         """Set the time of every producer that wrote since the last call to `now_ms` (monotonic).

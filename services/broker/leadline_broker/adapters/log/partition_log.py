@@ -371,7 +371,7 @@ class PartitionLog:
         os.ftruncate(fd, position)
         segment.truncate_at(position, end)
         self.epochs.truncate_to(end)
-        if self.producers.reaches(end):
+        if not self.producers.truncate_to(end):
             self._state.producers = recovery.replay_producers(
                 self.directory, self._state.segments, self._files
             )

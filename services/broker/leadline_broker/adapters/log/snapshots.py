@@ -47,9 +47,9 @@ def latest_snapshot(directory: Path, at_most: int, default: int) -> tuple[int, P
             except (CorruptFile, msgspec.MsgspecError):
                 continue
             if isinstance(found, list):
-                return offset, ProducerStates(found)
-            return offset, ProducerStates(found.producers, found.publishes)
-    return default, ProducerStates()
+                return offset, ProducerStates(found, as_of=offset)
+            return offset, ProducerStates(found.producers, found.publishes, offset)
+    return default, ProducerStates(as_of=default)
 
 
 def remove_snapshots(directory: Path, keep: Callable[[int], bool]) -> None:
