@@ -240,3 +240,9 @@ def test_a_table_forgets_nothing_of_what_a_publish_wrote() -> None:
     log = [Header(7, 0, 0, 1, 0), Header(FIRST_PUBLISHER_ID, piece_epoch(0, 1), 1, 1, 1)]
     assert not table(*log).truncate_to(1)
     assert table(*log).truncate_to(2)
+
+
+def test_a_truncated_table_has_the_epoch_of_before() -> None:
+    states = table(Header(7, 0, 0, 1, 0), Header(7, 1, 0, 1, 1), Header(8, 0, 0, 1, 2))
+    assert states.truncate_to(1)
+    assert rows_of(states) == [(7, 0, [(0, 0, 0)])]

@@ -37,6 +37,10 @@ def _monotonic_ms() -> float:
     return monotonic_s() * 1000
 
 
+def _lease_ms(session_timeout_ms: int) -> float:
+    return session_timeout_ms * 2 / 3
+
+
 _REVOKED: Final = float("-inf")
 
 
@@ -59,7 +63,7 @@ class SessionLease:
     __slots__ = ("_length_ms", "_sent_ms")
 
     def __init__(self, session_timeout_ms: int) -> None:
-        self._length_ms = session_timeout_ms * 2 / 3
+        self._length_ms = _lease_ms(session_timeout_ms)
         self._sent_ms = float("-inf")
 
     @property
@@ -74,7 +78,7 @@ class SessionLease:
     def follow(self, session_timeout_ms: int) -> None:
         """Take over the session timeout that the server of the latest connection granted."""
         if self._length_ms != _REVOKED:
-            self._length_ms = session_timeout_ms * 2 / 3
+            self._length_ms = _lease_ms(session_timeout_ms)
 
     def revoke(self) -> None:
         """End the lease for good, because the session is over."""
