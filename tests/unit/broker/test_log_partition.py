@@ -314,3 +314,17 @@ def test_a_changed_segment_size_holds_from_the_next_append(tmp_path: Path) -> No
     log.append(batch(2, b"x" * 100))
     names = sorted(path.name for path in log.directory.glob("*.log"))
     assert names == ["00000000000000000000.log", "00000000000000000002.log"]
+
+
+@pytest.mark.parametrize("cut", [1, 100])
+def test_a_truncated_log_knows_the_producers_of_what_is_left(tmp_path: Path, cut: int) -> None:
+    """The table takes a few batches back; for more, the log is read again."""
+    log = open_log(tmp_path)
+    for number in range(150):
+        log.append(batch(number, b"v", producer=(7, 0, number)))
+
+    log.truncate_to(150 - cut)
+
+    state = log.producers.get(7)
+    assert state is not None
+    assert state.expected_sequence == 150 - cut
