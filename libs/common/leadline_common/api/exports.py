@@ -58,7 +58,7 @@ class ExportAdministration(AuditAdministration, Protocol):
         position is before `oldest` has missed entries.
         """
 
-    def export_table(self, table: StateTable) -> TableExport:
+    async def export_table(self, table: StateTable) -> TableExport:
         """Return a table of the current state."""
 
 
@@ -138,5 +138,5 @@ def _add_state(router: ServiceRouter) -> None:
         `reassignments` those of `GET /v1/brokers` and `GET /v1/reassignments`. Rows of
         `brokers` also have `draining` and `stopping`.
         """
-        export = controller.export_table(table)
+        export = await controller.export_table(table)
         return ndjson_response(request, export.lines, {VERSION_HEADER: str(export.version)})

@@ -160,7 +160,7 @@ class ReassignmentAdministration(Protocol):
         name="list_reassignments",
         defaults={"topic": None},
     )
-    def reassignments(self, topic: OneTopic) -> Reassignments:
+    async def reassignments(self, topic: OneTopic) -> Reassignments:
         """List the running reassignments of partitions, and the steps of the current batch."""
 
     @route(

@@ -16,6 +16,7 @@ from leadline_common.api.partitions import (
 )
 from leadline_common.computing import Computer
 from leadline_common.settings.table import text_of
+from leadline_common.slices import slices
 from leadline_controller.api import views
 from leadline_controller.api.audit import AuditEndpoints
 from leadline_controller.api.brokers import BrokerEndpoints
@@ -173,10 +174,10 @@ class ControllerAdministration(
         decisions = await self._controller.ask(
             ElectLeaders(wanted.type == "unclean", topic_partitions, dry_run=wanted.dry_run)
         )
-        return models.Elections(
-            elected=[views.elected_view(decision) for decision in decisions],
-            dry_run=wanted.dry_run,
-        )
+        elected: list[models.ElectedPartition] = []
+        async for some in slices(decisions):
+            elected += map(views.elected_view, some)
+        return models.Elections(elected=elected, dry_run=wanted.dry_run)
 
 
 def _new_topic(body: models.NewTopicBody) -> NewTopic:

@@ -29,8 +29,10 @@ class ExportEndpoints:
         oldest, _ = await history.ids()
         return AuditHead(oldest=oldest, head=newest[0].id, head_time=newest[0].entry.time)
 
-    def export_table(self, table: StateTable) -> TableExport:
+    async def export_table(self, table: StateTable) -> TableExport:
         """Return a consistent table of the current state."""
+        if table == "reassignments":
+            await self._controller.active_controller().agent.refresh()
         image = self._controller.image()
         rows: Iterable[Row]
         if table == "partitions":

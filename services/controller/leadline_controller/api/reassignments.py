@@ -32,9 +32,11 @@ class ReassignmentEndpoints:
 
     _controller: ControllerService
 
-    def reassignments(self, topic: str | None) -> Reassignments:
+    async def reassignments(self, topic: str | None) -> Reassignments:
         """Return the reassignments of one topic, or of all topics with None."""
-        return reassignments_view(self._controller.active_controller(), topic)
+        active = self._controller.active_controller()
+        await active.agent.refresh()
+        return reassignments_view(active, topic)
 
     async def reassign(self, wanted: ReassignmentBody) -> TaskBody:
         """Submit a reassignment, or with `dry_run` only validate it."""
@@ -62,7 +64,10 @@ class ReassignmentEndpoints:
 
 
 def reassignments_view(active: ActiveController, topic: str | None) -> Reassignments:
-    """Describe the reassignments of one topic, or of all topics with None."""
+    """Describe the reassignments of one topic, or of all topics with None.
+
+    Call `refresh` of the agent before, which leaves turns of the event loop to others.
+    """
     queue, limits = active.reassignments, active.agent.limits
     queue.refresh(active.image, limits)
     entries = sorted(

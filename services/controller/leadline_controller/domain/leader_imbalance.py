@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_controller.domain.cluster import ClusterImage
 
@@ -18,23 +20,40 @@ def non_preferred_leaders(image: ClusterImage, percentage: int) -> list[TopicPar
     Example: broker 1 is preferred by 20 partitions and leads 18 of them, which is an
     imbalance of 10 %. With `percentage` 10 nothing moves; if it leads only 17, all 3 move.
     """
-    preferring: dict[int, int] = {}
-    non_preferred: dict[int, list[TopicPartition]] = {}
-    for topic in image.topics.values():
-        if not topic.is_visible:
-            continue
-        for number, partition in topic.active_partitions.items():
-            state = partition.state
-            if state is None or not partition.replicas or topic.is_being_reassigned(number):
+    imbalance = LeaderImbalance(image)
+    imbalance.add(image.topics)
+    return imbalance.to_move(percentage)
+
+
+class LeaderImbalance:
+    """Counts for `non_preferred_leaders`, of as many topics at a time as the caller likes."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._image = image
+        self._preferring: dict[int, int] = {}
+        self._non_preferred: dict[int, list[TopicPartition]] = {}
+
+    def add(self, topics: Iterable[str]) -> None:
+        """Count the partitions of these topics; one that does not exist any more has none."""
+        for topic in (self._image.topics.get(name) for name in topics):
+            if topic is None or not topic.is_visible:
                 continue
-            preferred = partition.replicas[0]
-            preferring[preferred] = preferring.get(preferred, 0) + 1
-            if state.leader not in (preferred, NO_LEADER):
-                topic_partition = TopicPartition(topic.name, number)
-                non_preferred.setdefault(preferred, []).append(topic_partition)
-    return [
-        topic_partition
-        for broker, moved in sorted(non_preferred.items())
-        if broker in image.leader_candidates and 100 * len(moved) > percentage * preferring[broker]
-        for topic_partition in moved
-    ]
+            for number, partition in topic.active_partitions.items():
+                state = partition.state
+                if state is None or not partition.replicas or topic.is_being_reassigned(number):
+                    continue
+                preferred = partition.replicas[0]
+                self._preferring[preferred] = self._preferring.get(preferred, 0) + 1
+                if state.leader not in (preferred, NO_LEADER):
+                    moved = self._non_preferred.setdefault(preferred, [])
+                    moved.append(TopicPartition(topic.name, number))
+
+    def to_move(self, percentage: int) -> list[TopicPartition]:
+        """Return what `non_preferred_leaders` returns, for the topics that were counted."""
+        candidates = self._image.leader_candidates
+        return [
+            topic_partition
+            for broker, moved in sorted(self._non_preferred.items())
+            if broker in candidates and 100 * len(moved) > percentage * self._preferring[broker]
+            for topic_partition in moved
+        ]

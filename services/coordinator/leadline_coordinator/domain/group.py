@@ -98,6 +98,7 @@ class Group:
     members: dict[str, GroupMember] = field(default_factory=dict)
     pending_evictions: dict[str, PendingEviction] = field(default_factory=dict)
     owners: dict[TopicPartition, str] = field(default_factory=dict)
+    """The member that owns each partition. It is replaced as a whole, or changed by `hand_over`."""
     empty_since_wall_ms: int | None = None
     rebalance_requested: bool = False
     rebalance_reason: str = ""
@@ -112,6 +113,9 @@ class Group:
     effects: list[GroupEffect] = field(default_factory=list)
     _by_connection: dict[int, str] = field(default_factory=dict)
     _by_instance: dict[str, str] = field(default_factory=dict)
+    _owned: dict[str, set[TopicPartition]] = field(default_factory=dict)
+    """What each member owns, according to `_indexed`."""
+    _indexed: dict[TopicPartition, str] | None = None
 
     # -- queries ---------------------------------------------------------------
 
@@ -122,11 +126,22 @@ class Group:
 
     def assignment(self) -> dict[str, set[TopicPartition]]:
         """Return what each member owns."""
-        assignment: dict[str, set[TopicPartition]] = {name: set() for name in self.members}
-        for topic_partition, name in self.owners.items():
-            if name in assignment:
-                assignment[name].add(topic_partition)
-        return assignment
+        return {name: self.owned_by(name) for name in self.members}
+
+    def owned_by(self, name: str) -> set[TopicPartition]:
+        """Return what a member owns, without a look at what others own.
+
+        After an election all members return at once, and each of them asks.
+        """
+        return set(self._by_owner().get(name, _NOTHING))
+
+    def _by_owner(self) -> dict[str, set[TopicPartition]]:
+        if self._indexed is not self.owners:
+            owned: dict[str, set[TopicPartition]] = {}
+            for topic_partition, name in self.owners.items():
+                owned.setdefault(name, set()).add(topic_partition)
+            self._owned, self._indexed = owned, self.owners
+        return self._owned
 
     def holders(self) -> Iterator[tuple[str, set[TopicPartition]]]:
         """Iterate over what each member, then each pending eviction, may be consuming."""
@@ -202,6 +217,12 @@ class Group:
         instance_id = member.subscription.instance_id
         if instance_id is not None and self._by_instance.get(instance_id) == member.id:
             del self._by_instance[instance_id]
+
+    def hand_over(self, former: str, successor: str) -> None:
+        """Give what a former member owned to the new member that takes its place."""
+        owned = self._by_owner()
+        owned[successor] = owned.pop(former, set())
+        self.owners.update(dict.fromkeys(owned[successor], successor))
 
     def remove(self, member: GroupMember, error: LeadlineError | None, stopped_ms: int) -> None:
         """Remove a member; what it holds stays held until `stopped_ms`."""

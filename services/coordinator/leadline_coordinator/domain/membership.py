@@ -254,9 +254,7 @@ class GroupMembership:
         if replaced is not None:
             fenced = FencedInstance("another consumer with this instance id has joined")
             self._remove(replaced, "fenced", fenced, replaced.stopped_by_ms(self._limits))
-            for topic_partition, name in group.owners.items():
-                if name == replaced.id:
-                    group.owners[topic_partition] = member.id
+            group.hand_over(replaced.id, member.id)
         group.add(member)
         group.unrecorded = True
         group.empty_since_wall_ms = None
@@ -291,7 +289,7 @@ class GroupMembership:
             # The recorded assignment belongs to this member, whoever else returns, unless it
             # replaced a member that may still be consuming.
             group.awaited.discard(member.id)
-            owned = group.assignment()[member.id]
+            owned = group.owned_by(member.id)
             if all(owned.isdisjoint(other.held) for other in group.pending_evictions.values()):
                 group.send_start(member, owned)
         elif group.retained is not None and member.id in group.awaited:

@@ -9,6 +9,8 @@ with thousands of reassignments of which few are in flight, only those in flight
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Final
 
 import msgspec
 
@@ -34,6 +36,9 @@ from leadline_controller.domain.reassignment.machine import (
     phase_of,
 )
 from leadline_controller.domain.reassignment.steps import order_replicas, without
+
+REFRESHED_AT_ONCE: Final = 200
+"""How many reassignments are examined in one turn of the event loop: each takes 75 µs."""
 
 
 class DueAction(msgspec.Struct, frozen=True):
@@ -245,19 +250,25 @@ class ReassignmentQueue:
 
     def refresh(self, image: ClusterImage, limits: ReassignmentLimits) -> None:
         """Update the entries that have changed since the last refresh."""
+        while self.refresh_some(image, limits):
+            pass
+
+    def refresh_some(self, image: ClusterImage, limits: ReassignmentLimits) -> bool:
+        """Update some of the entries that have changed; return whether any are left."""
         dependencies = _shared_dependencies(image, limits)
         if dependencies != self._dependencies:
             self._dependencies = dependencies
             self.mark_all_changed()
-        changed, self._changed = self._changed, {}
         live, find_stale = image.electable, stale_finder(image)
-        for topic_partition in changed:
+        for topic_partition in list(islice(self._changed, REFRESHED_AT_ONCE)):
+            del self._changed[topic_partition]
             entry = self._entries[topic_partition]
             entry.update(collect_state(image, entry, live, find_stale, limits.replica_movements))
             if entry.is_running:
                 self._running[topic_partition] = None
             else:
                 self._running.pop(topic_partition, None)
+        return bool(self._changed)
 
     def _running_entries(self) -> list[QueuedReassignment]:
         return [self._entries[topic_partition] for topic_partition in self._running]

@@ -334,7 +334,7 @@ class HealingManager(EventHandler):
         queued = list(self.chunks())
         if self._settings.failed_broker_interval_ms == NEVER or not queued:
             return
-        self.reassignments.refresh(self.image, self.tasks.agent.limits)  # Some may be new.
+        await self.tasks.agent.refresh()  # Some may be new.
         if any(map(self._is_running, queued)):
             return
         task = next((task for task in queued if task.node.state is _QUEUED), None)

@@ -1,0 +1,129 @@
+"""Very many reassignments are examined in turns of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from leadline_client.wire import TopicPartition
+from leadline_common.settings import ControllerSettings
+from leadline_common.tasks import Intent
+from leadline_controller.api.exports import ExportEndpoints
+from leadline_controller.api.reassignments import ReassignmentEndpoints
+from leadline_controller.domain.cluster import ClusterImage, StateSet
+from leadline_controller.domain.reassignment.machine import Expand
+from leadline_controller.domain.reassignment.queue import (
+    REFRESHED_AT_ONCE,
+    DueAction,
+    ReassignmentQueue,
+)
+from leadline_controller.runtime.reassignment.agent import ReassignmentAgent
+from tests.unit.controller.images import TOPIC, cluster, state
+
+MANY = 5 * REFRESHED_AT_ONCE
+
+
+class Steps:
+    """Notes the steps that are due."""
+
+    def __init__(self) -> None:
+        self.due: list[DueAction] = []
+
+    async def write(self, due: list[DueAction]) -> bool:
+        """Note the steps."""
+        self.due += due
+        return False
+
+
+def many() -> tuple[ClusterImage, ReassignmentQueue]:
+    """Return partitions that are all to move, and their queue."""
+    numbers = range(MANY)
+    image = cluster(
+        {1, 2, 3}, dict.fromkeys(numbers, (1, 2)), dict.fromkeys(numbers, state(1, (1, 2)))
+    )
+    queue = ReassignmentQueue()
+    for number in numbers:
+        queue.put(TopicPartition(TOPIC, number), Intent((3, 2), (1, 2), task="7"), 0, number)
+    return image, queue
+
+
+def agent_of(image: ClusterImage, queue: ReassignmentQueue, steps: Steps) -> ReassignmentAgent:
+    """Return an agent that writes nothing."""
+    settings = ControllerSettings(controller_id=1, zookeeper_connect="nowhere:1")
+    given: dict[str, Any] = dict.fromkeys(("store", "writer", "audit", "intents"))
+    given["configs"] = SimpleNamespace(current=lambda: settings, subscribe=lambda _: None)
+    given["queue"] = SimpleNamespace(
+        after_event=lambda _: lambda: None,
+        trigger=lambda *_: None,
+        trigger_later=lambda *_: None,
+    )
+    return ReassignmentAgent(image=image, reassignments=queue, steps=cast("Any", steps), **given)
+
+
+@pytest.mark.parametrize("cause", ["steps", "list", "export"])
+async def test_very_many_reassignments_are_examined_in_turns(
+    cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image, queue = many()
+    steps = Steps()
+    agent = agent_of(image, queue, steps)
+    examined = []
+    some = ReassignmentQueue.refresh_some
+
+    def counted(*given: Any) -> bool:
+        examined.append(turns)
+        return some(*given)
+
+    monkeypatch.setattr(ReassignmentQueue, "refresh_some", counted)
+    active = SimpleNamespace(
+        agent=agent,
+        reassignments=queue,
+        image=image,
+        progress=SimpleNamespace(by_partition=dict),
+    )
+    service = cast("Any", SimpleNamespace(active_controller=lambda: active, image=lambda: image))
+    asked: Any = SimpleNamespace(_controller=service)
+    causes: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+        "steps": agent.on_steps_due,
+        "list": lambda: ReassignmentEndpoints.reassignments(asked, None),
+        "export": lambda: exported(service),
+    }
+    work = asyncio.ensure_future(causes[cause]())
+    turns = 0
+    while not work.done():
+        await asyncio.sleep(0)
+        turns += 1
+    await work
+
+    assert len(set(examined)) >= MANY / REFRESHED_AT_ONCE
+    assert all(entry.state is not None for entry in queue)
+    if cause == "steps":
+        assert [one.topic_partition.partition for one in steps.due] == list(range(MANY))
+        assert all(isinstance(one.action, Expand) for one in steps.due)
+
+
+async def exported(service: Any) -> None:
+    """Export the reassignments."""
+
+    class Endpoints(ExportEndpoints):
+        _controller = service
+
+    await Endpoints().export_table("reassignments")
+
+
+def test_what_changes_between_two_turns_is_examined_again() -> None:
+    image, queue = many()
+    limits = agent_of(image, queue, Steps()).limits
+
+    assert queue.refresh_some(image, limits)
+    image.apply([StateSet(TOPIC, 0, state(2, (2,), epoch=5), 4, 20)])
+    queue.mark_changed([TopicPartition(TOPIC, 0)])
+    queue.drop(TopicPartition(TOPIC, MANY - 1))
+    queue.refresh(image, limits)
+
+    assert len(queue) == MANY - 1
+    assert [entry.state.leader for entry in queue if entry.state] == [2, *[1] * (MANY - 2)]
