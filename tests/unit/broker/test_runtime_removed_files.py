@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -28,16 +27,7 @@ def test_the_files_of_removed_segments_are_removed_in_the_background(
     settings = TopicSettings(BrokerSettings(broker_id=1, log_dir=str(tmp_path))).of({})
     replica = Replica(broker_id=1, topic_id=TOPIC_ID, partition=0, log=log)
     background = list[Callable[[], None]]()
-    executor = EffectExecutor(PendingAcks(), lambda _: None)
-    nobody = cast("Any", None)  # Neither effect needs it.
-    executor.connect(
-        flusher=nobody,
-        moving_flusher=nobody,
-        fetchers=nobody,
-        isr_writer=nobody,
-        in_background=background.append,
-    )
-
+    executor = EffectExecutor(PendingAcks(), lambda _: None, background.append)
     executor.execute(Partition(TOPIC, TOPIC_ID, 0, log, replica, settings), [effect])
 
     assert list(log.directory.glob("*.deleted"))

@@ -95,7 +95,7 @@ class Engine:
         self._topic_settings = TopicSettings(dependencies.configuration.current)
         self.logs, self.clock, metrics = logs, dependencies.clock, dependencies.metrics
         self.acks = PendingAcks()
-        self._executor = EffectExecutor(self.acks, on_failed)
+        self._executor = EffectExecutor(self.acks, on_failed, self._in_background)
         self.flusher, self.moving_flusher = self._flusher(on_failed), self._flusher(on_failed)
         self.throttle = MovingThrottle(
             sending=Throttle(dependencies.clock, metrics.moved_out.inc),
@@ -118,7 +118,6 @@ class Engine:
             moving_flusher=self.moving_flusher,
             fetchers=self.fetchers,
             isr_writer=self.isr_writer,
-            in_background=self._in_background,
         )
         logs.limit_open_files(dependencies.configuration.current.open_files_max)
         self.replicas.load(logs.stored(), self._topic_settings.of({}))

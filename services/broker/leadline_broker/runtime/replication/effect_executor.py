@@ -69,16 +69,22 @@ class EffectExecutor:
     """Executes effects. Owned by the event loop; call `connect` before use.
 
     `on_failed(error)` is called when a log has failed permanently, which stops the broker.
+    `in_background(work)` runs the removal of files in a thread.
     """
 
-    def __init__(self, acks: PendingAcks, on_failed: Callable[[StorageFailed], None]) -> None:
+    def __init__(
+        self,
+        acks: PendingAcks,
+        on_failed: Callable[[StorageFailed], None],
+        in_background: Callable[[Callable[[], None]], None],
+    ) -> None:
         self._acks = acks
         self._on_failed = on_failed
+        self._in_background = in_background
         self._flusher: GroupFlusher
         self._moving_flusher: GroupFlusher
         self._fetchers: ReplicaFetcherManager
         self._isr_writer: IsrWriter
-        self._in_background: Callable[[Callable[[], None]], None]
         self._handlers: dict[type[Any], Callable[[Partition, Any], None]] = {
             Flush: self._flush,
             Truncate: self._truncate,
@@ -100,15 +106,10 @@ class EffectExecutor:
         moving_flusher: GroupFlusher,
         fetchers: ReplicaFetcherManager,
         isr_writer: IsrWriter,
-        in_background: Callable[[Callable[[], None]], None],
     ) -> None:
-        """Set the collaborators; `moving_flusher` is for replicas that are catching up.
-
-        `in_background(work)` runs the removal of files in a thread.
-        """
+        """Set the collaborators; `moving_flusher` is for replicas that are catching up."""
         self._flusher, self._moving_flusher = flusher, moving_flusher
         self._fetchers, self._isr_writer = fetchers, isr_writer
-        self._in_background = in_background
 
     def execute(self, partition: Partition, effects: Sequence[Effect]) -> None:
         """Execute effects in order, including the effects that they cause.
