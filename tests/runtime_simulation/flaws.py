@@ -290,7 +290,7 @@ def _no_way_to_the_log_start() -> list[Replacement]:
 
 def _removed_replicas_go_on() -> list[Replacement]:
     """Leave a removed replica that a broker finds to the next partition of its number (R12)."""
-    return [(commands, "_is_of_removed_partition", lambda *_: False)]
+    return [(commands, "is_of_removed_partition", lambda *_: False)]
 
 
 def _failures_forgotten() -> list[Replacement]:

@@ -322,7 +322,7 @@ def _broker_routes(broker: Broker, as_leader: Callable[[str], None]) -> Routes:
     async def stop_replica(request: rpc.StopReplicaRequest) -> rpc.CommandResponse:
         commands = broker.engine.commands
         await check.admit(request)
-        return commands.stop_replica(request)
+        return await commands.stop_replica(request)
 
     async def update_metadata(request: rpc.UpdateMetadataRequest) -> rpc.UpdateMetadataResponse:
         commands = broker.engine.commands

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from itertools import islice
+from itertools import count, islice, takewhile
 from typing import Final, TypeVar
 
 T = TypeVar("T")
 
 SLICE: Final = 500
 """How many items of about 20 µs each take 10 ms, which nobody who waits meanwhile notices."""
+TURN_MS: Final = 10
+"""How long one turn of work may take whose items differ, as those that may wait for a disk."""
 
 
 async def in_turns(items: Iterable[T], pause_s: float = 0) -> AsyncIterator[T]:
@@ -30,6 +32,25 @@ def slices(items: Iterable[T], size: int = SLICE) -> AsyncIterator[list[T]]:
     They are taken from `items` when it is their turn.
     """
     return in_turns(batched(items, size))
+
+
+async def timed_turns(
+    items: Iterable[T], now_ms: Callable[[], int], size: int = SLICE
+) -> AsyncIterator[Iterator[T]]:
+    """Yield the items in parts that take about `TURN_MS`, of at most `size`, one in each turn.
+
+    A part ends when the time is over by the clock `now_ms`. What is left of it comes in the next.
+    """
+    left = iter(items)
+    async for first in in_turns(left):
+        yield _until(now_ms() + TURN_MS, now_ms, first, islice(left, size - 1))
+
+
+def _until(end_ms: int, now_ms: Callable[[], int], first: T, others: Iterator[T]) -> Iterator[T]:
+    yield first
+    in_time = takewhile(lambda _: now_ms() < end_ms, count())
+    for _, item in zip(in_time, others, strict=False):
+        yield item
 
 
 def batched(items: Iterable[T], size: int = SLICE) -> Iterator[list[T]]:

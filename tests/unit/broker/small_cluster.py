@@ -544,12 +544,13 @@ class SmallCluster:
             sequence=self.sequence,
         )
 
-    def stop_replica(
+    async def stop_replica(
         self, to: int, epoch: int, *, delete: bool = True, topic_id: str = TOPIC_ID
     ) -> int:
         """Send StopReplica for partition 0; return its code."""
         request = self.stop_request(to, epoch, delete=delete, topic_id=topic_id)
-        return self.brokers[to].engine.commands.stop_replica(request).codes[0][0]
+        answer = await self.brokers[to].engine.commands.stop_replica(request)
+        return answer.codes[0][0]
 
     async def produce(
         self, to: int, *records: str, acks: Acks = "all", timeout_ms: int = 5_000

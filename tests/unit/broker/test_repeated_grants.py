@@ -135,7 +135,7 @@ async def test_a_request_between_a_grant_and_its_repetition_is_older(
     delayed = cluster.stop_request(2, 0)
 
     await cluster.grant(2)
-    answer = cluster.brokers[2].engine.commands.stop_replica(delayed)
+    answer = await cluster.brokers[2].engine.commands.stop_replica(delayed)
 
     assert answer.codes == [[FencedLeaderEpoch.code]]
     assert len(cluster.brokers[2].engine.replicas.describe()) == 1

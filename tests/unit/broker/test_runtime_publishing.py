@@ -406,7 +406,7 @@ async def test_what_is_too_old_is_deleted_at_the_start(cluster: SmallCluster) ->
 async def test_uploads_go_with_their_replica(cluster: SmallCluster) -> None:
     await stage(cluster, 1, "ab")
 
-    assert cluster.stop_replica(1, 0) == 0
+    assert await cluster.stop_replica(1, 0) == 0
 
     uploads = cluster.root / "1" / STAGED
     await cluster.until(lambda: not any(uploads.iterdir()), "the uploads are gone")

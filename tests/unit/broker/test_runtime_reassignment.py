@@ -39,7 +39,7 @@ async def shrink(cluster: SmallCluster) -> None:
     """Let 4 lead in the next epoch, without 1, as the last write of a reassignment."""
     cluster.publish(4, 1, (4, 2, 3))
     await cluster.grant(4, 2, 3, replicas=(4, 2, 3))
-    assert cluster.stop_replica(1, 1) == NO_ERROR
+    assert await cluster.stop_replica(1, 1) == NO_ERROR
 
 
 def isr(cluster: SmallCluster) -> tuple[int, ...]:
@@ -103,7 +103,7 @@ async def test_a_dropped_leader_answers_who_waits(cluster: SmallCluster) -> None
     await cluster.until(lambda: cluster.end(1) == 1, "it is appended")
 
     cluster.publish(2, 1, (2, 3))
-    assert cluster.stop_replica(1, 1) == NO_ERROR
+    assert await cluster.stop_replica(1, 1) == NO_ERROR
 
     with pytest.raises(LeadershipLost):
         await waiting
@@ -118,7 +118,7 @@ async def test_a_replica_that_is_dropped_while_it_fetches_leaves_no_trace(
     cluster.publish(1, 1, (1, 2, 3))
 
     await cluster.grant(1, 2, 3)
-    assert cluster.stop_replica(4, 1) == NO_ERROR
+    assert await cluster.stop_replica(4, 1) == NO_ERROR
     await cluster.produce(1, "b")
 
     assert cluster.brokers[4].engine.replicas.describe() == []
@@ -136,7 +136,7 @@ async def test_a_replica_that_is_dropped_while_it_is_held_back_can_come_again(
     await expand(cluster)
     cluster.publish(1, 1, (1, 2, 3))
     await cluster.grant(1, 2, 3)
-    assert cluster.stop_replica(4, 1) == NO_ERROR
+    assert await cluster.stop_replica(4, 1) == NO_ERROR
     await throttled(cluster, None)
     assert cluster.brokers[4].engine.replicas.describe() == []
 
@@ -170,7 +170,7 @@ async def test_a_replica_that_was_removed_can_be_brought_back_in_the_same_epoch(
     await cluster.produce(1, "a")
     shrunk = cluster.publish(1, 1, (1, 2))
     await cluster.grant(1, 2, replicas=(1, 2))
-    assert cluster.stop_replica(3, shrunk.leader_epoch) == NO_ERROR
+    assert await cluster.stop_replica(3, shrunk.leader_epoch) == NO_ERROR
     assert await cluster.grant(3, replicas=(1, 2, 3)) != [[[NO_ERROR]]], "an order from before"
 
     await cluster.grant(1, 2, 3, replicas=(1, 2, 3), adding=(3,))
@@ -186,15 +186,15 @@ async def test_a_stop_that_was_repeated_does_not_delete_the_replica_that_came_ba
     shrunk = cluster.publish(1, 1, (1, 2))
     await cluster.grant(1, 2, replicas=(1, 2))
     delayed = cluster.stop_request(3, shrunk.leader_epoch)
-    assert cluster.stop_replica(3, shrunk.leader_epoch) == NO_ERROR
+    assert await cluster.stop_replica(3, shrunk.leader_epoch) == NO_ERROR
     await cluster.grant(1, 2, 3, replicas=(1, 2, 3), adding=(3,))
     await cluster.until(lambda: isr(cluster) == (1, 2, 3), "3 is back")
 
-    answer = cluster.brokers[3].engine.commands.stop_replica(delayed)
+    answer = await cluster.brokers[3].engine.commands.stop_replica(delayed)
 
     assert answer.codes == [[FencedLeaderEpoch.code]]
     assert cluster.stored(3) == cluster.stored(1)
-    assert cluster.stop_replica(3, shrunk.leader_epoch) == NO_ERROR
+    assert await cluster.stop_replica(3, shrunk.leader_epoch) == NO_ERROR
     assert cluster.brokers[3].engine.replicas.describe() == []
 
 
@@ -204,7 +204,7 @@ async def test_a_grant_that_was_delayed_does_not_bring_back_a_replica_that_was_s
     """The controller gave up the answer, and cancelled the reassignment."""
     await cluster.produce(1, "a")
     delayed = cluster.request(4, replicas=EXPANDED, adding=(4,))
-    assert cluster.stop_replica(4, 0) == NO_ERROR
+    assert await cluster.stop_replica(4, 0) == NO_ERROR
 
     codes = (await cluster.brokers[4].engine.commands.leader_and_isr(delayed)).codes
 
@@ -230,7 +230,7 @@ async def test_a_stopped_replica_keeps_its_log_and_follows_again(cluster: SmallC
     await cluster.produce(1, "a")
     await cluster.until(lambda: cluster.end(3) == 1, "3 has it")
 
-    assert cluster.stop_replica(3, 0, delete=False) == NO_ERROR
+    assert await cluster.stop_replica(3, 0, delete=False) == NO_ERROR
     assert cluster.brokers[3].engine.replicas.describe()[0].role == "fenced"
     await cluster.grant(3)
 

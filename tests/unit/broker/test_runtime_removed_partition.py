@@ -24,7 +24,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
         await running.produce(1, "old")
         await running.until(lambda: running.end(2) == 1, "2 has the record")
         await running.stop(2)
-        running.stop_replica(1, 0)
+        await running.stop_replica(1, 0)
         yield running
 
 

@@ -169,20 +169,20 @@ async def test_a_stopped_replica_is_deleted_and_a_late_grant_does_not_bring_it_b
 ) -> None:
     await cluster.produce(1, "v")
 
-    assert cluster.stop_replica(1, 0) == rpc.NO_ERROR
+    assert await cluster.stop_replica(1, 0) == rpc.NO_ERROR
 
     assert cluster.brokers[1].engine.replicas.describe() == []
     assert cluster.stored(1) == b""
     assert await cluster.grant(1) == [[[FencedLeaderEpoch.code]]]
-    assert cluster.stop_replica(1, 0) == rpc.NO_ERROR
+    assert await cluster.stop_replica(1, 0) == rpc.NO_ERROR
 
 
 async def test_an_old_order_to_stop_is_refused(cluster: SmallCluster) -> None:
     cluster.publish(1, 4, (1, 2, 3))
     await cluster.grant(1)
 
-    assert cluster.stop_replica(1, 3) == FencedLeaderEpoch.code
-    assert cluster.stop_replica(1, 9, topic_id=OTHER_ID) == rpc.NO_ERROR
+    assert await cluster.stop_replica(1, 3) == FencedLeaderEpoch.code
+    assert await cluster.stop_replica(1, 9, topic_id=OTHER_ID) == rpc.NO_ERROR
     assert len(cluster.brokers[1].engine.replicas.describe()) == 1
 
 
@@ -194,7 +194,7 @@ async def test_a_produce_that_waits_survives_a_move_of_the_leader(cluster: Small
     cluster.publish(2, 1, (1, 2, 3))
 
     await cluster.grant(1, 2, 3)
-    assert cluster.stop_replica(1, 1, delete=False) == rpc.NO_ERROR
+    assert await cluster.stop_replica(1, 1, delete=False) == rpc.NO_ERROR
     cluster.cut = set()
 
     assert (await produce).base_offset == 0
@@ -367,7 +367,7 @@ async def test_defect_18_a_role_that_is_given_up_is_not_late(
     assert cluster.brokers[1].readiness()
 
     if end == "stopped":
-        assert cluster.stop_replica(1, 4) == rpc.NO_ERROR
+        assert await cluster.stop_replica(1, 4) == rpc.NO_ERROR
     else:
         await cluster.grant(1, init=True, partitions=())
 

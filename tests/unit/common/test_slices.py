@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 
 import pytest
 
-from leadline_common.slices import in_turns, parts, slices
+from leadline_common.slices import TURN_MS, in_turns, parts, slices, timed_turns
 
 
 @pytest.mark.parametrize(
@@ -48,3 +49,27 @@ async def test_others_run_between_two_turns_but_not_before_the_first() -> None:
         seen += [turn]
 
     assert seen == ["first", "another", "second"]
+
+
+@pytest.mark.parametrize(
+    ("each_ms", "expected"),
+    [(TURN_MS, [1, 1, 1, 1, 1]), (TURN_MS // 2, [2, 2, 1]), (0, [4, 1]), (1, [4, 1])],
+)
+async def test_a_timed_turn_ends_when_its_time_is_over_or_it_is_full(
+    each_ms: int, expected: list[int]
+) -> None:
+    found: list[list[int]] = []
+
+    async for turn in timed_turns(range(5), lambda: each_ms * sum(map(len, found)), size=4):
+        found.append([])
+        for item in turn:
+            found[-1].append(item)
+
+    assert [len(some) for some in found] == expected
+    assert [item for some in found for item in some] == list(range(5))
+
+
+async def test_what_a_timed_turn_leaves_comes_in_the_next() -> None:
+    clock = count()
+    found = [next(turn) async for turn in timed_turns("abc", lambda: next(clock))]
+    assert found == ["a", "b", "c"]

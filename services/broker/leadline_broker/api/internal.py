@@ -89,7 +89,7 @@ def add_commands(
     async def stop_replica(request: rpc.StopReplicaRequest) -> rpc.CommandResponse:
         orders = commands()
         await check.admit(request)
-        return orders.stop_replica(request)
+        return await orders.stop_replica(request)
 
     bulk_route(
         app,

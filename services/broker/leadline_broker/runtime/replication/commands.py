@@ -9,7 +9,8 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import structlog
@@ -24,6 +25,11 @@ from leadline_broker.runtime.cluster.metadata import (
     PreparedTopics,
 )
 from leadline_broker.runtime.ports import LogStore
+from leadline_broker.runtime.replication.command_rows import (
+    by_topic,
+    is_of_removed_partition,
+    keys_of,
+)
 from leadline_broker.runtime.replication.late_roles import LateRole, LateRoles
 from leadline_broker.runtime.replication.partition import Execute, Partition, PartitionSettings
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
@@ -51,14 +57,13 @@ from leadline_common.rpc import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from leadline_common.slices import SLICE, batched, in_turns, parts, slices
+from leadline_common.slices import timed_turns
 
 logger = structlog.get_logger(__name__)
 
 _REMEMBERED_STOPS: Final = 50_000
 _SETTLING_CHECKS: Final = 50
 _SETTLING_PAUSE_S: Final = 0.02
-_KEYS_AT_ONCE: Final = 10_000
 _REASONS: Final = {
     FencedLeaderEpoch.code: "the replica has stepped down in this leader epoch",
     UnknownLeaderEpoch.code: "its log has records of a later leader epoch, so it is damaged",
@@ -139,10 +144,9 @@ class ControllerCommands:
         self.broker_state.update_addresses(request.brokers)
         order = (request.controller_epoch, request.sequence)
         self._latest = max(order, self._latest)
-        full_grant = await _keys_of(request.topics) if request.is_init else frozenset()
+        full_grant = await keys_of(request.topics) if request.is_init else frozenset()
         codes = await self._grant_all(request, order)
-        if request.is_init and order == self._latest:
-            self._drop_others(full_grant)
+        if request.is_init and await self._drop_others(request, order, full_grant):
             if not granted:
                 logger.info("granted", replicas=len(self.replicas), cause=request.cause)
             self.broker_state.granted = True
@@ -150,23 +154,22 @@ class ControllerCommands:
             self.heartbeats.trigger()
         return CommandResponse(self.controller_epoch, self.broker_state.incarnation, codes)
 
-    def _accept(self, request: LeaderAndIsrRequest) -> None:
+    def _accept(self, request: LeaderAndIsrRequest | StopReplicaRequest) -> None:
         self.broker_state.require_addressed(request.broker_id, request.incarnation)
         self._accept_epoch(request.controller_epoch)
 
     async def _grant_all(self, request: LeaderAndIsrRequest, order: Order) -> list[list[int]]:
         """Apply all rows, and return their error codes by topic."""
-        rows = ((topic, some) for topic in request.topics for some in batched(topic.partitions))
+        rows = ((topic, row) for topic in request.topics for row in topic.partitions)
         codes: list[int] = []
-        async for turn in in_turns(parts(rows, lambda each: len(each[1]), SLICE)):
+        async for turn in timed_turns(rows, self.clock.monotonic_ms):
             self._accept(request)
             now = self.clock.monotonic_ms()
-            for topic, some in turn:
+            for topic, some in groupby(turn, itemgetter(0)):
                 settings = self.settings.of(topic.configs)  # Those of the broker may have changed.
-                codes += [self._grant(topic, row, settings, now, order) for row in some]
+                codes += [self._grant(topic, row, settings, now, order) for _, row in some]
             self.replicas.long_lived.keep_from_collector()
-        remaining = iter(codes)
-        return [list(islice(remaining, len(topic.partitions))) for topic in request.topics]
+        return by_topic(request.topics, codes)
 
     def _grant(
         self,
@@ -225,7 +228,7 @@ class ControllerCommands:
         deleted first. All its records have epochs below the first epoch of this partition, so
         the earlier partition has been removed in the meantime (rule R12).
         """
-        while partition is None or _is_of_removed_partition(partition, row):
+        while partition is None or is_of_removed_partition(partition, row):
             if partition is not None:
                 logger.warning(
                     "replica of a removed partition deleted",
@@ -256,39 +259,55 @@ class ControllerCommands:
         if row.leader_epoch <= stop.leader_epoch and not again:
             raise FencedLeaderEpoch("the replica was stopped after this grant")
 
-    def _drop_others(self, granted: Set[ReplicaKey]) -> None:
-        """Set aside the replicas that a full grant does not list, and forget their lost logs."""
-        self.late_roles.keep_only(granted)
-        for partition in self.replicas.all():
-            if partition.key not in granted:
-                logger.warning(
-                    "replica made stray",
-                    topic=partition.topic,
-                    topic_id=partition.topic_id,
-                    partition=partition.partition,
-                )
-                self.replicas.make_stray(partition)
-        self.logs.forget_lost(granted)
+    async def _drop_others(
+        self, request: LeaderAndIsrRequest, order: Order, granted: Set[ReplicaKey]
+    ) -> bool:
+        """Set aside the replicas that a full grant does not list, and forget their lost logs.
 
-    def stop_replica(self, request: StopReplicaRequest) -> CommandResponse:
+        Return whether the grant is still the latest request. If not, some replicas are left.
+        """
+        others = [one for one in self.replicas.all() if one.key not in granted]
+        async for turn in timed_turns(others, self.clock.monotonic_ms):
+            self._accept(request)
+            if order != self._latest:
+                break
+            for partition in turn:
+                if self.replicas.find(partition.key) is partition:  # Not deleted meanwhile.
+                    self._set_aside(partition)
+        if order != self._latest:
+            return False
+        self.late_roles.keep_only(granted)
+        self.logs.forget_lost(granted)
+        return True
+
+    def _set_aside(self, partition: Partition) -> None:
+        logger.warning(
+            "replica made stray",
+            topic=partition.topic,
+            topic_id=partition.topic_id,
+            partition=partition.partition,
+        )
+        self.replicas.make_stray(partition)
+
+    async def stop_replica(self, request: StopReplicaRequest) -> CommandResponse:
         """Stop replicas, and delete their logs if requested (stopReplica).
 
-        A row succeeds if this broker has no such replica, or has one of another topic id.
+        A row succeeds if this broker has no such replica, or has one of another topic id. To delete
+        a log takes two fsyncs, so other work is done between some rows and the next.
 
         Raises:
-            InvalidRequest, StaleIncarnation, StaleControllerEpoch: see rule R1.
+            InvalidRequest, StaleIncarnation, StaleControllerEpoch: see rule R1. Between rows,
+                too: then some replicas are stopped.
 
         """
-        self.broker_state.require_addressed(request.broker_id, request.incarnation)
-        self._accept_epoch(request.controller_epoch)
+        self._accept(request)
         order = (request.controller_epoch, request.sequence) if request.sequence else None
-        codes = [
-            [
-                self._stop(topic.topic_id, row, order, delete=request.delete)
-                for row in topic.partitions
-            ]
-            for topic in request.topics
-        ]
+        rows = ((topic.topic_id, row) for topic in request.topics for row in topic.partitions)
+        found: list[int] = []
+        async for turn in timed_turns(rows, self.clock.monotonic_ms):
+            self._accept(request)
+            found += [self._stop(*each, order, delete=request.delete) for each in turn]
+        codes = by_topic(request.topics, found)
         return CommandResponse(self.controller_epoch, self.broker_state.incarnation, codes)
 
     def _stop(self, topic_id: str, row: StopRow, order: Order | None, *, delete: bool) -> int:
@@ -374,23 +393,3 @@ class ControllerCommands:
         self._stopped.move_to_end(key)
         if len(self._stopped) > _REMEMBERED_STOPS:
             self._stopped.popitem(last=False)
-
-
-async def _keys_of(topics: list[TopicRows]) -> Set[ReplicaKey]:
-    """Return the keys of all rows."""
-    found: set[ReplicaKey] = set()
-    async for some in slices(
-        ((topic.topic_id, row.partition) for topic in topics for row in topic.partitions),
-        _KEYS_AT_ONCE,
-    ):
-        found.update(some)
-    return found
-
-
-def _is_of_removed_partition(partition: Partition, row: PartitionRow) -> bool:
-    """Return whether a replica has only records from before the granted partition existed."""
-    if not row.first_epoch:  # There has never been another one of this number.
-        return False
-    state = partition.replica.state
-    newest = max(state.leader_epoch, state.log.epochs.latest)
-    return newest < row.first_epoch and state.log.log_end_offset > 0
