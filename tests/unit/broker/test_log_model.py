@@ -177,7 +177,7 @@ class LogModel(RuleBasedStateMachine):
         for producer_id, _, _, batches in expected.rows():
             state = self.log.producers.get(producer_id)
             assert state is not None
-            assert list(state.batches)[-len(batches) :] == batches
+            assert state.batches[-len(batches) :] == batches
 
     @invariant()
     def knows_what_is_published_and_nothing_that_was_cut(self) -> None:

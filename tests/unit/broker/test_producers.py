@@ -189,7 +189,7 @@ STEPS = st.lists(
 
 
 def rows_of(states: ProducerStates) -> list[object]:
-    return [(producer, epoch, batches) for producer, epoch, _, batches in states.rows()]
+    return [(producer, epoch, list(batches)) for producer, epoch, _, batches in states.rows()]
 
 
 @settings(max_examples=400)
@@ -246,3 +246,12 @@ def test_a_truncated_table_has_the_epoch_of_before() -> None:
     states = table(Header(7, 0, 0, 1, 0), Header(7, 1, 0, 1, 1), Header(8, 0, 0, 1, 2))
     assert states.truncate_to(1)
     assert rows_of(states) == [(7, 0, [(0, 0, 0)])]
+
+
+def test_the_rows_of_a_snapshot_copy_no_batches() -> None:
+    """200,000 producers have a million, and the event loop waits while a log is rolled."""
+    states = ProducerStates([(7, 0, 0, [(0, 4, 0), (5, 9, 5)])])
+    state = states.get(7)
+
+    assert state is not None
+    assert states.rows()[0][3] is state.batches

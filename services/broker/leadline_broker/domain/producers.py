@@ -6,7 +6,7 @@ next leader accepts and refuses the same batches (rule R15; KIP-98).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -63,7 +63,7 @@ class Duplicate:
 Verdict = Accept | Duplicate | OutOfOrderSequence | ProducerFenced
 """A refusal is the error to answer with; it is returned, not raised."""
 
-ProducerRow = tuple[int, int, int, list[tuple[int, int, int]]]
+ProducerRow = tuple[int, int, int, Sequence[tuple[int, int, int]]]
 """Producer id, epoch, when it last wrote, its batches: a row of a snapshot.
 
 The time is of the process that wrote the row. Another one counts from its start, see `mark_active`.
@@ -156,9 +156,12 @@ class ProducerStates:
         return self._states.get(producer_id)
 
     def rows(self) -> list[ProducerRow]:
-        """Return the producers as plain values; `ProducerStates(rows)` restores them."""
+        """Return the producers as plain values; `ProducerStates(rows)` restores them.
+
+        Batches are not copied: there may be a million, and a log writes them whenever it rolls.
+        """
         return [
-            (producer_id, state.epoch, state.last_active_ms, list(state.batches))
+            (producer_id, state.epoch, state.last_active_ms, state.batches)
             for producer_id, state in self._states.items()
         ]
 
