@@ -163,3 +163,23 @@ def test_neither_do_a_truncation_and_a_new_start(tmp_path: Path, offset: int) ->
     log.close()
     again = open_log(tmp_path, clean=True)
     assert read_all(again)[-1] == batch(offset, b"new")
+
+
+def test_a_file_that_a_thread_removes_while_the_log_is_opened_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica that is set aside may be opened again before its files are removed."""
+    log = many_segments(tmp_path)
+    keep_nothing(log)
+    removal = removal_of(log)
+    log.close()
+    glob = Path.glob
+
+    def found_too_late(path: Path, pattern: str) -> list[Path]:
+        found = list(glob(path, pattern))
+        if found:
+            removal()
+        return found
+
+    monkeypatch.setattr(Path, "glob", found_too_late)
+    assert open_log(tmp_path, clean=True).log_start_offset == MOST_AT_ONCE

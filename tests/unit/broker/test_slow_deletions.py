@@ -85,7 +85,7 @@ async def test_others_are_served_while_replicas_are_deleted(cluster: SmallCluste
     deleting = asyncio.create_task(cluster.brokers[1].engine.commands.stop_replica(stop(2)))
 
     assert await counts_while(cluster, deleting) == REPLICAS // 2
-    await cluster.brokers[1].engine.finish_background()
+    await cluster.brokers[1].engine.removals.finish()
     assert directories(cluster) == []
 
 
@@ -139,7 +139,7 @@ async def test_a_replica_that_is_deleted_meanwhile_is_not_set_aside(cluster: Sma
     await asyncio.sleep(0)
     await broker.engine.commands.stop_replica(stop(3))
     await dropping
-    await broker.engine.finish_background()
+    await broker.engine.removals.finish()
 
     assert len(broker.engine.replicas) == 0
     assert 0 < len(directories(cluster)) < REPLICAS

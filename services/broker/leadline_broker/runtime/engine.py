@@ -30,6 +30,7 @@ from leadline_broker.runtime.replication.isr_writer import IsrWriter
 from leadline_broker.runtime.replication.maintenance import Maintenance
 from leadline_broker.runtime.replication.partition import NOT_APPLIED, Partition
 from leadline_broker.runtime.replication.remembered_producers import RememberedProducers
+from leadline_broker.runtime.replication.removals import Removals
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.replication.throttle import MovingThrottle, Throttle
 from leadline_broker.runtime.replication.topic_settings import TopicSettings
@@ -91,11 +92,11 @@ class Engine:
         on_hanging: Callable[[StorageFailed], None],
     ) -> None:
         self._dependencies = dependencies
-        self._background: set[asyncio.Future[None]] = set()
+        self.removals = Removals()
         self._topic_settings = TopicSettings(dependencies.configuration.current)
         self.logs, self.clock, metrics = logs, dependencies.clock, dependencies.metrics
         self.acks = PendingAcks()
-        self._executor = EffectExecutor(self.acks, on_failed, self._in_background)
+        self._executor = EffectExecutor(self.acks, on_failed, self.removals.add)
         self.flusher, self.moving_flusher = self._flusher(on_failed), self._flusher(on_failed)
         self.throttle = MovingThrottle(
             sending=Throttle(dependencies.clock, metrics.moved_out.inc),
@@ -205,7 +206,7 @@ class Engine:
             throttle=self.throttle,
             execute=self._executor.execute,
             clock=self._dependencies.clock,
-            in_background=self._in_background,
+            in_background=self.removals.add,
         )
 
     def _remembered_producers(self) -> RememberedProducers:
@@ -292,7 +293,7 @@ class Engine:
             serving=self.serving,
             copies=self.copies,
             clock=self._dependencies.clock,
-            in_background=self._in_background,
+            in_background=self.removals.add,
         )
 
     def _maintenance(self) -> Maintenance:
@@ -345,16 +346,7 @@ class Engine:
     def progress(self) -> tuple[int, ...]:
         """Return what changes with all that the disk ends while the broker stops."""
         flushed = self.flusher.ended, self.moving_flusher.ended
-        return *flushed, len(self._background), self.logs.closed
-
-    async def finish_background(self) -> None:
-        """Wait for file removals in progress."""
-        await asyncio.gather(*self._background, return_exceptions=True)
-
-    def _in_background(self, work: Callable[[], None]) -> None:
-        done = asyncio.get_running_loop().run_in_executor(None, work)
-        self._background.add(done)
-        done.add_done_callback(self._background.discard)
+        return *flushed, len(self.removals), self.logs.closed
 
     def _heartbeat_request(self, isr_changes: list[tuple[str, int]]) -> HeartbeatRequest:
         self.throttle.on_heartbeat_sent()

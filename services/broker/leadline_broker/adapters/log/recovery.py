@@ -134,7 +134,7 @@ def load(
         return LogState([], EpochHistory(), ProducerStates()), RecoveryReport(has_segments=False)
     for suffix in (TEMPORARY_SUFFIX, DELETED_SUFFIX):
         for leftover in directory.glob(f"*{suffix}"):
-            leftover.unlink()
+            leftover.unlink(missing_ok=True)  # A thread may be removing it.
     segments = _segments(directory, config, files)
     if not segments:
         return LogState([], EpochHistory(), ProducerStates()), RecoveryReport(has_segments=False)
