@@ -39,6 +39,7 @@ class ProcessWatch:
         restart: bool,
         report: Callable[[str], None],
         restarted: Callable[[], None],
+        stop: asyncio.Event,
     ) -> None:
         self._children = children
         self._session_files = session_files
@@ -47,21 +48,20 @@ class ProcessWatch:
         self._report = report
         self._restarted = restarted
         self._left = LeftSessions(report)
-        self._stop = asyncio.Event()
+        self._stop = stop
         self._known_dead: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._kept_requests: set[str] = set()
         """Processes that were restarted as asked, whose requests cannot be removed."""
 
-    async def run(self, stop: asyncio.Event) -> None:
+    async def run(self) -> None:
         """Watch until `stop` is set, and until no process is being stopped or started."""
-        self._stop = stop
-        while not stop.is_set():
+        while not self._stop.is_set():
             self._forget_ended_tasks()
             for child in self._children.values():
                 self._look_at(child)
             self._take_requests()
-            await wait_for_end(self._children.values(), stop, _POLL_S)
+            await wait_for_end(self._children.values(), self._stop, _POLL_S)
         await asyncio.gather(*self._tasks.values())
         await self._left.finish()
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
@@ -159,8 +160,20 @@ class Supervisor:
             restart=restart,
             report=report,
             restarted=partial(self._write_again, report),
+            stop=stop,
         )
-        await watch.run(stop)
+        await watch.run()
+
+    @asynccontextmanager
+    async def watched(self, report: Callable[[str], None]) -> AsyncIterator[None]:
+        """Watch the child processes during a block; see `watch`."""
+        stop = asyncio.Event()
+        watching = asyncio.create_task(self.watch(stop, restart=False, report=report))
+        try:
+            yield
+        finally:
+            stop.set()
+            await watching
 
     async def stop(self) -> None:
         """Stop everything: coordinators, brokers, controllers, then ZooKeeper."""

@@ -9,7 +9,7 @@ import pytest
 from leadline_client.wire import NewTopic
 from tests.support.faults.scenario import TOPIC, loaded, running_cluster
 from tests.support.services.cluster import Cluster
-from tests.support.services.rolling import roll, supervised
+from tests.support.services.rolling import roll
 
 
 def pids(cluster: Cluster) -> dict[str, int | None]:
@@ -34,7 +34,7 @@ async def _check_commands(cluster: Cluster) -> None:
 async def test_all_services_are_restarted_without_a_failed_produce() -> None:
     async with (
         running_cluster(controllers=3, coordinators=2) as cluster,
-        supervised(cluster),
+        cluster.supervisor.watched(print),
         loaded(cluster, NewTopic(TOPIC, 6, 3)) as running,
     ):
         await running.full_isr()

@@ -20,7 +20,7 @@ from leadline_common.zk.credentials import ZkCredentials, digest_of, read_creden
 from leadline_common.zk.errors import NotPermitted
 from leadline_common.znodes import CLUSTER_ID
 from tests.support.faults.scenario import TOPIC, Scenario, loaded, running_cluster
-from tests.support.services.rolling import roll, supervised
+from tests.support.services.rolling import roll
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ async def restrict(running: Scenario, file: Path) -> None:
 async def test_all_passwords_are_replaced_and_no_request_fails() -> None:
     async with (
         running_cluster(controllers=2, coordinators=2) as cluster,
-        supervised(cluster),
+        cluster.supervisor.watched(print),
         loaded(cluster, NewTopic(TOPIC, 6, 3)) as running,
     ):
         await running.full_isr()

@@ -6,8 +6,7 @@ import asyncio
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Final
@@ -89,22 +88,10 @@ async def _run(data_dir: Path, lines: list[bytes]) -> Report:
             await supervisor.start()
             for service in supervisor.layout.services:
                 display.say(f"{service.name}: Swagger UI at {service.url}/docs")
-            async with _watched(supervisor, display):
+            async with supervisor.watched(display.say):
                 return await Scenario(supervisor, tracker, display, lines).run()
         finally:
             await supervisor.stop()
-
-
-@asynccontextmanager
-async def _watched(supervisor: Supervisor, display: DemoDisplay) -> AsyncIterator[None]:
-    """Watch the processes as `leadline up` does: it closes the session of one that dies."""
-    stop = asyncio.Event()
-    watching = asyncio.create_task(supervisor.watch(stop, restart=False, report=display.say))
-    try:
-        yield
-    finally:
-        stop.set()
-        await watching
 
 
 def _print(report: Report) -> None:

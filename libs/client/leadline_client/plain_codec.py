@@ -219,7 +219,7 @@ def chunks_in(data: bytes, count: int, most_headers: int | None = None) -> list[
 
 def _length(data: bytes, position: int) -> tuple[int, int]:
     """Return twice a record's length, and the position after it."""
-    size, position = _varint(data, position)
+    size, position = varint_at(data, position)
     if size < 0:
         raise UnreadableRecords("a record has a negative length")
     return size << 1, position
@@ -227,14 +227,14 @@ def _length(data: bytes, position: int) -> tuple[int, int]:
 
 def _header_count(data: bytes, position: int) -> int:
     """Return how many headers a record says it has; its attributes are at `position`."""
-    _, position = _varint(data, position + 1)
-    _, position = _varint(data, position)
+    _, position = varint_at(data, position + 1)
+    _, position = varint_at(data, position)
     for _ in ("key", "value"):
-        size, position = _varint(data, position)
+        size, position = varint_at(data, position)
         if size < _NULL:
             raise UnreadableRecords("a record has a negative length")
         position += max(0, size)
-    return _varint(data, position)[0]
+    return varint_at(data, position)[0]
 
 
 def _put_record(
@@ -258,7 +258,7 @@ def _record_at(
 ) -> tuple[Record, int]:
     """Return the record at a position, and the position after it."""
     try:
-        size, position = _varint(data, position)
+        size, position = varint_at(data, position)
         end = position + size
         record = _record(data, position, end, first_timestamp, append_time)
     except (IndexError, UnicodeDecodeError) as error:
@@ -269,11 +269,11 @@ def _record_at(
 def _record(
     data: bytes, position: int, end: int, first_timestamp: int, append_time: int | None
 ) -> Record:
-    timestamp_delta, position = _varint(data, position + 1)
-    offset, position = _varint(data, position)
+    timestamp_delta, position = varint_at(data, position + 1)
+    offset, position = varint_at(data, position)
     key, position = _bytes(data, position)
     value, position = _bytes(data, position)
-    count, position = _varint(data, position)
+    count, position = varint_at(data, position)
     if not 0 <= count <= end - position:
         raise UnreadableRecords(f"a record has {count} headers")
     headers = []
@@ -298,11 +298,13 @@ def put_varint(into: bytearray, number: int) -> None:
     into.append(rest)
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return a number and the position after it.
+def varint_at(data: bytes, position: int) -> tuple[int, int]:
+    """Return the number at `position`, and the position after it.
 
     Of the last of ten bytes one bit counts, as for the compiled codec: two readers of a batch must
     not see two records.
+
+    Raises UnreadableRecords and IndexError.
     """
     found = shift = 0
     while True:
@@ -326,7 +328,7 @@ def _put_bytes(into: bytearray, data: bytes | None) -> None:
 
 
 def _bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
-    size, position = _varint(data, position)
+    size, position = varint_at(data, position)
     if size < 0:
         return None, position
     end = position + size

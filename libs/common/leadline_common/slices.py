@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from itertools import count, islice, takewhile
+from itertools import chain, islice
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -43,14 +43,14 @@ async def timed_turns(
     """
     left = iter(items)
     async for first in in_turns(left):
-        yield _until(now_ms() + TURN_MS, now_ms, first, islice(left, size - 1))
+        yield _until(now_ms() + TURN_MS, now_ms, chain((first,), islice(left, size - 1)))
 
 
-def _until(end_ms: int, now_ms: Callable[[], int], first: T, others: Iterator[T]) -> Iterator[T]:
-    yield first
-    in_time = takewhile(lambda _: now_ms() < end_ms, count())
-    for _, item in zip(in_time, others, strict=False):
+def _until(end_ms: int, now_ms: Callable[[], int], items: Iterator[T]) -> Iterator[T]:
+    for item in items:
         yield item
+        if now_ms() >= end_ms:
+            return
 
 
 def batched(items: Iterable[T], size: int = SLICE) -> Iterator[list[T]]:

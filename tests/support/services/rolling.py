@@ -3,24 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.support.services.cluster import Cluster
 from tests.support.services.up import command_line
-
-
-@asynccontextmanager
-async def supervised(cluster: Cluster) -> AsyncIterator[None]:
-    """Let the supervisor restart processes on request, as within `leadline up`."""
-    stop = asyncio.Event()
-    watching = asyncio.create_task(cluster.supervisor.watch(stop, restart=False, report=print))
-    try:
-        yield
-    finally:
-        stop.set()
-        await watching
 
 
 async def roll(data_dir: Path, *words: str) -> tuple[int, str, str]:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leadline_client.wire import TopicPartition
 from leadline_common.znodes import TopicAssignment
 from leadline_controller.domain.cluster import ClusterImage, RemovalPending, StateSet, TopicSet
 from leadline_controller.domain.failover import (
@@ -14,10 +15,17 @@ from leadline_controller.domain.failover import (
     possible_loss,
 )
 from leadline_controller.domain.healing import targets_for
-from leadline_controller.domain.leader_imbalance import non_preferred_leaders
+from leadline_controller.domain.leader_imbalance import LeaderImbalance
 from tests.unit.controller.images import NAME, TOPIC, carry_out, cluster, state, the_state
 
 PREFERRED = (1, 2, 3)
+
+
+def non_preferred_leaders(image: ClusterImage, percentage: int) -> list[TopicPartition]:
+    """Return what is to move among all topics."""
+    imbalance = LeaderImbalance(image)
+    imbalance.add(image.topics)
+    return imbalance.to_move(percentage)
 
 
 def image_with(away: int, total: int = 20) -> ClusterImage:

@@ -17,11 +17,12 @@ from leadline_common.znodes import TopicAssignment
 from leadline_controller.api.administration import ControllerAdministration
 from leadline_controller.domain.cluster import ClusterImage, StateSet, TopicSet
 from leadline_controller.domain.failover import StateDecision, elect_preferred
-from leadline_controller.domain.leader_imbalance import LeaderImbalance, non_preferred_leaders
+from leadline_controller.domain.leader_imbalance import LeaderImbalance
 from leadline_controller.domain.state import ReadNode
 from leadline_controller.runtime.engine.events import Reply
 from leadline_controller.runtime.topics.elections import ElectionManager, ElectLeaders
 from tests.unit.controller.images import TOPIC, cluster, state
+from tests.unit.controller.test_balance import non_preferred_leaders
 
 MANY = 8 * SLICE
 ALL = [TopicPartition(TOPIC, number) for number in range(MANY)]

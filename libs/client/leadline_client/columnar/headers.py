@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
-from leadline_client.columnar.varints import varint_at
+from leadline_client.plain_codec import varint_at
 from leadline_client.unreadable import UnreadableRecords
 
 NameErrors: TypeAlias = Literal["strict", "replace"]

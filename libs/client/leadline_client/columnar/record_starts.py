@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from leadline_client.columnar.varints import varint_at
+from leadline_client.plain_codec import varint_at
 
 _LONG: Final = 1 << 40
 """A step that leads beyond all bytes: a length of more than two bytes has to be decoded."""

@@ -1,4 +1,4 @@
-"""Varints, which Kafka's records consist of: one by one from bytes, and whole columns to bytes.
+"""Varints, which Kafka's records consist of: whole columns of them to bytes.
 
 The encoding is that of Protocol Buffers: zigzag (0, -1, 1, -2 become 0, 1, 2, 3), least significant
 seven bits first.
@@ -12,34 +12,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leadline_client.unreadable import UnreadableRecords
-
 MOST_VARINT_BYTES: Final = 10
 _LOOKED_UP: Final = 1 << 16
-_WORD: Final = (1 << 64) - 1
 
 _ONE = pa.scalar(1, pa.int64())
 # Arrow cannot shift signed numbers by 63 bits; no number here has more than 62.
 _SIGN = pa.scalar(62, pa.int64())
-
-
-def varint_at(octets: bytes, position: int) -> tuple[int, int]:
-    """Return the number at `position`, and the position after it.
-
-    Of ten bytes the low 64 bits count, as in the codecs with which brokers check records.
-
-    Raises UnreadableRecords and IndexError.
-    """
-    number = shift = 0
-    while shift < 7 * MOST_VARINT_BYTES:
-        octet = octets[position]
-        position += 1
-        number |= (octet & 0x7F) << shift
-        if octet < 0x80:
-            number &= _WORD
-            return (number >> 1) ^ -(number & 1), position
-        shift += 7
-    raise UnreadableRecords("a number has more than ten bytes")
 
 
 def varint(number: int) -> bytes:

@@ -43,8 +43,6 @@ NOBODY: Final = Caller(ANONYMOUS, NO_ACCESS)
 """Whoever does not show who it is, in a cluster with authentication."""
 
 _current: ContextVar[Caller] = ContextVar("leadline_caller", default=EVERYBODY)
-
-
 _told: ContextVar[Callable[[Forbidden], None] | None] = ContextVar(
     "leadline_refusals_told", default=None
 )

@@ -47,8 +47,8 @@ OLDER_DATA: Final = (
 )
 
 
-class _AnswersThoseWhoHaveSeenNothing(ConnectionDropped):
-    """If the server then refuses the session again, its data is older than what that has seen."""
+class _ZxidZeroAccepted(ConnectionDropped):
+    """A server that refuses the session's own zxid accepts zxid 0: so its data is older."""
 
 
 class Connection(ConnectionHandler):
@@ -56,15 +56,15 @@ class Connection(ConnectionHandler):
 
     handler: PollingHandler
     granted_timeout_ms: int = 0
-    _unanswered_since_s: float | None = None
-    _server: tuple[str, int] | None = None
 
     def __init__(self, client: KazooClient, retry_sleeper: KazooRetry) -> None:
         super().__init__(client, retry_sleeper)
+        self._unanswered_since_s: float | None = None
+        self._server: tuple[str, int] | None = None
         self._problems: dict[tuple[str, int], str] = {}
         self._refusals: Counter[tuple[str, int]] = Counter()
         self._with_older_data: set[tuple[str, int]] = set()
-        self._claims_nothing = False
+        self._states_zxid_zero = False
 
     def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
         """Return the addresses, as (name, address, port), with the latest server's as the last."""
@@ -78,9 +78,9 @@ class Connection(ConnectionHandler):
         self._unanswered_since_s = None
         address = hostip, port
         try:
-            with self._seen(address):
+            with self._stated_zxid(address):
                 timeouts = super()._connect(host, hostip, port)
-        except _AnswersThoseWhoHaveSeenNothing:
+        except _ZxidZeroAccepted:
             self._with_older_data.add(address)
             raise
         except (ConnectionDropped, KazooTimeoutError) as problem:
@@ -92,18 +92,18 @@ class Connection(ConnectionHandler):
         return timeouts
 
     @contextmanager
-    def _seen(self, address: tuple[str, int]) -> Iterator[None]:
-        """Claim to have seen nothing yet, at every fourth attempt that the server refused."""
+    def _stated_zxid(self, address: tuple[str, int]) -> Iterator[None]:
+        """State zxid 0 instead of the latest one seen, at every fourth attempt that was refused."""
         seen = self.client.last_zxid
         refusals = self._refusals[address]
-        self._claims_nothing = seen > 0 and refusals % _REFUSALS == _REFUSALS - 1
-        if self._claims_nothing:
+        self._states_zxid_zero = seen > 0 and refusals % _REFUSALS == _REFUSALS - 1
+        if self._states_zxid_zero:
             self._refusals[address] += 1
             self.client.last_zxid = 0
         try:
             yield
         finally:
-            if self._claims_nothing:
+            if self._states_zxid_zero:
                 self.client.last_zxid = seen
 
     def _reason(self, address: tuple[str, int], problem: Exception) -> str:
@@ -111,7 +111,7 @@ class Connection(ConnectionHandler):
             return "it accepts connections, but does not answer"
         if self._socket is None:
             return str(problem)
-        self._refusals[address] += not self._claims_nothing
+        self._refusals[address] += not self._states_zxid_zero
         return OLDER_DATA if address in self._with_older_data else CLOSED_AT_ONCE
 
     def _log_problem(self, host: str, address: tuple[str, int], reason: str) -> None:
@@ -125,8 +125,8 @@ class Connection(ConnectionHandler):
     ) -> tuple[object, int | None] | int | None:
         answer = super()._invoke(timeout, request, xid)
         if isinstance(answer, tuple) and isinstance(answer[0], Connect):
-            if self._claims_nothing:
-                raise _AnswersThoseWhoHaveSeenNothing
+            if self._states_zxid_zero:
+                raise _ZxidZeroAccepted
             self.granted_timeout_ms = answer[0].time_out
         return answer
 

@@ -32,6 +32,8 @@ from leadline_common.zk.ports import OpenTransport, SessionState, Transport
 from leadline_common.zk.requests import EncodedRequest
 from leadline_common.zk.transport import KazooTransport
 
+_REVOKED: Final = float("-inf")
+
 
 def _monotonic_ms() -> float:
     return monotonic_s() * 1000
@@ -39,9 +41,6 @@ def _monotonic_ms() -> float:
 
 def _lease_ms(session_timeout_ms: int) -> float:
     return session_timeout_ms * 2 / 3
-
-
-_REVOKED: Final = float("-inf")
 
 
 class SessionLease:

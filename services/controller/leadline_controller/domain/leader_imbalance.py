@@ -8,25 +8,18 @@ from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_controller.domain.cluster import ClusterImage
 
 
-def non_preferred_leaders(image: ClusterImage, percentage: int) -> list[TopicPartition]:
-    """Return the partitions whose leadership should move back to the preferred leader (KIP-183).
-
-    The preferred leader of a partition is its first replica. A broker is imbalanced if
-    other brokers lead more than `percentage` percent of the partitions that prefer it.
-    Smaller imbalances are tolerated, because a leader change interrupts clients briefly.
-    Brokers that are no leader candidates, partitions without a leader, and partitions
-    that are being reassigned are skipped: the reassignment decides about their leaders.
-
-    Example: broker 1 is preferred by 20 partitions and leads 18 of them, which is an
-    imbalance of 10 %. With `percentage` 10 nothing moves; if it leads only 17, all 3 move.
-    """
-    imbalance = LeaderImbalance(image)
-    imbalance.add(image.topics)
-    return imbalance.to_move(percentage)
-
-
 class LeaderImbalance:
-    """Counts for `non_preferred_leaders`, of as many topics at a time as the caller likes."""
+    """Finds the partitions whose leadership should move back to the preferred leader (KIP-183).
+
+    The preferred leader of a partition is its first replica. A broker is imbalanced if other
+    brokers lead more than a percentage of the partitions that prefer it. Smaller imbalances are
+    tolerated, because a leader change interrupts clients briefly. Brokers that are no leader
+    candidates, partitions without a leader, and partitions that are being reassigned are skipped:
+    the reassignment decides about their leaders.
+
+    Example: broker 1 is preferred by 20 partitions and leads 18 of them, which is an imbalance of
+    10 %. With a percentage of 10 nothing moves; if it leads only 17, all 3 move.
+    """
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
@@ -49,7 +42,7 @@ class LeaderImbalance:
                     moved.append(TopicPartition(topic.name, number))
 
     def to_move(self, percentage: int) -> list[TopicPartition]:
-        """Return what `non_preferred_leaders` returns, for the topics that were counted."""
+        """Return the partitions to move, of the topics that were counted."""
         candidates = self._image.leader_candidates
         return [
             topic_partition
