@@ -19,7 +19,8 @@ class Disk:
     """The files below `root`.
 
     `entries` are the durable entries of each directory that was ever synced, each with the inode
-    of a file or None for a directory; `contents` the durable content of each inode.
+    of a file or None for a directory; `contents` the durable content of each inode. A removed file
+    keeps its inode, by a link beside the disk, as long as a durable entry may name it.
     """
 
     root: Path
@@ -31,6 +32,7 @@ class Disk:
     hangs: bool = False
     on_wait: Callable[[], None] = lambda: None
     """Called when the only thread of a process waits for a disk that hangs."""
+    _removed: dict[str, list[int]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
@@ -45,8 +47,22 @@ class Disk:
             self.entries[path] = {
                 entry.name: None if entry.is_dir() else entry.inode() for entry in os.scandir(path)
             }
+            for inode in self._removed.pop(path, ()):
+                self.contents.pop(inode, None)
+                self._link(inode).unlink()
         else:
             self.contents[Path(path).stat().st_ino] = Path(path).read_bytes()[:size]
+
+    def removing(self, path: str) -> None:
+        """Note that a file is about to be removed, or replaced by another."""
+        inode = Path(path).stat().st_ino if Path(path).is_file() else None
+        if inode in self.contents and not self._link(inode).exists():
+            self._link(inode).parent.mkdir(exist_ok=True)
+            self._link(inode).hardlink_to(path)
+            self._removed.setdefault(str(Path(path).parent), []).append(inode)
+
+    def _link(self, inode: int) -> Path:
+        return self.root.with_name(f"{self.root.name} removed") / str(inode)
 
     def moved(self, source: str, target: str) -> None:
         """Note that a directory was renamed: what is durable below it moves along."""
@@ -77,6 +93,9 @@ class Disk:
         self.root.mkdir()
         self.entries.clear()
         self.contents.clear()
+        for inode in [one for inodes in self._removed.values() for one in inodes]:
+            self._link(inode).unlink()
+        self._removed.clear()
 
     def _surviving(
         self, path: str, current: dict[int, bytes]

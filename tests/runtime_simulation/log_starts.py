@@ -57,7 +57,7 @@ class LogStarts:
         """Note the removal of the first segment of several, or of the only one."""
         if path.suffix != ".log" or not (path.parent / METADATA_FILE).exists():
             return
-        segments = sorted(path.parent.glob("*.log"))
+        segments = sorted([*path.parent.glob("*.log"), *path.parent.glob("*.next")])
         if path != segments[0]:
             return
         if len(segments) == 1:

@@ -109,21 +109,32 @@ class SimulatedSystem:
         return written
 
     def rename(self, source: Any, target: Any, **options: Any) -> None:
-        self._tell_removal(os.fspath(source))
+        path, before = os.fspath(target), os.fspath(source)
+        self._tell_removal(before)
+        self._note_removal(path)
         _real["rename"](source, target, **options)
-        path = os.fspath(target)
+        for descriptor in [one for one, name in self._paths.items() if name == before]:
+            self._paths[descriptor] = path
         disk = self._disk_of(path)
         if disk is not None and Path(path).is_dir():
-            disk.moved(os.fspath(source), path)
+            disk.moved(before, path)
 
     def unlink(self, path: Any, **options: Any) -> None:
         self._tell_removal(os.fspath(path))
+        directory = options.get("dir_fd")
+        above = "" if directory is None else str(Path(f"/proc/self/fd/{directory}").readlink())
+        self._note_removal(str(Path(above, path)))
         _real["unlink"](path, **options)
 
     def _tell_removal(self, path: str) -> None:
         if self._disk_of(path) is not None:
             for look in self.on_removal:
                 look(Path(path))
+
+    def _note_removal(self, path: str) -> None:
+        disk = self._disk_of(path)
+        if disk is not None:
+            disk.removing(path)
 
     def utime(self, path: Any) -> None:
         """Set the times of a file to now."""

@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 MANY: Final = 2_000
 """After so many new ones the garbage collector is told to leave alone what there is."""
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Build very many objects that will live long, without the collector's passes over them.
+
+    They take most of the time: 2.5 of 3 s for a million producers' batches.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class LongLived:

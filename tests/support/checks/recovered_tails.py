@@ -32,15 +32,24 @@ class CutReport:
 
 
 def tail_at_rest(directory: Path) -> Tail:
-    """Read the last segment of a log whose broker does not run.
+    """Read the last segment of a log whose broker does not run, and a provisional one after it.
 
     A batch counts if its CRC matches, its offset follows, and its epoch does not fall.
     """
     segments = sorted(directory.glob("*.log"))
     if not segments:
         return Tail(0, 0)
-    data = segments[-1].read_bytes()
-    position, end, epoch = 0, int(segments[-1].stem), -1
+    tail, rest = _tail_of(segments[-1]), list(directory.glob("*.next"))
+    for provisional in rest:
+        if int(provisional.stem) == tail.valid_end:
+            following = _tail_of(provisional)
+            return Tail(following.valid_end, tail.invalid_bytes + following.invalid_bytes)
+    return Tail(tail.valid_end, tail.invalid_bytes + sum(one.stat().st_size for one in rest))
+
+
+def _tail_of(segment: Path) -> Tail:
+    data = segment.read_bytes()
+    position, end, epoch = 0, int(segment.stem), -1
     while position < len(data):
         try:
             header = batches.header_at(data, position)

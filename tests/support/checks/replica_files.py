@@ -85,7 +85,7 @@ def read_replica(broker: str, log_dir: Path, topic: str, partition: int) -> Repl
     """
     directory = log_dir / f"{topic}-{partition}"
     found: list[StoredBatch] = []
-    segments = sorted(directory.glob("*.log"))
+    segments = sorted([*directory.glob("*.log"), *directory.glob("*.next")])
     for segment in segments:
         data = segment.read_bytes()
         for header in batches.parse_headers(data):

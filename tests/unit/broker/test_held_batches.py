@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from leadline_broker.domain import held_batches
 from leadline_broker.domain.held_batches import MAX_HELD, MAX_HELD_BYTES, hold_ms, may_hold
-from leadline_broker.domain.producers import ProducerStates, sequence_after
+from leadline_broker.domain.producers import ProducerStates, SequencedBatch, sequence_after
 from leadline_client.errors import NotLeader, OutOfOrderSequence
 from leadline_client.wire import ProduceResult
 from tests.unit.broker.small_cluster import SmallCluster, batch, three
@@ -63,14 +63,14 @@ async def held(cluster: SmallCluster, count: int) -> None:
 def test_a_batch_is_ahead_of_what_its_producer_has_appended(
     epoch: int, sequence: int, ahead: bool
 ) -> None:
-    states = ProducerStates([(PRODUCER, 3, 0, [(10, 14, 0)])])
+    states = ProducerStates([(PRODUCER, 3, 0, (SequencedBatch(10, 14, 0),))])
     assert states.is_ahead(PRODUCER, epoch, sequence) is ahead
     assert not states.is_ahead(PRODUCER + 1, epoch, sequence)
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(1, 2**29))
 def test_what_comes_later_is_ahead_also_where_numbers_begin_again(last: int, by: int) -> None:
-    states = ProducerStates([(PRODUCER, 0, 0, [(last, last, 0)])])
+    states = ProducerStates([(PRODUCER, 0, 0, (SequencedBatch(last, last, 0),))])
     assert states.is_ahead(PRODUCER, 0, sequence_after(last, 1 + by))
     assert not states.is_ahead(PRODUCER, 0, sequence_after(last, 1 - by))
 

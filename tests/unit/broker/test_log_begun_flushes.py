@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from leadline_broker.adapters.log.durability import Durability
 from leadline_broker.adapters.log.errors import LogFailed
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_client.errors import StorageFailed
@@ -60,8 +61,15 @@ def test_only_one_runs_at_a_time(flushed: Flushed) -> None:
     assert flushed.log.durable_end_offset == 3
 
 
-def fill_the_segment(log: PartitionLog) -> None:
-    log.append(batch(2, b"x" * SMALL_SEGMENT))
+def fill_one_segment(log: PartitionLog) -> None:
+    """Append to the first segment, and begin the second one."""
+    log.append(batch(2))
+    log.append(batch(3, b"x" * (SMALL_SEGMENT - 200)))
+
+
+def fill_two_segments(log: PartitionLog) -> None:
+    for offset in (2, 3):
+        log.append(batch(offset, b"x" * SMALL_SEGMENT))
 
 
 @pytest.mark.parametrize(
@@ -69,17 +77,89 @@ def fill_the_segment(log: PartitionLog) -> None:
     [
         lambda log: log.truncate_to(1),
         lambda log: log.reset_to(7),
-        fill_the_segment,
+        fill_two_segments,
         lambda log: log.close(),
         lambda log: log.discard(),
     ],
-    ids=["truncate", "reset", "roll", "close", "discard"],
+    ids=["truncate", "reset", "second roll", "close", "discard"],
 )
 def test_what_removes_or_replaces_files_waits_for_it(
     flushed: Flushed, use: Callable[[PartitionLog], object]
 ) -> None:
     use(flushed.log)
     assert (flushed.fsync.ended, flushed.outcomes) == (True, [None])
+
+
+def test_a_segment_begins_while_it_runs(flushed: Flushed) -> None:
+    """What is unsynced of both segments is left to a thread then, which waits for its end."""
+    fill_one_segment(flushed.log)
+    assert not flushed.fsync.ended
+    flushed.fsync.wait()
+    assert flushed.log.durable_end_offset == 2
+    assert not flushed.begin(), "a new segment has to get its name"
+    assert flushed.log.flush() == 4
+    flushed.log.append(batch(4))
+    assert flushed.begin()
+
+
+def test_what_a_failed_flush_left_of_two_segments_is_flushed_by_the_next_one(
+    flushed: Flushed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed.fsync.wait()
+    fill_one_segment(flushed.log)
+    synced: list[int] = []
+
+    def break_off(fd: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", break_off)
+        with pytest.raises(KeyboardInterrupt):
+            flushed.log.flush()
+    flushed.log.append(batch(4))
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    assert flushed.log.flush() == 5
+    assert len(synced) == 2, "the old segment, then the new one"
+    flushed.log.truncate_to(0)
+    flushed.log.close()
+    assert flushed.log._files.open_count == len(flushed.log._files._idle), "nothing is pinned"
+
+
+def test_a_flush_while_a_segment_begins_leaves_its_name_to_the_next_one(
+    flushed: Flushed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clean start drops what has a provisional name."""
+    flushed.fsync.wait()
+    changed = Durability.entries_changed
+
+    def and_flush(durability: Durability, *, new_directory: bool) -> None:
+        changed(durability, new_directory=new_directory)
+        durability.flush()
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(Durability, "entries_changed", and_flush)
+        fill_one_segment(flushed.log)
+    assert not flushed.begin()
+    assert flushed.log.flush() == 4
+    assert not list(flushed.log.directory.glob("*.next"))
+
+
+def test_a_segment_keeps_its_provisional_name_if_the_fsync_of_the_one_before_it_fails(
+    flushed: Flushed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed.fsync.wait()
+    fill_one_segment(flushed.log)
+
+    def refuse(_: int) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", refuse)
+        with pytest.raises(LogFailed):
+            flushed.log.flush()
+    assert list(flushed.log.directory.glob("*.next"))
+    flushed.log.discard()
+    assert len(read_all(open_log(tmp_path))) == 4
 
 
 def test_nothing_behind_a_truncation_counts_as_durable(flushed: Flushed) -> None:

@@ -197,6 +197,7 @@ def two_segments(root: Path) -> PartitionLog:
     log = open_log(root, segment_bytes=100)
     for number in range(2):
         log.append(batch(number, b"x" * 50))
+    log.flush()
     return log
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from leadline_broker.adapters.log.layout import PartitionIdentity, write_identity
 from leadline_broker.adapters.log.snapshots import write_snapshot
-from leadline_broker.domain.producers import ProducerStates
+from leadline_broker.domain.producers import ProducerStates, SequencedBatch
 
-ROWS = [(7, 0, 1, [(0, 4, 0)]), (8, 0, 1, [(0, 9, 5)])]
+ROWS = [(7, 0, 1, (SequencedBatch(0, 4, 0),)), (8, 0, 1, (SequencedBatch(0, 9, 5),))]
 TRIES = 60
 """Without the preparation one in ten ends by a signal."""
 FORKS = """

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from leadline_broker.adapters.log.errors import CorruptStoredBatch, LogClosed, NotContiguous
+from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_client.batches import parse_headers
 from leadline_client.errors import CorruptBatch, OffsetOutOfRange
 from tests.unit.broker.log_support import batch, first_at, open_log, read_all
@@ -99,14 +101,58 @@ def test_many_segments_read_as_one_log(tmp_path: Path) -> None:
         again.discard()
 
 
-def test_a_segment_is_durable_before_the_next_one_begins(tmp_path: Path) -> None:
+def test_a_roll_waits_for_no_fsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk may take seconds, and the owner of the log has others to serve."""
+    log = open_log(tmp_path, segment_bytes=300)
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    monkeypatch.setattr(os, "fsync", synced.append)
+    log.append(batch(0, b"x" * 100))
+    log.append(batch(1, b"x" * 100))
+    assert (log.durable_end_offset, synced) == (0, [])
+    assert read_all(log) == [batch(0, b"x" * 100), batch(1, b"x" * 100)]
+
+
+def test_a_segment_is_durable_before_the_next_one_has_its_name(tmp_path: Path) -> None:
     """Recovery cuts only the last segment, so the others must be safe (R4)."""
     log = open_log(tmp_path, segment_bytes=300)
+    for offset in range(3):
+        log.append(batch(offset, b"x" * 100))
+    assert log.durable_end_offset == 2, "the third segment begins when the first is durable"
+    assert segments_of(log) == [f"{0:020}.log", f"{1:020}.log", f"{2:020}.next"]
+    log.flush()
+    assert segments_of(log) == [f"{0:020}.log", f"{1:020}.log", f"{2:020}.log"]
+    assert read_all(log) == [batch(offset, b"x" * 100) for offset in range(3)]
+
+
+def test_the_segment_before_a_provisional_one_stays(tmp_path: Path) -> None:
+    """A provisional segment alone counts as nothing when the log is opened again."""
+    log = open_log(tmp_path, segment_bytes=300)
     log.append(batch(0, b"x" * 100))
-    assert log.durable_end_offset == 0
     log.append(batch(1, b"x" * 100))
-    assert len(list(log.directory.glob("*.log"))) == 2
-    assert log.durable_end_offset == 1
+    assert log.apply_retention(0, -1, 0, limit_offset=2) == 0
+    log.flush()
+    assert log.apply_retention(0, -1, 0, limit_offset=2) > 0
+    assert log.log_start_offset == 1
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2])
+def test_cutting_around_a_provisional_segment(tmp_path: Path, offset: int) -> None:
+    log = open_log(tmp_path, segment_bytes=300)
+    batches = [batch(number, b"x" * 100) for number in range(2)]
+    for one in batches:
+        log.append(one)
+    log.truncate_to(offset)
+    more = [batch(offset + number, b"y" * 100, epoch=1) for number in range(3)]
+    for one in more:
+        log.append(one)
+    log.close()
+    assert read_all(open_log(tmp_path, clean=True)) == batches[:offset] + more
+
+
+def segments_of(log: PartitionLog) -> list[str]:
+    files = (path for path in log.directory.iterdir() if path.suffix in {".log", ".next"})
+    return sorted(path.name for path in files)
 
 
 def test_timestamps_find_the_first_record_at_or_after(tmp_path: Path) -> None:
@@ -186,6 +232,7 @@ def test_retention_by_time_keeps_what_is_not_committed(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=100)
     for number in range(6):
         log.append(batch(number, b"x" * 50, epoch=number, timestamp=number * 1000))
+    log.flush()
     assert log.apply_retention(10_000, 7_500, -1, limit_offset=2) > 0
     assert log.log_start_offset == 2
     assert log.apply_retention(10_000, 7_500, -1, limit_offset=6) > 0
@@ -312,7 +359,8 @@ def test_a_changed_segment_size_holds_from_the_next_append(tmp_path: Path) -> No
     log.append(batch(1, b"x" * 100))
     log.roll_at(200)
     log.append(batch(2, b"x" * 100))
-    names = sorted(path.name for path in log.directory.glob("*.log"))
+    log.flush()
+    names = segments_of(log)
     assert names == ["00000000000000000000.log", "00000000000000000002.log"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import product
 from pathlib import Path
 
@@ -146,6 +147,37 @@ def test_garbage_after_the_last_batch_is_cut(tmp_path: Path, crashed: Path, garb
     assert log.recovery.cut_bytes == len(garbage)
     assert log.recovery.cut_offset == 5
     assert log.recovery.reason
+
+
+def test_what_is_cut_before_and_behind_a_provisional_segment_is_reported(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=200)
+    log.append(batch(0, b"x" * 100))
+    log.append(batch(1, b"y" * 100))
+    log.discard()
+    for suffix, garbage in ((".log", b"12345"), (".next", b"123")):
+        (path,) = log.directory.glob(f"*{suffix}")
+        path.write_bytes(path.read_bytes() + garbage)
+
+    again = open_log(tmp_path, segment_bytes=200)
+
+    assert read_all(again) == [batch(0, b"x" * 100), batch(1, b"y" * 100)]
+    assert (again.recovery.cut_bytes, again.recovery.cut_offset) == (8, 2)
+    assert again.recovery.scanned_bytes == again.size_bytes + 8
+    assert again.recovery.reason
+
+
+def test_a_segment_that_does_not_follow_is_reported_as_cut(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=200)
+    log.append(batch(0, b"x" * 100))
+    log.append(batch(1, b"y" * 100))
+    log.discard()
+    (path,) = log.directory.glob("*.log")
+    os.truncate(path, 50)
+
+    again = open_log(tmp_path, segment_bytes=200)
+
+    assert (read_all(again), again.recovery.cut_offset) == ([], 0)
+    assert again.recovery.cut_bytes == 50 + len(batch(1, b"y" * 100))
 
 
 def test_the_log_goes_on_after_a_cut(tmp_path: Path, crashed: Path) -> None:

@@ -14,6 +14,7 @@ from leadline_broker.domain.producers import (
     Accept,
     Duplicate,
     ProducerStates,
+    SequencedBatch,
     sequence_after,
 )
 from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID, piece_epoch
@@ -122,7 +123,7 @@ def test_timestamps_of_records_do_not_decide_when_a_producer_is_forgotten(timest
 
 
 def test_a_producer_of_a_snapshot_with_a_future_time_is_forgotten() -> None:
-    states = ProducerStates([(1, 0, 2**62, [(0, 0, 0)])])
+    states = ProducerStates([(1, 0, 2**62, (SequencedBatch(0, 0, 0),))])
     states.mark_active(1_000)
     states.expire(before_ms=1_001)
     assert len(states) == 0
@@ -136,7 +137,7 @@ def test_retries_never_add_or_lose_a_record(
     start: int, sends: list[tuple[int, bool, bool]]
 ) -> None:
     """A producer that repeats a batch until it is acknowledged gets each record in once."""
-    states = ProducerStates([(7, 0, 0, [(start, start, 0)])])
+    states = ProducerStates([(7, 0, 0, (SequencedBatch(start, start, 0),))])
     log: list[int] = [start]
     sequence = sequence_after(start, 1)
     for count, repeat, restore in sends:
@@ -250,7 +251,7 @@ def test_a_truncated_table_has_the_epoch_of_before() -> None:
 
 def test_the_rows_of_a_snapshot_copy_no_batches() -> None:
     """200,000 producers have a million, and the event loop waits while a log is rolled."""
-    states = ProducerStates([(7, 0, 0, [(0, 4, 0), (5, 9, 5)])])
+    states = ProducerStates([(7, 0, 0, (SequencedBatch(0, 4, 0), SequencedBatch(5, 9, 5)))])
     state = states.get(7)
 
     assert state is not None

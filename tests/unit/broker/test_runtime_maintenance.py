@@ -86,6 +86,7 @@ def maintained(root: Path, segments: int, replicas: int = 1) -> tuple[Maintenanc
         log.roll_at(1)
         for offset in range(segments):
             log.append(batch(offset))
+        log.flush()
         replica.state.high_watermark = segments
     clock, manager = SystemClock(), cast("ReplicaManager", kept)
     work = Maintenance(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
-from leadline_common.long_lived import LongLived
+from leadline_common.long_lived import LongLived, collector_paused
 
 
 @pytest.fixture(autouse=True)
@@ -36,3 +37,17 @@ def test_nothing_is_done_while_nothing_is_new() -> None:
     objects.keep_from_collector()
 
     assert gc.get_freeze_count() == 0
+
+
+def test_the_collector_runs_again_after_a_pause_in_a_pause() -> None:
+    with collector_paused():
+        with collector_paused():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_the_collector_runs_again_after_an_error() -> None:
+    with suppress(ValueError), collector_paused():
+        raise ValueError
+    assert gc.isenabled()

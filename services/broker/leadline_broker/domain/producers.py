@@ -6,7 +6,7 @@ next leader accepts and refuses the same batches (rule R15; KIP-98).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -63,7 +63,7 @@ class Duplicate:
 Verdict = Accept | Duplicate | OutOfOrderSequence | ProducerFenced
 """A refusal is the error to answer with; it is returned, not raised."""
 
-ProducerRow = tuple[int, int, int, Sequence[tuple[int, int, int]]]
+ProducerRow = tuple[int, int, int, tuple[SequencedBatch, ...]]
 """Producer id, epoch, when it last wrote, its batches: a row of a snapshot.
 
 The time is of the process that wrote the row. Another one counts from its start, see `mark_active`.
@@ -144,8 +144,7 @@ class ProducerStates:
         self._wrote: dict[int, None] = {}
         for producer_id, epoch, last_active_ms, batches in rows:
             state = self._states[producer_id] = ProducerState(epoch, last_active_ms)
-            for batch in batches:
-                state.remember(SequencedBatch(*batch))
+            state.batches = batches[-REMEMBERED_BATCHES:]
             self._wrote[producer_id] = None
 
     def __len__(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,24 +29,26 @@ class Unsynced:
     """The parts of a log that have changed since the last sync.
 
     Attributes:
-        file: the segment with unsynced bytes; pinned, so that it stays open.
+        files: the segments with unsynced bytes, the oldest first; pinned, so that they stay open.
         new_directory: the directory and its metadata file are new.
         new_entries: files were created or removed.
         epochs: the epoch history changed.
 
     """
 
-    file: LogFile | None = None
+    files: list[LogFile] = field(default_factory=list)
     new_directory: bool = False
     new_entries: bool = False
     epochs: bool = False
 
-    def absorb(self, older: Unsynced) -> None:
-        """Add what a failed sync did not write."""
-        self.file = self.file or older.file
+    def absorb(self, older: Unsynced) -> list[LogFile]:
+        """Add what a failed sync did not write; return the files that are pinned twice now."""
+        surplus = [file for file in older.files if file in self.files]
+        self.files = older.files + [file for file in self.files if file not in surplus]
         self.new_directory |= older.new_directory
         self.new_entries |= older.new_entries
         self.epochs |= older.epochs
+        return surplus
 
 
 @dataclass(eq=False, slots=True)
@@ -98,8 +100,8 @@ class Durability:
     def wrote(self, file: LogFile) -> None:
         """Take over the caller's pin of the file, which stays open until it is synced."""
         with self.marking:
-            if self._unsynced.file is None:
-                self._unsynced.file = file
+            if file not in self._unsynced.files:
+                self._unsynced.files.append(file)
                 return
         self.files.unpin(file)
 
@@ -151,7 +153,7 @@ class Durability:
                 self._begun = self.files.fsyncs.start(file.fd, on_done)
             finally:
                 if self._begun is None:
-                    self._put_back(Unsynced(file))
+                    self._put_back(Unsynced([file]))
             return self._begun is not None
         finally:
             self._flushing.release()
@@ -160,8 +162,10 @@ class Durability:
         """Return the file whose content is all that is unsynced, if a flush of it may begin."""
         what = self._unsynced
         others = what.new_directory or what.new_entries or what.epochs
-        usable = self.failure is None and not self.closed
-        return what.file if usable and self._begun is None and not others else None
+        if others or len(what.files) != 1 or what.files[0].provisional is not None:
+            return None
+        usable = self.failure is None and not self.closed and self._begun is None
+        return what.files[0] if usable else None
 
     def _end_flush(
         self, file: LogFile, end: int, on_flushed: OnFlushed, error: OSError | None
@@ -169,7 +173,7 @@ class Durability:
         """End the flush that was begun. Nothing can have truncated or closed the log meanwhile."""
         self._begun = None
         if error is not None:
-            self._put_back(Unsynced(file))
+            self._put_back(Unsynced([file]))
             on_flushed(self.fail(error))
             return
         try:
@@ -198,22 +202,22 @@ class Durability:
             except BaseException:  # The next flush has to sync it, whatever broke this one off.
                 self._put_back(unsynced)
                 raise
-            if unsynced.file is not None:
-                self.files.unpin(unsynced.file)
+            for file in unsynced.files:
+                self.files.unpin(file)
             self.durable_end_offset = end
             return end
 
-    def forget_file(self) -> None:
-        """Unpin the unsynced file, because it is about to be removed or the log to be closed."""
+    def forget_files(self) -> None:
+        """Unpin the unsynced files: they are about to be removed or truncated, or to be closed."""
         with self.marking:
-            file, self._unsynced.file = self._unsynced.file, None
-        if file is not None:
+            forgotten, self._unsynced.files = self._unsynced.files, []
+        for file in forgotten:
             self.files.unpin(file)
 
     def close(self) -> None:
         """Refuse all further use."""
         self.closed = True
-        self.forget_file()
+        self.forget_files()
 
     def _report_creation(self) -> None:
         try:
@@ -226,10 +230,9 @@ class Durability:
     def _put_back(self, unsynced: Unsynced) -> None:
         """Restore what could not be synced, for the next flush or for `close` to unpin."""
         with self.marking:
-            surplus = unsynced.file if self._unsynced.file is not None else None
-            self._unsynced.absorb(unsynced)
-        if surplus is not None:
-            self.files.unpin(surplus)
+            surplus = self._unsynced.absorb(unsynced)
+        for file in surplus:
+            self.files.unpin(file)
 
 
 def append_bytes(fd: int, data: Buffer, position: int) -> None:
@@ -264,14 +267,23 @@ def _sync(directory: Path, unsynced: Unsynced, epochs: list[tuple[int, int]]) ->
     """
     if unsynced.epochs:
         _write_epochs(directory, epochs)
-    if unsynced.file is not None:
-        os.fdatasync(unsynced.file.fd)
+    for file in unsynced.files:
+        os.fdatasync(file.fd)
+    has_settled = _settle(unsynced.files)
     if unsynced.new_directory:
         fsync_path(directory / METADATA_FILE)
-    if unsynced.new_directory or unsynced.new_entries or unsynced.epochs:
+    if unsynced.new_directory or unsynced.new_entries or unsynced.epochs or has_settled:
         fsync_path(directory)
     if unsynced.new_directory:
         fsync_path(directory.parent)
+
+
+def _settle(files: Sequence[LogFile]) -> bool:
+    """Give fsynced files their final names, which say so; return whether one had no such name."""
+    provisional = [file for file in files if file.provisional is not None]
+    for file in provisional:
+        file.settle()
+    return bool(provisional)
 
 
 def _write_epochs(directory: Path, epochs: list[tuple[int, int]]) -> None:

@@ -22,11 +22,34 @@ DEFAULT_CAPACITY = 1024
 
 @dataclass(eq=False, slots=True)
 class LogFile:
-    """One file that a `FileCache` opens when needed."""
+    """One file that a `FileCache` opens when needed.
+
+    Attributes:
+        path: its name, except as long as it has a provisional one.
+        provisional: the name until `settle`; None if it has none.
+
+    """
 
     path: Path
+    provisional: Path | None = None
     fd: int = field(default=_CLOSED, init=False)
     pins: int = field(default=0, init=False)
+
+    @property
+    def location(self) -> Path:
+        """Its name at present."""
+        return self.provisional or self.path
+
+    def settle(self) -> None:
+        """Give a pinned file its final name.
+
+        Raises:
+            OSError: it cannot be renamed, and keeps its provisional name.
+
+        """
+        if self.provisional is not None:
+            self.provisional.rename(self.path)
+            self.provisional = None
 
 
 class FileCache:
@@ -68,7 +91,7 @@ class FileCache:
         """
         with self._lock:
             if file.fd == _CLOSED:
-                file.fd = os.open(file.path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
+                file.fd = os.open(file.location, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
                 self.open_count += 1
             elif not file.pins:
                 del self._idle[file]

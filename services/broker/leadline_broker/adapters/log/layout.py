@@ -3,6 +3,7 @@
 A partition is in ``<root>/<topic>-<partition>``: for each segment
 ``<20-digit base offset>.log``, with ``.index`` and ``.timeindex`` once it is
 closed, ``<20-digit offset>.snapshot`` of the idempotent producers,
+``<20-digit base offset>.next`` for a new segment until those before it are durable,
 ``leader-epoch-checkpoint``, ``leader-epoch-unsynced`` and ``partition.metadata``.
 """
 
@@ -20,6 +21,8 @@ from leadline_client.errors import InvalidRequest
 from leadline_common.names import is_topic_id, is_topic_name
 
 LOG_SUFFIX = ".log"
+PROVISIONAL_SUFFIX = ".next"
+"""Of a segment's file that follows another which may not be durable yet: nothing in it is."""
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 SNAPSHOT_SUFFIX = ".snapshot"

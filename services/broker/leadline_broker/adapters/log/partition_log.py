@@ -270,6 +270,7 @@ class PartitionLog:
 
         """
         self._durability.require_usable()
+        limit_offset = min(limit_offset, self._state.settled_end_offset)
         retention = Retention(now_ms, retention_ms, retention_bytes, limit_offset)
         size = retention.set_aside(self._state.segments, self._renamed)
         if size:
@@ -320,27 +321,27 @@ class PartitionLog:
         if not segments:
             return self._add_segment(0)
         active = segments[-1]
-        if active.size and active.size + size > self._config.segment_bytes:
-            self.flush()  # Recovery trusts closed segments to be durable.
-            self._seal_active()
-            return self._add_segment(self.log_end_offset)
-        return active
+        if not active.size or active.size + size <= self._config.segment_bytes:
+            return active
+        if active.file.provisional is not None:
+            self.flush()  # Only one segment at a time follows another that may not be durable.
+        self._seal_active()
+        return self._add_segment(self.log_end_offset, provisional=True)
 
-    def _add_segment(self, base_offset: int) -> Segment:
+    def _add_segment(self, base_offset: int, *, provisional: bool = False) -> Segment:
         new_directory = not self.directory.exists()
-        interval = self._config.index_interval_bytes
-        segment = Segment(self.directory, base_offset, self._files, interval)
+        files, interval = self._files, self._config.index_interval_bytes
+        segment = Segment(self.directory, base_offset, files, interval, provisional=provisional)
         try:
             if new_directory:
                 recovery.create(self.directory, self.identity)
-            self._files.create(segment.file)
+            files.create(segment.file)
         except OSError:
             if new_directory:
                 shutil.rmtree(self.directory, ignore_errors=True)
             raise
         self._state.segments.append(segment)
-        is_first = new_directory or len(self._state.segments) == 1
-        self._durability.entries_changed(new_directory=is_first)
+        self._durability.entries_changed(new_directory=len(self._state.segments) == 1)
         return segment
 
     def _seal_active(self) -> None:
@@ -388,7 +389,7 @@ class PartitionLog:
 
     def _remove_from(self, number: int) -> None:
         """Remove segments, the last one first, so that a crash leaves a prefix of the log."""
-        self._durability.forget_file()
+        self._durability.forget_files()
         while len(self._state.segments) > number:
             self._renamed.append(self._state.segments[-1].set_aside())
             self._state.segments.pop()

@@ -2,8 +2,9 @@
 
 After a clean stop, the index and snapshot files describe the log completely. After any other
 stop, the last segment is read and checked batch by batch; an invalid tail was never
-acknowledged and is truncated. Closed segments were synced before they were closed, so damage
-in them is not truncated; reading it fails.
+acknowledged and is truncated. Other segments were durable before the one after them got its name,
+so damage in them is not truncated; reading it fails. A segment that still has its provisional name
+holds nothing durable: it is kept, and checked, if it continues a last segment without a defect.
 
 A batch's CRC does not cover its leader epoch. But the epochs of batches are recorded before the
 batches are durable (`epoch_file.py`). So a batch with an epoch that is not recorded for its offset
@@ -15,7 +16,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
@@ -33,8 +34,10 @@ from leadline_broker.adapters.log.layout import (
     DELETED_SUFFIX,
     LOG_SUFFIX,
     METADATA_FILE,
+    PROVISIONAL_SUFFIX,
     LogConfig,
     PartitionIdentity,
+    offset_name,
     offsets_named,
     write_identity,
 )
@@ -66,6 +69,15 @@ class RecoveryReport:
     reason: str = ""
     has_segments: bool = True
 
+    def followed_by(self, last: RecoveryReport) -> RecoveryReport:
+        """Return the report of this segment and the one after it."""
+        return replace(
+            last,
+            scanned_bytes=self.scanned_bytes + last.scanned_bytes,
+            cut_bytes=self.cut_bytes + last.cut_bytes,
+            reason=last.reason or self.reason,
+        )
+
 
 @dataclass(slots=True)
 class LogState:
@@ -84,6 +96,16 @@ class LogState:
     def end_offset(self) -> int:
         """The offset after the last batch."""
         return self.segments[-1].next_offset if self.segments else 0
+
+    @property
+    def settled_end_offset(self) -> int:
+        """The end, or as long as the last segment is provisional the start of that before it.
+
+        Without the one before it a provisional segment is no log.
+        """
+        if len(self.segments) > 1 and self.segments[-1].file.provisional is not None:
+            return self.segments[-2].base_offset
+        return self.end_offset
 
     def segment_number(self, offset: int) -> int:
         """Return the number of the segment whose offset range contains `offset`."""
@@ -137,23 +159,27 @@ def load(
             leftover.unlink(missing_ok=True)  # A thread may be removing it.
     segments = _segments(directory, config, files)
     if not segments:
+        _remove_provisional(directory)
         return LogState([], EpochHistory(), ProducerStates()), RecoveryReport(has_segments=False)
-    active = segments[-1]
     report = RecoveryReport()
     recorded = recorded_histories(directory)
-    if clean and _opens_without_scan(active):
+    if clean and _opens_without_scan(segments[-1]):
         epochs = recorded[0] if recorded else _epochs_of_batches(segments, on_segment)
+        _remove_provisional(directory)
     else:
         closed = recorded[0] if recorded else _epochs_of_batches(segments[:-1], on_segment)
         epochs = EpochHistory(closed.entries())
-        epochs.truncate_to(active.base_offset)
+        epochs.truncate_to(segments[-1].base_offset)
         on_segment()
-        report = _recover_tail(active, epochs, recorded, files)
-        active.remove_index_files()
-        remove_snapshots(directory, active.next_offset.__ge__)
+        report = _recover_tail(segments[-1], epochs, recorded, files)
+        if provisional := _settle_next(directory, segments, config, files):
+            report = report.followed_by(_recover_tail(provisional, epochs, recorded, files))
+        report = replace(report, cut_bytes=report.cut_bytes + _remove_provisional(directory))
+        segments[-1].remove_index_files()
+        remove_snapshots(directory, segments[-1].next_offset.__ge__)
         _make_durable(directory, epochs)
     epochs.advance_start(segments[0].base_offset)
-    epochs.truncate_to(active.next_offset)
+    epochs.truncate_to(segments[-1].next_offset)
     producers = replay_producers(directory, segments, files, on_segment)
     return LogState(segments, epochs, producers), report
 
@@ -172,6 +198,30 @@ def _segments(directory: Path, config: LogConfig, files: FileCache) -> list[Segm
         Segment.existing(directory, base, following, files, interval)
         for base, following in pairwise([*bases, *bases[-1:]])
     ]
+
+
+def _settle_next(
+    directory: Path, segments: list[Segment], config: LogConfig, files: FileCache
+) -> Segment | None:
+    """Add the provisional segment that continues the last one, which is durable now, if any."""
+    last = segments[-1]
+    path = directory / offset_name(last.next_offset, PROVISIONAL_SUFFIX)
+    if not path.exists():
+        return None
+    last.seal()
+    path.rename(path.with_suffix(LOG_SUFFIX))
+    base, interval = last.next_offset, config.index_interval_bytes
+    segments.append(Segment.existing(directory, base, base, files, interval))
+    return segments[-1]
+
+
+def _remove_provisional(directory: Path) -> int:
+    """Remove provisional segments, which hold nothing durable; return their bytes."""
+    size = 0
+    for path in directory.glob(f"*{PROVISIONAL_SUFFIX}"):
+        size += path.stat().st_size
+        path.unlink()
+    return size
 
 
 def _opens_without_scan(active: Segment) -> bool:

@@ -18,6 +18,7 @@ from leadline_broker.adapters.log.layout import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    PROVISIONAL_SUFFIX,
     TIME_INDEX_SUFFIX,
     offset_name,
 )
@@ -53,12 +54,21 @@ class Segment:
         "trusted_from",
     )
 
-    def __init__(self, directory: Path, base_offset: int, files: FileCache, interval: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        base_offset: int,
+        files: FileCache,
+        interval: int,
+        *,
+        provisional: bool = False,
+    ) -> None:
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.size = 0
         self.trusted_from = 0
-        self.file = LogFile(directory / offset_name(base_offset, LOG_SUFFIX))
+        path = directory / offset_name(base_offset, LOG_SUFFIX)
+        self.file = LogFile(path, path.with_suffix(PROVISIONAL_SUFFIX) if provisional else None)
         self._files = files
         self._interval = interval
         self._index: SparseIndex | None = SparseIndex(interval)
@@ -152,7 +162,8 @@ class Segment:
         """Delete the segment from the log, but only rename its file, which is returned."""
         self.remove_index_files()
         self._files.close(self.file)
-        return self.file.path.rename(self.file.path.with_name(self.file.path.name + DELETED_SUFFIX))
+        path = self.file.location
+        return path.rename(path.with_name(path.name + DELETED_SUFFIX))
 
     def boundary(self, offset: int) -> tuple[int, int]:
         """Return (position, offset) of the last valid batch boundary at or before `offset`."""

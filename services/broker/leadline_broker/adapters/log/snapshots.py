@@ -15,6 +15,7 @@ from leadline_broker.adapters.log.errors import CorruptFile
 from leadline_broker.adapters.log.layout import SNAPSHOT_SUFFIX, offset_name, offsets_named
 from leadline_broker.domain.producers import ProducerRow, ProducerStates
 from leadline_broker.domain.publishes import PublishRow
+from leadline_common.long_lived import collector_paused
 
 _KIND = "producer-snapshot"
 
@@ -42,14 +43,18 @@ def latest_snapshot(directory: Path, at_most: int, default: int) -> tuple[int, P
     for offset in reversed(offsets_named(directory, SNAPSHOT_SUFFIX)):
         if default <= offset <= at_most:
             try:
-                body = read_checked(directory / offset_name(offset, SNAPSHOT_SUFFIX), _KIND)
-                found = _snapshot.decode(body)
+                return offset, _read(directory / offset_name(offset, SNAPSHOT_SUFFIX), offset)
             except (CorruptFile, msgspec.MsgspecError):
                 continue
-            if isinstance(found, list):
-                return offset, ProducerStates(found, as_of=offset)
-            return offset, ProducerStates(found.producers, found.publishes, offset)
     return default, ProducerStates(as_of=default)
+
+
+def _read(path: Path, offset: int) -> ProducerStates:
+    with collector_paused():
+        found = _snapshot.decode(read_checked(path, _KIND))
+        if isinstance(found, list):
+            return ProducerStates(found, as_of=offset)
+        return ProducerStates(found.producers, found.publishes, offset)
 
 
 def remove_snapshots(directory: Path, keep: Callable[[int], bool]) -> None:
