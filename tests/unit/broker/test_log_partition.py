@@ -9,6 +9,7 @@ import pytest
 
 from leadline_broker.adapters.log.errors import CorruptStoredBatch, LogClosed, NotContiguous
 from leadline_broker.adapters.log.partition_log import PartitionLog
+from leadline_broker.adapters.log.segment import Segment
 from leadline_client.batches import parse_headers
 from leadline_client.errors import CorruptBatch, OffsetOutOfRange
 from tests.unit.broker.log_support import batch, first_at, open_log, read_all
@@ -164,6 +165,29 @@ def test_timestamps_find_the_first_record_at_or_after(tmp_path: Path) -> None:
     assert first_at(log, 1002) == (2, 1020)
     assert first_at(log, 1381) == (39, 1381)
     assert first_at(log, 1382) is None
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_lookups_by_time_need_is_read_a_few_segments_at_a_time(
+    tmp_path: Path, clean: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log of 64 GB has a thousand, whose indexes are not kept."""
+    log = open_log(tmp_path, segment_bytes=100)
+    for number in range(41):
+        log.append(batch(number, b"x" * 50, timestamp=number * 1000))
+    log.close()
+    again = open_log(tmp_path, segment_bytes=100, clean=clean)
+    assert [again.learn_timestamps() for _ in range(4)] == [True, True, False, False]
+    read: list[int] = []
+    load = Segment.load_index
+
+    def noted(segment: Segment) -> None:
+        read.append(segment.base_offset)
+        load(segment)
+
+    monkeypatch.setattr(Segment, "load_index", noted)
+    assert first_at(again, 7_000) == (7, 7_000)
+    assert read == [7]
 
 
 def test_a_lookup_by_time_passes_over_the_batches_before_an_offset(tmp_path: Path) -> None:

@@ -136,6 +136,10 @@ class LazyLog:
             )
         return b""
 
+    def learn_timestamps(self) -> bool:
+        """See `PartitionLog.learn_timestamps`."""
+        return self._log is not None and self._log.learn_timestamps()
+
     def batch_for_timestamp(self, timestamp: int, from_offset: int) -> bytes:
         """See `PartitionLog.batch_for_timestamp`."""
         return self._log.batch_for_timestamp(timestamp, from_offset) if self._log else b""

@@ -89,6 +89,9 @@ class Log(LogView, Protocol):
     def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
         """Return whole batches from the one that holds `offset`, none past `end_offset`."""
 
+    def learn_timestamps(self) -> bool:
+        """Read a part of what lookups by time need; return whether there is more to read."""
+
     def batch_for_timestamp(self, timestamp: int, from_offset: int) -> bytes:
         """Return the first batch with a record at or after a time (ms), from an offset on."""
 

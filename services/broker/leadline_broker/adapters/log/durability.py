@@ -12,7 +12,13 @@ from pathlib import Path
 
 from leadline_broker.adapters.log.checked_files import fsync_path
 from leadline_broker.adapters.log.epoch_file import write_epochs
-from leadline_broker.adapters.log.errors import NO_SPACE, LogClosed, LogFailed, storage_error
+from leadline_broker.adapters.log.errors import (
+    NO_SPACE,
+    STORAGE_ERRORS,
+    LogClosed,
+    LogFailed,
+    storage_error,
+)
 from leadline_broker.adapters.log.file_cache import FileCache, LogFile
 from leadline_broker.adapters.log.kernel_fsyncs import StartedFsync
 from leadline_broker.adapters.log.layout import METADATA_FILE
@@ -96,6 +102,17 @@ class Durability:
         """Mark the log as failed permanently and return the error to raise."""
         self.failure = LogFailed(f"the log of {self.directory.name} failed: {error.strerror}")
         return self.failure
+
+    def append(self, file: LogFile, data: Buffer, position: int) -> None:
+        """Write at `position`, the end of a file; see `append_bytes`. A failure is final."""
+        with STORAGE_ERRORS:
+            fd = self.files.pin(file)
+        try:
+            append_bytes(fd, data, position)
+        except OSError as error:
+            raise self.fail(error) from error
+        finally:
+            self.wrote(file)
 
     def wrote(self, file: LogFile) -> None:
         """Take over the caller's pin of the file, which stays open until it is synced."""

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from leadline_broker.adapters.log import recovery
 from leadline_broker.adapters.log.checked_files import fsync_path
-from leadline_broker.adapters.log.durability import Durability, OnFlushed, append_bytes
+from leadline_broker.adapters.log.durability import Durability, OnFlushed
 from leadline_broker.adapters.log.epoch_file import write_unsynced_epochs
 from leadline_broker.adapters.log.errors import STORAGE_ERRORS, CorruptStoredBatch
-from leadline_broker.adapters.log.file_cache import FileCache, LogFile
+from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.retention import Retention, remove_files
 from leadline_broker.adapters.log.scan import admit
@@ -146,7 +146,7 @@ class PartitionLog:
             segment = self._segment_for(len(data))
             if headers[-1].leader_epoch != self.epochs.latest:
                 write_unsynced_epochs(self.directory, self.epochs, headers)
-        self._write(segment.file, data, segment.size)
+        self._durability.append(segment.file, data, segment.size)
         position = segment.size
         with self._durability.marking:
             for header in headers:
@@ -199,6 +199,15 @@ class PartitionLog:
         segment = self._state.segments[self._state.segment_number(offset)]
         with STORAGE_ERRORS:
             return segment.read(offset, max_bytes, end_offset, self.epochs)
+
+    def learn_timestamps(self) -> bool:
+        """Read what lookups by time need of some closed segments; return whether any is left.
+
+        A lookup reads the rest itself, which may take long.
+        """
+        self._durability.require_usable()
+        with STORAGE_ERRORS:
+            return self._state.learn_timestamps()
 
     def batch_for_timestamp(self, timestamp: int, from_offset: int) -> bytes:
         """Return the first batch whose latest timestamp (ms) is at or after `timestamp`.
@@ -347,16 +356,6 @@ class PartitionLog:
     def _seal_active(self) -> None:
         self._state.segments[-1].seal()
         write_snapshot(self.directory, self.log_end_offset, self.producers)
-
-    def _write(self, file: LogFile, data: Buffer, position: int) -> None:
-        with STORAGE_ERRORS:
-            fd = self._files.pin(file)
-        try:
-            append_bytes(fd, data, position)
-        except OSError as error:
-            raise self._durability.fail(error) from error
-        finally:
-            self._durability.wrote(file)
 
     def _truncate(self, offset: int) -> None:
         number = self._state.segment_number(offset)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from leadline_broker.adapters.log.checked_files import TEMPORARY_SUFFIX, fsync_path
 from leadline_broker.adapters.log.epoch_file import (
@@ -48,6 +48,9 @@ from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
 from leadline_client.batches import BatchHeader
 from leadline_client.errors import CorruptBatch
+
+_LEARNED_AT_ONCE: Final = 16
+"""Of how many segments the index is read in a step, 0.3 ms each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,13 @@ class LogState:
         first = max(0, self.segment_number(offset))
         size = sum(segment.size for segment in self.segments[first:])
         return size - self.segments[first].position_of(offset) if size else 0
+
+    def learn_timestamps(self) -> bool:
+        """See `PartitionLog.learn_timestamps`."""
+        unknown = [one for one in self.segments[:-1] if not one.knows_max_timestamp]
+        for segment in unknown[:_LEARNED_AT_ONCE]:
+            segment.learn_max_timestamp()
+        return len(unknown) > _LEARNED_AT_ONCE
 
     def batch_for_timestamp(self, timestamp: int, from_offset: int) -> bytes:
         """Return the first batch from `from_offset` on whose latest timestamp is at or after."""

@@ -103,6 +103,16 @@ class Segment:
             self.index  # noqa: B018 - loading the index sets it
         return NO_TIMESTAMP if self._max_timestamp is None else self._max_timestamp
 
+    @property
+    def knows_max_timestamp(self) -> bool:
+        """Whether `max_timestamp` needs no reading."""
+        return self._max_timestamp is not None
+
+    def learn_max_timestamp(self) -> None:
+        """Read the latest timestamp of a closed segment, and do not keep its index."""
+        self.index  # noqa: B018 - loading the index sets it
+        self.release_index()
+
     def load_index(self) -> None:
         """Load index, end and latest timestamp from the index files.
 

@@ -6,6 +6,7 @@ small compressed batch can have so many records that everything else would wait 
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Final
 
@@ -42,6 +43,8 @@ async def offset_for_timestamp(
 async def _first_record_at(
     log: Log, timestamp: int, high_watermark: int, checks: BatchChecks
 ) -> tuple[int, int] | None:
+    for _ in iter(log.learn_timestamps, False):
+        await asyncio.sleep(0)  # After a start each segment's index is read, and there are many.
     offset = log.log_start_offset
     while data := log.batch_for_timestamp(timestamp, offset):
         header = header_at(data)
