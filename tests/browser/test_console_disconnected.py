@@ -78,6 +78,34 @@ async def test_a_killed_broker_is_noticed_and_followed_after_its_restart(
         await is_live_again(page, "after-the-restart")
 
 
+async def in_background(page: Page, *, hidden: bool) -> None:
+    """Tell a page that the user has gone to another tab, or has come back to it."""
+    await page.evaluate(
+        "hidden => { const known = { value: hidden, configurable: true };"
+        " Object.defineProperty(document, 'hidden', known);"
+        " document.dispatchEvent(new Event('visibilitychange')); }",
+        hidden,
+    )
+
+
+async def test_a_tab_in_the_background_keeps_no_connection_and_is_live_when_it_is_back(
+    cluster: Cluster,
+) -> None:
+    """A browser has six connections with a server: the stream of each tab would keep one."""
+    url = cluster.url(SERVING)
+    async with open_page(url) as (page, _):
+        await page.goto(f"{url}/ui/topics")
+        connection = page.get_by_role("status", name="Connection")
+        await expect(connection).to_have_text("Live")
+        async with page.expect_event("requestfailed", lambda it: "/v1/events" in it.url):
+            await in_background(page, hidden=True)
+        await expect(connection).to_have_text("Live, by polling")
+        await cluster.client.create_topic(NewTopic("while-away", 1, 2))
+        await in_background(page, hidden=False)
+        await expect(connection).to_have_text("Live")
+        await expect(page.get_by_role("link", name="while-away")).to_be_visible()
+
+
 async def test_a_page_that_reads_again_reads_what_has_changed(cluster: Cluster) -> None:
     """The stream of events is cut: the page has only its requests for the metadata."""
     url = cluster.url(SERVING)
