@@ -10,7 +10,7 @@ import pytest_asyncio
 from playwright.async_api import Page, Response, expect
 
 from leadline_client.wire import NewTopic
-from tests.support.browser.console import arrived
+from tests.support.browser.console import arrived, confirm, open_form
 from tests.support.browser.page import open_page
 from tests.support.services.cluster import CALM, Cluster
 
@@ -76,6 +76,35 @@ async def test_a_killed_broker_is_noticed_and_followed_after_its_restart(
         await cluster.until_ready(SERVING)
         await cluster.client.create_topic(NewTopic("after-the-restart", 1, 2))
         await is_live_again(page, "after-the-restart")
+
+
+HELD_LIMITS = """
+window.limits = [];
+AbortSignal.timeout = () => {
+  const limit = new AbortController();
+  window.limits.push(() => limit.abort(new DOMException("too late", "TimeoutError")));
+  return limit.signal;
+};
+"""
+"""Time limits that pass when the test says so."""
+
+
+async def test_a_change_that_is_never_answered_has_an_unknown_outcome(cluster: Cluster) -> None:
+    """A frozen broker keeps the connection open: the form would wait for ever."""
+    url = cluster.url(SERVING)
+    async with open_page(url) as (page, _):
+        await page.add_init_script(HELD_LIMITS)
+        await page.goto(f"{url}/ui/topics/before")
+        await arrived(page, "before")
+        form = await open_form(page, "Elect leaders …")
+        cluster.pause(SERVING)
+        try:
+            await confirm(form, "Elect")
+            await expect(form.get_by_role("button", name="Working …")).to_be_visible()
+            await page.evaluate("window.limits.forEach(pass => pass())")
+            await expect(form.get_by_role("status")).to_contain_text(["Outcome unknown"])
+        finally:
+            cluster.resume(SERVING)
 
 
 async def in_background(page: Page, *, hidden: bool) -> None:
