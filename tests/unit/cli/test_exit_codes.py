@@ -112,6 +112,19 @@ def test_defect_22_an_unreachable_cluster_ends_every_command_with_1(
     assert "error 50361: no" in ended.stderr
 
 
+@pytest.mark.parametrize("words", ["topics list", "doctor", "produce t", "groups list"])
+@pytest.mark.parametrize(
+    "address",
+    ["host:port", "http://h:99999", "http://[::1", "http://", "ftp://h", ",", "h?x", "a b"],
+)
+def test_an_address_that_no_broker_can_have_ends_with_2(words: str, address: str) -> None:
+    """One was tried for a while as if it were down; `doctor` failed with a traceback."""
+    arguments = [*words.split(), "--bootstrap", f"{NOBODY},{address}" if address != "," else ","]
+    ended = CliRunner().invoke(app, arguments, input="line\n")
+    assert ended.exit_code == 2, ended.output
+    assert "--bootstrap" in ended.stderr
+
+
 def test_the_table_names_commands_that_exist_and_few_are_missing() -> None:
     asked = {words for words in EVERY if words.split()[0] not in LOCAL}
     assert set(ARGUMENTS) <= asked
