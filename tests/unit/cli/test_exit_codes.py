@@ -201,3 +201,32 @@ def test_a_closed_standard_input_is_an_empty_one(words: list[str]) -> None:
         )
     assert ended.returncode == (0 if words[0] == "produce" else 1)
     assert b"Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("words", [["consume", "t"], ["topics", "list", "--json"]])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_outputs_take_what_is_printed(words: list[str], closed: str) -> None:
+    with StandInCluster(brokers=1, partitions=1).running() as cluster:
+        command = [sys.executable, "-m", "leadline_cli", *words, "--bootstrap"]
+        ended = subprocess.run(
+            ["sh", "-c", f'exec "$@" {closed}', "sh", *command, cluster.bootstrap[0]],
+            capture_output=True,
+            check=False,
+        )
+    assert ended.returncode == 0
+    assert b"Traceback" not in ended.stderr
+
+
+def test_what_the_encoding_of_a_terminal_lacks_is_escaped() -> None:
+    """Names of racks and groups may have any letters."""
+    command = [sys.executable, "-m", "leadline_cli", "brokers", "list", "--bootstrap"]
+    with StandInCluster(brokers=1, partitions=1).running() as cluster:
+        cluster.racks[1] = "caf\u00e9 \u4e2d"
+        ended = subprocess.run(
+            [*command, *cluster.bootstrap],
+            capture_output=True,
+            env=os.environ | {"PYTHONIOENCODING": "iso-8859-1"},
+            check=False,
+        )
+    assert ended.returncode == 0, ended.stderr
+    assert b"caf\xe9 \\u4e2d" in ended.stdout
