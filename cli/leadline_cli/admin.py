@@ -105,15 +105,18 @@ class AdminContext:
         return find_security(self.bootstrap, self.data_dir, self.given)
 
     @contextmanager
-    def connect(self) -> Iterator[Client]:
-        """Give a client of the cluster.
+    def connect(self, *, reads: bool = False) -> Iterator[Client]:
+        """Give a client of the cluster; `reads`: the body changes nothing.
 
         Raises:
             typer.Exit: the body raised a LeadlineError; it is printed, and the exit code says
                 whether the request was refused or its outcome is unknown.
 
         """
-        with reported(as_json=self.as_json), self.client(RETRY_POLICY) as client:
+        with (
+            reported(as_json=self.as_json, reads=reads),
+            self.client(RETRY_POLICY) as client,
+        ):
             yield client
 
     def client(self, policy: RetryPolicy) -> Client:

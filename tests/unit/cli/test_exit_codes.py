@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socketserver
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -123,6 +126,57 @@ def test_an_address_that_no_broker_can_have_ends_with_2(words: str, address: str
     ended = CliRunner().invoke(app, arguments, input="line\n")
     assert ended.exit_code == 2, ended.output
     assert "--bootstrap" in ended.stderr
+
+
+READS = {
+    "audit",
+    "brokers can-stop",
+    "brokers list",
+    "configs describe",
+    "consume",
+    "explain",
+    "failed-brokers",
+    "metadata",
+    "reassign list",
+    "tasks list",
+    "tasks status",
+    "topics describe",
+    "topics list",
+    "topics offsets",
+    "users list",
+}
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that closes each connection once it has a request."""
+
+    class Silent(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65536)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Silent) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("words", [*sorted(READS), "topics delete", "users create"])
+def test_only_the_outcome_of_a_change_can_be_unknown(
+    words: str, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script that gets 3 must look before it repeats, which a read needs not."""
+    hasty = RetryPolicy(timeout_s=0.2, first_contact_s=0.01)
+    monkeypatch.setattr("leadline_cli.admin.RETRY_POLICY", hasty)
+    arguments = [*words.split(), *ARGUMENTS[words], "--json", "--bootstrap", silent]
+    ended = CliRunner().invoke(app, arguments)
+    error = json.loads(ended.stderr)
+    assert error["error_code"] == 50454
+    expected = (1, "refused") if words in READS else (3, "unknown")
+    assert (ended.exit_code, error["outcome"]) == expected
+    assert ("look before" in error["advice"]) is (words not in READS)
 
 
 def test_the_table_names_commands_that_exist_and_few_are_missing() -> None:
