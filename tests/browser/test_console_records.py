@@ -1,4 +1,4 @@
-"""The record browser, where records are gone or have times that no calendar has."""
+"""The console where records are gone, have times of no calendar, or a page cannot be drawn."""
 
 from __future__ import annotations
 
@@ -83,3 +83,30 @@ async def test_a_record_with_a_time_that_no_calendar_has_is_shown(cluster: Clust
         await arrived(page, "History")
         await expect(page.get_by_label("Time that is shown")).to_have_text(str(FAR_MS))
         assert wrong == []
+
+
+BREAKABLE = """
+const get = Object.getOwnPropertyDescriptor(Intl.NumberFormat.prototype, "format").get;
+Object.defineProperty(Intl.NumberFormat.prototype, "format", {
+  get() { if (window.broken) throw new Error("numbers are broken"); return get.call(this); },
+});
+"""
+
+
+async def test_a_page_that_cannot_be_drawn_says_so_and_the_others_go_on(cluster: Cluster) -> None:
+    """It stayed as it was, still said that it is live, and no link worked any more."""
+    await created(cluster, "any", {})
+    url = cluster.url("broker-1")
+    async with open_page(url) as (page, _):
+        await page.add_init_script(BREAKABLE)
+        await page.goto(f"{url}/ui/settings")
+        await arrived(page, "Settings")
+        await page.evaluate("window.broken = true")
+        await page.get_by_role("link", name="Topics", exact=True).click()
+        await expect(page.get_by_role("alert")).to_contain_text("numbers are broken")
+        await page.evaluate("window.broken = false")
+        await page.get_by_role("link", name="Brokers", exact=True).click()
+        await arrived(page, "Brokers")
+        await expect(page.get_by_role("alert")).to_have_count(0)
+        await page.get_by_role("link", name="Topics", exact=True).click()
+        await expect(page.get_by_role("link", name="any", exact=True)).to_be_visible()
