@@ -170,6 +170,7 @@ def kubernetes(deploy: Path) -> list[str]:
     policies = {d["metadata"]["name"]: d["spec"] for d in documents(deploy, "NetworkPolicy")}
     for document in documents(deploy, "StatefulSet"):
         name, pod = document["metadata"]["name"], document["spec"]["template"]["spec"]
+        found += hasty(name, document["spec"])
         if pod["enableServiceLinks"]:
             found.append(f"{name} gets variables that are no settings")
         if not pod["securityContext"].get("runAsNonRoot"):
@@ -195,6 +196,13 @@ def kubernetes(deploy: Path) -> list[str]:
         if pod["terminationGracePeriodSeconds"] * 1000 <= shutdown_ms():
             found.append(f"{name}: killed during its controlled shutdown")
     return found
+
+
+def hasty(service: str, spec: dict[str, Any]) -> list[str]:
+    """Kubernetes would go on once a broker is ready, long before it is in its ISRs again."""
+    strategy = spec.get("updateStrategy", {}).get("type", "RollingUpdate")
+    is_hasty = service == "leadline-broker" and strategy != "OnDelete"
+    return [f"{service}: restarted while others catch up"] if is_hasty else []
 
 
 def unreachable(service: str, environment: list[dict[str, Any]]) -> list[str]:
@@ -280,6 +288,7 @@ MISTAKES = [
     (tracing, "containers/tracing.yaml", "collector:4318", "collector:4317"),
     (tracing, "containers/tracing.yaml", "read_only: true", "read_only: false"),
     (tracing, "containers/tracing/collector.yaml", "exporters: [debug]", "exporters: [file]"),
+    (kubernetes, "kubernetes/broker.yaml", "type: OnDelete", "type: RollingUpdate"),
     (kubernetes, "kubernetes/broker.yaml", "Links: false", "Links: true"),
     (kubernetes, "kubernetes/broker.yaml", "runAsNonRoot: true", "runAsNonRoot: false"),
     (kubernetes, "kubernetes/broker.yaml", "defaultMode: 0400", "defaultMode: 0444"),
