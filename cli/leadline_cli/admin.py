@@ -10,6 +10,7 @@ from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 import typer
 
@@ -104,15 +105,18 @@ class AdminContext:
         return find_security(self.bootstrap, self.data_dir, self.given)
 
     @contextmanager
-    def connect(self) -> Iterator[Client]:
-        """Give a client of the cluster.
+    def connect(self, *, reads: bool = False) -> Iterator[Client]:
+        """Give a client of the cluster; `reads`: the body changes nothing.
 
         Raises:
             typer.Exit: the body raised a LeadlineError; it is printed, and the exit code says
                 whether the request was refused or its outcome is unknown.
 
         """
-        with reported(as_json=self.as_json), self.client(RETRY_POLICY) as client:
+        with (
+            reported(as_json=self.as_json, reads=reads),
+            self.client(RETRY_POLICY) as client,
+        ):
             yield client
 
     def client(self, policy: RetryPolicy) -> Client:
@@ -187,11 +191,11 @@ def find_bootstrap(bootstrap: str | None, data_dir: Path) -> list[str]:
     """Return broker addresses, from `--bootstrap` or from the directory's cluster.json.
 
     Raises:
-        typer.BadParameter: there is neither.
+        typer.BadParameter: there is neither, or an address is none.
 
     """
     if bootstrap:
-        return [base_url(part.strip()) for part in bootstrap.split(",") if part.strip()]
+        return [_broker_url(part.strip()) for part in bootstrap.rstrip(", ").split(",")]
     cluster = known_cluster(data_dir)
     if cluster is None:
         raise typer.BadParameter(
@@ -199,6 +203,21 @@ def find_bootstrap(bootstrap: str | None, data_dir: Path) -> list[str]:
             f"(there is none in {data_dir})"
         )
     return [broker.url for broker in cluster.brokers]
+
+
+def _broker_url(address: str) -> str:
+    try:
+        parts = urlsplit(base_url(address))
+        is_address = parts.hostname and parts.port != 0 and parts.scheme in {"http", "https"}
+    except ValueError:
+        is_address = False
+    if not is_address or parts.query or parts.fragment or " " in address:
+        raise typer.BadParameter(
+            f"{address!r} is no address of a broker: give host:port, or a URL such as "
+            "https://host:9092",
+            param_hint="--bootstrap",
+        )
+    return base_url(address)
 
 
 def find_security(bootstrap: str | None, data_dir: Path, given: Security) -> Security:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -119,6 +120,7 @@ _NEAR: Final = 0.75
 _EXIT_USAGE: Final = 2
 _EXIT_UNKNOWN: Final = 3
 
+_UTF_8: Final = re.compile("utf-?8", re.IGNORECASE)
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 _NO_HELP: Final = {"help": False}
@@ -172,13 +174,24 @@ def _plain_errors() -> Iterator[None]:
         raise typer.Exit(_EXIT_USAGE) from None
 
 
-def _open_input() -> None:
-    """Give a process that has no standard input an empty one.
+def _open_streams() -> None:
+    """Give a process that lacks a standard stream an empty one, in the order of their numbers.
 
-    Commands read it. Its descriptor would otherwise become that of some socket.
+    Commands use them. Their descriptors would otherwise become those of some sockets.
     """
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY), encoding="utf-8")
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+
+
+def _escape_what_is_not_encoded() -> None:
+    """Print letters that the encoding of the terminal lacks as escapes, instead of failing."""
+    output = sys.stdout
+    if isinstance(output, TextIOWrapper) and not _UTF_8.fullmatch(output.encoding):
+        output.reconfigure(errors="backslashreplace")
 
 
 def _near(name: str, known: Iterable[str]) -> list[str]:
@@ -191,7 +204,8 @@ class LazyGroup(TyperGroup):
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """Parse the arguments of the command itself."""
-        _open_input()
+        _open_streams()
+        _escape_what_is_not_encoded()
         with _plain_errors():
             return super().make_context(*args, **kwargs)
 

@@ -83,6 +83,7 @@ _ADVICE: Final[dict[type[LeadlineError], str]] = {
     InternalError: "search the service's log for the cause id",
 }
 _WIDEST: Final = 100_000
+_NO_ANSWER: Final = "ask another broker (--bootstrap); `leadline doctor` looks for the cause"
 _LOOK_FIRST: Final = "the request may or may not have been applied: look before you repeat it"
 
 
@@ -109,21 +110,26 @@ def console(*, stderr: bool = False) -> Console:
 
 
 @contextmanager
-def reported(*, as_json: bool) -> Iterator[None]:
-    """Turn an error into a message and the exit code that goes with its outcome."""
+def reported(*, as_json: bool, reads: bool = False) -> Iterator[None]:
+    """Turn an error into a message and the exit code that goes with its outcome.
+
+    `reads`: the block changes nothing, so that only an answer can be lost.
+    """
     try:
         yield
     except LeadlineError as error:
-        print_error(error, as_json=as_json)
-        code = EXIT_UNKNOWN if isinstance(error, OutcomeUnknown) else EXIT_REFUSED
-        raise typer.Exit(code) from None
+        lost = isinstance(error, OutcomeUnknown)
+        print_error(error, as_json=as_json, reads=reads)
+        raise typer.Exit(EXIT_UNKNOWN if lost and not reads else EXIT_REFUSED) from None
 
 
-def print_error(error: LeadlineError, *, as_json: bool) -> None:
-    """Print code, message and advice to standard error."""
-    advice = advice_for(error)
+def print_error(error: LeadlineError, *, as_json: bool, reads: bool = False) -> None:
+    """Print code, message and advice to standard error; `reads` as for `reported`."""
+    only_read = reads and isinstance(error, OutcomeUnknown)
+    advice = _NO_ANSWER if only_read else advice_for(error)
     if as_json:
-        body = error.body() | ({"advice": advice} if advice else {})
+        outcome = {"outcome": "refused"} if only_read else {}
+        body = error.body() | outcome | ({"advice": advice} if advice else {})
         typer.echo(json.dumps(body, default=str), err=True)
         return
     print_problem(f"error {error.code}: {error.message}")

@@ -10,7 +10,7 @@ import pytest_asyncio
 from playwright.async_api import Page, Response, expect
 
 from leadline_client.wire import NewTopic
-from tests.support.browser.console import arrived
+from tests.support.browser.console import arrived, confirm, open_form
 from tests.support.browser.page import open_page
 from tests.support.services.cluster import CALM, Cluster
 
@@ -76,6 +76,63 @@ async def test_a_killed_broker_is_noticed_and_followed_after_its_restart(
         await cluster.until_ready(SERVING)
         await cluster.client.create_topic(NewTopic("after-the-restart", 1, 2))
         await is_live_again(page, "after-the-restart")
+
+
+HELD_LIMITS = """
+window.limits = [];
+AbortSignal.timeout = () => {
+  const limit = new AbortController();
+  window.limits.push(() => limit.abort(new DOMException("too late", "TimeoutError")));
+  return limit.signal;
+};
+"""
+"""Time limits that pass when the test says so."""
+
+
+async def test_a_change_that_is_never_answered_has_an_unknown_outcome(cluster: Cluster) -> None:
+    """A frozen broker keeps the connection open: the form would wait for ever."""
+    url = cluster.url(SERVING)
+    async with open_page(url) as (page, _):
+        await page.add_init_script(HELD_LIMITS)
+        await page.goto(f"{url}/ui/topics/before")
+        await arrived(page, "before")
+        form = await open_form(page, "Elect leaders …")
+        cluster.pause(SERVING)
+        try:
+            await confirm(form, "Elect")
+            await expect(form.get_by_role("button", name="Working …")).to_be_visible()
+            await page.evaluate("window.limits.forEach(pass => pass())")
+            await expect(form.get_by_role("status")).to_contain_text(["Outcome unknown"])
+        finally:
+            cluster.resume(SERVING)
+
+
+async def in_background(page: Page, *, hidden: bool) -> None:
+    """Tell a page that the user has gone to another tab, or has come back to it."""
+    await page.evaluate(
+        "hidden => { const known = { value: hidden, configurable: true };"
+        " Object.defineProperty(document, 'hidden', known);"
+        " document.dispatchEvent(new Event('visibilitychange')); }",
+        hidden,
+    )
+
+
+async def test_a_tab_in_the_background_keeps_no_connection_and_is_live_when_it_is_back(
+    cluster: Cluster,
+) -> None:
+    """A browser has six connections with a server: the stream of each tab would keep one."""
+    url = cluster.url(SERVING)
+    async with open_page(url) as (page, _):
+        await page.goto(f"{url}/ui/topics")
+        connection = page.get_by_role("status", name="Connection")
+        await expect(connection).to_have_text("Live")
+        async with page.expect_event("requestfailed", lambda it: "/v1/events" in it.url):
+            await in_background(page, hidden=True)
+        await expect(connection).to_have_text("Live, by polling")
+        await cluster.client.create_topic(NewTopic("while-away", 1, 2))
+        await in_background(page, hidden=False)
+        await expect(connection).to_have_text("Live")
+        await expect(page.get_by_role("link", name="while-away")).to_be_visible()
 
 
 async def test_a_page_that_reads_again_reads_what_has_changed(cluster: Cluster) -> None:

@@ -121,10 +121,22 @@ def compose(deploy: Path) -> list[str]:
         port = service["environment"].get("LEADLINE_LISTEN_PORT")
         if kind in PORTS and port != str(PORTS[kind]):
             found.append(f"{name}: port {port}")
+        if kind == "zookeeper" and service["environment"].get("ZOO_AUTOPURGE_PURGEINTERVAL") != "1":
+            found.append(f"{name} keeps all its transaction logs")
+        found += [] if has_session_file(kind, service) else [f"{name}: its session is lost"]
         unknown = {d for d in service.get("depends_on", {}) if d not in document["services"]}
         wanted = {s if isinstance(s, str) else s["source"] for s in service.get("secrets", [])}
         found += [f"{name}: {n}" for n in unknown | (wanted - document["secrets"].keys())]
     return found
+
+
+def has_session_file(kind: str, service: dict[str, Any]) -> bool:
+    """Brokers and controllers have one beside their data; what it is in outlives the container."""
+    state = "/var/lib/leadline"
+    kept = any(volume.endswith(f":{state}") for volume in service.get("volumes", []))
+    session = service["environment"].get("LEADLINE_ZOOKEEPER_SESSION_FILE", "")
+    stated = kind != "coordinator" or session.startswith(f"{state}/")
+    return kind not in PORTS or (kept and stated)
 
 
 def tracing(deploy: Path) -> list[str]:
@@ -158,6 +170,7 @@ def kubernetes(deploy: Path) -> list[str]:
     policies = {d["metadata"]["name"]: d["spec"] for d in documents(deploy, "NetworkPolicy")}
     for document in documents(deploy, "StatefulSet"):
         name, pod = document["metadata"]["name"], document["spec"]["template"]["spec"]
+        found += hasty(name, document["spec"])
         if pod["enableServiceLinks"]:
             found.append(f"{name} gets variables that are no settings")
         if not pod["securityContext"].get("runAsNonRoot"):
@@ -179,8 +192,34 @@ def kubernetes(deploy: Path) -> list[str]:
         modes = {v["secret"]["defaultMode"] for v in pod["volumes"] if "secret" in v}
         if modes != {0o400}:
             found.append(f"{name}: secrets with modes {modes}")
+        found += unreachable(name, service["env"])
         if pod["terminationGracePeriodSeconds"] * 1000 <= shutdown_ms():
             found.append(f"{name}: killed during its controlled shutdown")
+    return found
+
+
+def hasty(service: str, spec: dict[str, Any]) -> list[str]:
+    """Kubernetes would go on once a broker is ready, long before it is in its ISRs again."""
+    strategy = spec.get("updateStrategy", {}).get("type", "RollingUpdate")
+    is_hasty = service == "leadline-broker" and strategy != "OnDelete"
+    return [f"{service}: restarted while others catch up"] if is_hasty else []
+
+
+def unreachable(service: str, environment: list[dict[str, Any]]) -> list[str]:
+    """Clients of other namespaces find only names that have the namespace."""
+    names = [one["name"] for one in environment]
+    values = {one["name"]: one.get("value", "") for one in environment}
+    port = PORTS[service.removeprefix("leadline-")]
+    url = f"https://$(POD).{service}.$(NAMESPACE):{port}"
+    found = []
+    if values["LEADLINE_ADVERTISED_URL"] != url:
+        found.append(f"{service}: other namespaces do not find {values['LEADLINE_ADVERTISED_URL']}")
+    hosts = values["LEADLINE_LISTEN_ALLOWED_HOSTS"].split(",")
+    if not {f"$(POD).{service}", f"{service}.$(NAMESPACE)"} <= {*hosts}:
+        found.append(f"{service}: refuses its own names, allows {hosts}")
+    # A variable is replaced only in those that follow it.
+    if names.index("NAMESPACE") > names.index("LEADLINE_ADVERTISED_URL"):
+        found.append(f"{service}: NAMESPACE is not known yet")
     return found
 
 
@@ -241,16 +280,22 @@ MISTAKES = [
     (compose, "containers/compose.yaml", "read_only: true", "read_only: false"),
     (compose, "containers/compose.yaml", '"9094"', '"9095"'),
     (compose, "containers/compose.yaml", "source: zookeeper-broker,", "source: zookeeper-brokerr,"),
+    (compose, "containers/compose.yaml", 'PURGEINTERVAL: "1"', 'PURGEINTERVAL: "0"'),
+    (compose, "containers/compose.yaml", "SESSION_FILE: /var/lib/leadline", "SESSION_FILE: /tmp"),
     (schemas, "containers/tracing.yaml", "mem_limit:", "mem_limitt:"),
     (settings, "containers/tracing.yaml", "OTLP_ENDPOINT", "OTLP_ENDPOINTS"),
     (tracing, "containers/tracing.yaml", "  broker-2: {environment: *traced}\n", ""),
     (tracing, "containers/tracing.yaml", "collector:4318", "collector:4317"),
     (tracing, "containers/tracing.yaml", "read_only: true", "read_only: false"),
     (tracing, "containers/tracing/collector.yaml", "exporters: [debug]", "exporters: [file]"),
+    (kubernetes, "kubernetes/broker.yaml", "type: OnDelete", "type: RollingUpdate"),
     (kubernetes, "kubernetes/broker.yaml", "Links: false", "Links: true"),
     (kubernetes, "kubernetes/broker.yaml", "runAsNonRoot: true", "runAsNonRoot: false"),
     (kubernetes, "kubernetes/broker.yaml", "defaultMode: 0400", "defaultMode: 0444"),
     (kubernetes, "kubernetes/broker.yaml", "Seconds: 60", "Seconds: 10"),
+    (kubernetes, "kubernetes/broker.yaml", "broker.$(NAMESPACE):9092", "broker:9092"),
+    (kubernetes, "kubernetes/broker.yaml", "$(POD).leadline-broker,", ""),
+    (kubernetes, "kubernetes/coordinator.yaml", "HOSTS, value: ", "HOSTS, value: x"),
     (kubernetes, "kubernetes/network.yaml", "port: 9192", "port: 9199"),
     (kubernetes, "kubernetes/coordinator.yaml", "path: /readyz", "path: /healthz"),
     (systemd, "systemd/leadline-broker@.service", "NoNewPrivileges=yes", "NoNewPrivileges=no"),

@@ -60,7 +60,7 @@ def audit(
         "page_size": min(limit, _PAGE),
     }
     params = {name: str(value) for name, value in wanted.items() if value is not None}
-    with admin.connect() as client:
+    with admin.connect(reads=True) as client:
         entries = list(islice(_rows(client, "/v1/audit", params, "entries"), limit))
     for entry in entries:
         if admin.as_json:
@@ -84,7 +84,7 @@ def explain(
     if partition is None:
         topic, partition = topic_partition(topic)
     path = f"/v1/topics/{quote(topic, safe='')}/partitions/{partition}/history"
-    with admin.connect() as client:
+    with admin.connect(reads=True) as client:
         changes = list(_rows(client, path, {"page_size": str(_PAGE)}, "changes"))
         misplaced = _misplaced(client, topic, partition)
     lines = [*map(_change_lines, changes), *map(_misplaced_line, misplaced)]

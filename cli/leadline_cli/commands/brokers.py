@@ -66,7 +66,7 @@ def list_brokers(admin: AdminContext) -> None:
 @admin_command
 def can_stop(admin: AdminContext, broker: BrokerId) -> None:
     """Check whether a broker can stop now without harm; exit with 1 if not."""
-    with admin.connect() as client:
+    with admin.connect(reads=True) as client:
         found = client.administer("GET", f"/v1/brokers/{broker}/can-stop")
     admin.show(found, lambda document: _print_risks(broker, document))
     if not found["can_stop"]:
@@ -153,7 +153,7 @@ def failed_brokers(
 ) -> None:
     """List brokers that are down and their self-healing, or the history of failures."""
     params = {"limit": str(limit)} | ({} if broker is None else {"broker": str(broker)})
-    with admin.connect() as client:
+    with admin.connect(reads=True) as client:
         if history:
             found = client.administer("GET", f"{_FAILED_BROKERS}/history", params=params)
         else:
@@ -178,7 +178,7 @@ def _check_can_stop(admin: AdminContext, broker: int) -> None:
 
 
 def _list(admin: AdminContext) -> None:
-    with admin.connect() as client:
+    with admin.connect(reads=True) as client:
         metadata = client.metadata()
     releases = _releases(admin)
     document = {"brokers": _broker_rows(metadata, releases), "down": _down_rows(admin, metadata)}

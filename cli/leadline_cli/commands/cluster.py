@@ -19,7 +19,7 @@ def metadata(
     topic: Annotated[list[str] | None, typer.Argument(help="Only these topics.")] = None,
 ) -> None:
     """Show the cluster metadata as one consistent snapshot."""
-    with admin.connect() as client:
+    with admin.connect(reads=True) as client:
         found = client.metadata(topic)
     admin.show(_metadata_json(found), lambda _: _print_metadata(found))
 

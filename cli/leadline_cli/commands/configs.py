@@ -41,7 +41,7 @@ def describe(
 ) -> None:
     """Show settings: the effective value, its source, and where it can be changed."""
     path = _path(topic, broker, cluster=cluster)
-    with admin.connect() as client:
+    with admin.connect(reads=True) as client:
         found = client.administer("GET", path)
     _check_names(names or [], found["configs"])
     found["configs"] = [row for row in found["configs"] if _is_wanted(row, names, changed=changed)]

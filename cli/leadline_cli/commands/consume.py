@@ -86,11 +86,11 @@ def consume(
     begin = _parse_start(start)
     _check_options(group, partition, begin, replica, rack)
     settings = ConsumerSettings("latest" if begin == "latest" else None, replica=replica, rack=rack)
-    with admin.connect() as client:
+    with admin.connect(reads=True) as client:
         ends = _end_offsets(client, topic, partition)
     waits = follow or group is not None
     printing = _Printing(ends, limit, follow, waits, as_json=admin.as_json, headers=headers)
-    with reported(as_json=admin.as_json):
+    with reported(as_json=admin.as_json, reads=group is None):
         _run(_print_records(admin, group, settings, begin, printing))
 
 

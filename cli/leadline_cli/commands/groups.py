@@ -42,7 +42,7 @@ _RESET_COLUMNS: Final = ("topic", "partition", "previous", "offset")
 @admin_command
 def list_groups(admin: AdminContext) -> None:
     """List groups with their states."""
-    with admin.connect() as client:
+    with admin.connect(reads=True) as client:
         found = client.list_groups()
     admin.show(found, lambda _: _print_rows("Groups", _GROUP_COLUMNS, found["groups"]))
 
@@ -51,7 +51,7 @@ def list_groups(admin: AdminContext) -> None:
 @admin_command
 def describe(admin: AdminContext, group: str) -> None:
     """Show a group's state, and what each member subscribes to and owns."""
-    with admin.connect() as client:
+    with admin.connect(reads=True) as client:
         found = client.describe_group(group)
     admin.show(found, lambda _: _print_group(group, found))
 
@@ -65,7 +65,7 @@ def lag(
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between updates.")] = 2.0,
 ) -> None:
     """Show how many records each committed offset is behind the end of its partition."""
-    with admin.connect() as client:
+    with admin.connect(reads=True) as client:
         if watch:
             _watch_lag(client, group, interval, as_json=admin.as_json)
             return
@@ -77,7 +77,7 @@ def lag(
 @admin_command
 def offsets(admin: AdminContext, group: str) -> None:
     """Show a group's committed offsets."""
-    with admin.connect() as client:
+    with admin.connect(reads=True) as client:
         found = client.group_offsets(group)
     title = f"Committed offsets of {group}"
     admin.show(found, lambda _: _print_rows(title, _OFFSET_COLUMNS, found["offsets"]))

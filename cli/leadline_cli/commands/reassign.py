@@ -110,7 +110,7 @@ def list_reassignments(
 ) -> None:
     """List partitions in reassignment, and what each waits for."""
     params = {} if topic is None else {"topic": topic}
-    with admin.connect() as client:
+    with admin.connect(reads=True) as client:
         found = client.administer("GET", "/v1/reassignments", params=params)
     admin.show(found, _print_reassignments)
 

@@ -42,7 +42,7 @@ _POLL_S: Final = 0.5
 @admin_command
 def list_tasks(admin: AdminContext) -> None:
     """List open tasks, and the latest finished ones."""
-    with admin.connect() as client:
+    with admin.connect(reads=True) as client:
         found = client.administer("GET", "/v1/tasks")
     admin.show(found, _print_tasks)
 
@@ -51,7 +51,7 @@ def list_tasks(admin: AdminContext) -> None:
 @admin_command
 def status(admin: AdminContext, task: TaskId, *, watch: Watch = False) -> None:
     """Show the progress of a task."""
-    with admin.connect() as client:
+    with admin.connect(reads=True) as client:
         found = follow(client, task) if watch else _read(client, task)
     show_task(found, as_json=admin.as_json, over=watch)
 

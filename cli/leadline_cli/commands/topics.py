@@ -19,7 +19,7 @@ app = command_group("List, create, describe and delete topics.")
 @admin_command
 def list_topics(admin: AdminContext) -> None:
     """List topics with their partitions, replicas, and offline or under-replicated partitions."""
-    with admin.connect() as client:
+    with admin.connect(reads=True) as client:
         topics = client.list_topics()
     admin.show({"topics": [_summary(topic) for topic in topics]}, _print_topics)
 
@@ -28,7 +28,7 @@ def list_topics(admin: AdminContext) -> None:
 @admin_command
 def describe(admin: AdminContext, topic: str) -> None:
     """Show each partition: leader, leader epoch, in-sync and assigned replicas."""
-    with admin.connect() as client:
+    with admin.connect(reads=True) as client:
         found = client.describe(topic)
     admin.show(_topic_json(found), lambda _: _print_topic(found))
 
@@ -95,7 +95,7 @@ def offsets(
 ) -> None:
     """Show the first and the end offset of each partition, as its leader knows them."""
     question = {"topics": topics, "timestamp": at}
-    with admin.connect() as client:
+    with admin.connect(reads=True) as client:
         found = client.administer("POST", "/v1/offsets", question, repeatable=True)
     admin.show(found, lambda document: _print_offsets(document, searched=at is not None))
 

@@ -56,7 +56,7 @@ _ATTEMPTS: Final = 5
 @admin_command
 def list_users(admin: AdminContext) -> None:
     """List users with their grants, and the ids of their tokens."""
-    with admin.connect() as client:
+    with admin.connect(reads=True) as client:
         found = client.administer("GET", _USERS)
     admin.show(found, _print_users)
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from leadline_client.calls import Call
 from leadline_client.core import ClientCore
-from leadline_client.errors import LeadlineError, error_from_body
+from leadline_client.errors import InvalidRequest, LeadlineError, error_from_body
 from leadline_client.flows import Flow
 from leadline_client.payloads import decoded, json_body
 from leadline_client.transport import JSON
@@ -189,8 +189,21 @@ def _command(method: str, path: str, body: Mapping[str, Any] | None, *, repeatab
     return Call(method, path, {}, {"content-type": JSON}, json_body(body), repeatable)
 
 
+def group_in_path(group: str) -> str:
+    """Return a group's name as part of a path.
+
+    Raises:
+        InvalidRequest: no path can name it, as servers take %2F for a slash between parts.
+
+    """
+    if not group or "/" in group:
+        raise InvalidRequest(f"group: a name has at least 1 character and no '/': {group!r}")
+    return quote(group, safe="")
+
+
 def _path(group: str, *rest: str) -> str:
-    return "/".join(("/v1/groups", *(quote(segment, safe="") for segment in (group, *rest))))
+    below = (quote(segment, safe="") for segment in rest)
+    return "/".join(("/v1/groups", group_in_path(group), *below))
 
 
 def _committed_offsets(document: Mapping[str, Any]) -> dict[TopicPartition, int]:

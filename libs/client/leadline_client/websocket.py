@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from typing import Final
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
 from leadline_client.channel import CHANNEL_PATH, Frame, FromConsumer, decode, encode
 from leadline_client.errors import ConnectionLost
+from leadline_client.groups import group_in_path
 from leadline_client.payloads import error_of
 from leadline_client.security import Authenticator
 from leadline_client.transport import UNAUTHORIZED, Response, no_connection
@@ -119,5 +120,5 @@ def _connect(url: str, headers: dict[str, str], authenticator: Authenticator) ->
 def _channel_url(coordinator_url: str, group: str) -> str:
     parts = urlsplit(coordinator_url)
     scheme = "wss" if parts.scheme == "https" else "ws"
-    path = parts.path.rstrip("/") + CHANNEL_PATH.format(group=quote(group, safe=""))
+    path = parts.path.rstrip("/") + CHANNEL_PATH.format(group=group_in_path(group))
     return urlunsplit((scheme, parts.netloc, path, "", ""))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socketserver
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -112,6 +115,70 @@ def test_defect_22_an_unreachable_cluster_ends_every_command_with_1(
     assert "error 50361: no" in ended.stderr
 
 
+@pytest.mark.parametrize("words", ["topics list", "doctor", "produce t", "groups list"])
+@pytest.mark.parametrize(
+    "address",
+    ["host:port", "http://h:99999", "http://[::1", "http://", "ftp://h", ",", "h?x", "a b"],
+)
+def test_an_address_that_no_broker_can_have_ends_with_2(words: str, address: str) -> None:
+    """One was tried for a while as if it were down; `doctor` failed with a traceback."""
+    arguments = [*words.split(), "--bootstrap", f"{NOBODY},{address}" if address != "," else ","]
+    ended = CliRunner().invoke(app, arguments, input="line\n")
+    assert ended.exit_code == 2, ended.output
+    assert "--bootstrap" in ended.stderr
+
+
+READS = {
+    "audit",
+    "brokers can-stop",
+    "brokers list",
+    "configs describe",
+    "consume",
+    "explain",
+    "failed-brokers",
+    "metadata",
+    "reassign list",
+    "tasks list",
+    "tasks status",
+    "topics describe",
+    "topics list",
+    "topics offsets",
+    "users list",
+}
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that closes each connection once it has a request."""
+
+    class Silent(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65536)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Silent) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("words", [*sorted(READS), "topics delete", "users create"])
+def test_only_the_outcome_of_a_change_can_be_unknown(
+    words: str, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script that gets 3 must look before it repeats, which a read needs not."""
+    hasty = RetryPolicy(timeout_s=0.2, first_contact_s=0.01)
+    monkeypatch.setattr("leadline_cli.admin.RETRY_POLICY", hasty)
+    arguments = [*words.split(), *ARGUMENTS[words], "--json", "--bootstrap", silent]
+    ended = CliRunner().invoke(app, arguments)
+    error = json.loads(ended.stderr)
+    assert error["error_code"] == 50454
+    expected = (1, "refused") if words in READS else (3, "unknown")
+    assert (ended.exit_code, error["outcome"]) == expected
+    assert ("look before" in error["advice"]) is (words not in READS)
+
+
 def test_the_table_names_commands_that_exist_and_few_are_missing() -> None:
     asked = {words for words in EVERY if words.split()[0] not in LOCAL}
     assert set(ARGUMENTS) <= asked
@@ -188,3 +255,32 @@ def test_a_closed_standard_input_is_an_empty_one(words: list[str]) -> None:
         )
     assert ended.returncode == (0 if words[0] == "produce" else 1)
     assert b"Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("words", [["consume", "t"], ["topics", "list", "--json"]])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_outputs_take_what_is_printed(words: list[str], closed: str) -> None:
+    with StandInCluster(brokers=1, partitions=1).running() as cluster:
+        command = [sys.executable, "-m", "leadline_cli", *words, "--bootstrap"]
+        ended = subprocess.run(
+            ["sh", "-c", f'exec "$@" {closed}', "sh", *command, cluster.bootstrap[0]],
+            capture_output=True,
+            check=False,
+        )
+    assert ended.returncode == 0
+    assert b"Traceback" not in ended.stderr
+
+
+def test_what_the_encoding_of_a_terminal_lacks_is_escaped() -> None:
+    """Names of racks and groups may have any letters."""
+    command = [sys.executable, "-m", "leadline_cli", "brokers", "list", "--bootstrap"]
+    with StandInCluster(brokers=1, partitions=1).running() as cluster:
+        cluster.racks[1] = "caf\u00e9 \u4e2d"
+        ended = subprocess.run(
+            [*command, *cluster.bootstrap],
+            capture_output=True,
+            env=os.environ | {"PYTHONIOENCODING": "iso-8859-1"},
+            check=False,
+        )
+    assert ended.returncode == 0, ended.stderr
+    assert b"caf\xe9 \\u4e2d" in ended.stdout

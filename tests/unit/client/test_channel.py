@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from leadline_client import channel
+from leadline_client.client import Client
 from leadline_client.errors import (
     FencedInstance,
     InvalidRequest,
     LeadlineError,
     StaleGeneration,
 )
+from leadline_client.groups import group_in_path
 
 PARTS: channel.Partitions = (("orders", (0, 3)), ("returns", (1,)))
 NUMBERS: dict[str, Any] = {"coordinator_epoch": 2, "generation": 7}
@@ -109,3 +111,14 @@ def test_an_error_of_a_later_release_keeps_its_number() -> None:
     rebuilt = channel.Error(error_code=40999, message="new").to_exception()
 
     assert rebuilt.details["server_code"] == 40999
+
+
+@pytest.mark.parametrize("name", ["", "team/orders"])
+def test_a_group_that_no_path_can_name_is_refused_before_anybody_is_asked(name: str) -> None:
+    """The answer was that the user has no right to join it."""
+    nobody = Client(["http://127.0.0.1:1"])
+    with pytest.raises(InvalidRequest, match="group: "):
+        nobody.describe_group(name)
+    with pytest.raises(InvalidRequest, match="group: "):
+        group_in_path(name)
+    assert group_in_path("caf\u00e9 #1") == "caf%C3%A9%20%231"

@@ -211,6 +211,45 @@ def test_what_was_lost_is_counted_until_the_collector_is_back() -> None:
     ]
 
 
+class Slow(SpanExporter):
+    """An exporter that takes spans, but not before it is told to."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+        self.taken = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.begun.set()
+        assert self.go_on.wait(60)
+        self.taken += len(spans)
+        return SpanExportResult.SUCCESS
+
+
+def test_what_a_slow_collector_leaves_no_room_for_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes all that it is sent; what did not fit was dropped without a word."""
+    monkeypatch.setattr(sdk, "QUEUE_SPANS", 2 * sdk.BATCH_SPANS)
+    slow = Slow()
+    monkeypatch.setattr(sdk, "OTLPSpanExporter", lambda **_: slow)
+    provider = sdk.provider_for(DEAD, 1.0, "broker", 3)
+    tracer = provider.get_tracer("t")
+    with capture_logs() as lines:
+        for _ in range(sdk.BATCH_SPANS):
+            tracer.start_span("s").end()
+        assert slow.begun.wait(60)
+        for _ in range(3 * sdk.BATCH_SPANS):
+            tracer.start_span("s").end()
+        slow.go_on.set()
+        provider.force_flush()
+    sdk.shut_down(provider)
+    begin, end = lines
+    assert begin["event"] == "collector is too slow; spans are dropped"
+    assert end["event"] == "collector takes spans again"
+    assert slow.taken + end["lost"] == 4 * sdk.BATCH_SPANS
+
+
 @pytest.mark.usefixtures("soon")
 def test_a_full_queue_drops_and_a_dead_collector_delays_the_end_for_a_bounded_time() -> None:
     provider = sdk.provider_for(DEAD, 1.0, "broker", 3)

@@ -37,12 +37,26 @@ logger = structlog.get_logger(__name__)
 
 
 class ReportingExporter(SpanExporter):
-    """Passes spans on, and logs when the collector stops and starts to take them."""
+    """Passes spans on, and logs when spans begin to be lost and when that ends.
+
+    It counts those that wait in a queue, whose size is limited so.
+    """
 
     def __init__(self, exporter: SpanExporter, url: str) -> None:
         self._exporter = exporter
         self._url = url
+        self._lock = threading.Lock()
+        self._waiting = 0
         self._lost = 0
+
+    def has_room(self) -> bool:
+        """Tell whether a span that has ended may wait; it is then counted, and else lost."""
+        with self._lock:
+            if self._waiting < QUEUE_SPANS:
+                self._waiting += 1
+                return True
+        self._lose(1, "collector is too slow; spans are dropped")
+        return False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send spans, or drop them."""
@@ -50,15 +64,28 @@ class ReportingExporter(SpanExporter):
             result = self._exporter.export(spans)
         except Exception:  # whatever it is, only these spans are lost
             result = SpanExportResult.FAILURE
-        if result is SpanExportResult.SUCCESS:
-            if self._lost:
-                logger.info("collector takes spans again", url=self._url, lost=self._lost)
-            self._lost = 0
-            return result
-        if not self._lost:
-            logger.warning("collector does not take spans; they are dropped", url=self._url)
-        self._lost += len(spans)
+        with self._lock:
+            self._waiting = max(0, self._waiting - len(spans))
+            # A collector that is a little too slow would otherwise be reported again and again.
+            has_recovered = self._waiting <= QUEUE_SPANS // 2
+        if result is not SpanExportResult.SUCCESS:
+            self._lose(len(spans), "collector does not take spans; they are dropped")
+        elif has_recovered:
+            self._end_loss()
         return result
+
+    def _lose(self, count: int, event: str) -> None:
+        with self._lock:
+            is_first = not self._lost
+            self._lost += count
+        if is_first:
+            logger.warning(event, url=self._url)
+
+    def _end_loss(self) -> None:
+        with self._lock:
+            lost, self._lost = self._lost, 0
+        if lost:
+            logger.info("collector takes spans again", url=self._url, lost=lost)
 
     def shutdown(self) -> None:
         """Close the connections."""
@@ -67,6 +94,20 @@ class ReportingExporter(SpanExporter):
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Do nothing: it keeps no spans."""
         return self._exporter.force_flush(timeout_millis)
+
+
+class LimitedProcessor(BatchSpanProcessor):
+    """Queues spans for an exporter; its own queue would drop the oldest ones without a count."""
+
+    def __init__(self, exporter: ReportingExporter) -> None:
+        super().__init__(exporter, QUEUE_SPANS, EXPORT_EVERY_MS, BATCH_SPANS)
+        self._reporting = exporter
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Queue a span that has ended, if there is room."""
+        is_sampled = span.context is not None and span.context.trace_flags.sampled
+        if is_sampled and self._reporting.has_room():
+            super().on_end(span)
 
 
 def provider_for(url: str, ratio: float, kind: str, service_id: int) -> TracerProvider:
@@ -91,9 +132,7 @@ def provider_for(url: str, ratio: float, kind: str, service_id: int) -> TracerPr
         span_limits=SpanLimits(max_events=_MOST_EVENTS, max_attribute_length=_LONGEST_VALUE),
     )
     exporter = ReportingExporter(OTLPSpanExporter(endpoint=url, timeout=EXPORT_S), url)
-    provider.add_span_processor(
-        BatchSpanProcessor(exporter, QUEUE_SPANS, EXPORT_EVERY_MS, BATCH_SPANS)
-    )
+    provider.add_span_processor(LimitedProcessor(exporter))
     return provider
 
 

@@ -28,6 +28,7 @@ _MAX_TOPICS_BYTES: Final = 100_000
 """Of all names together, in UTF-8: a member has to fit into a znode, with room to spare."""
 _MAX_THREADS: Final = 1_000
 _MAX_NAME: Final = 255
+_STEPS: Final = frozenset({".", ".."})
 _MIN_SECRET: Final = 16
 _MAX_PATTERN: Final = 1_000
 _MAX_PROGRAM: Final = 2_000
@@ -42,11 +43,14 @@ def check_group_name(name: str) -> None:
     """Refuse a name that no group can have.
 
     Raises:
-        InvalidRequest: it is empty, too long, or not printable.
+        InvalidRequest: it is empty, too long, or not printable, or paths cannot name it.
 
     """
     if not 0 < len(name) <= _MAX_NAME or not name.isprintable():
         raise InvalidRequest(f"group: a name has 1 to {_MAX_NAME} printable characters")
+    # Browsers, curl and proxies take these out of a path, even if they are encoded.
+    if name in _STEPS or "/" in name:
+        raise InvalidRequest("group: a name has no '/', and is not '.' or '..'")
 
 
 @dataclass(frozen=True, slots=True)

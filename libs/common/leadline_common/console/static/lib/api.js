@@ -28,6 +28,8 @@ export class ApiError extends Error {
 
 /** A process that is frozen keeps its connections, and answers nothing: every read has a timeout. */
 const TIMEOUT_MS = 60_000;
+/** So has every change, whose outcome is unknown then: longer than a broker waits for a controller. */
+const CHANGE_TIMEOUT_MS = 120_000;
 /** The timeout of what needs no waiting, also at a busy process. */
 export const PROMPT_TIMEOUT_MS = 10_000;
 
@@ -42,12 +44,12 @@ export function get(path, { signal, timeoutMs = TIMEOUT_MS } = {}) {
 }
 
 /**
- * Send a request, and return the answer's body, status, ETag ("" without one), and cause id (which
- * the audit shows, too).
+ * Send a change, or with a signal any request, and return the answer's body, status, ETag ("" without
+ * one), and cause id (which the audit shows, too).
  * @param {{method: string, path: string, body?: object, headers?: object}} request
  * @returns {Promise<{status: number, body: any, etag: string, causeId: string}>}
  */
-export async function send({ method, path, body, headers = {} }, { signal } = {}) {
+export async function send({ method, path, body, headers = {} }, { signal = AbortSignal.timeout(CHANGE_TIMEOUT_MS) } = {}) {
   const wrote = method !== "GET";
   let response;
   let text;

@@ -37,5 +37,11 @@ export function duration(ms) {
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
+/** The last time (Unix ms) of which a browser knows the date; a record may have a later one. */
+const LAST_MS = 8.64e15;
+
 /** A time in Unix ms as "2026-01-31 12:34:56", in the time zone of the browser. */
-export const time = (ms) => (ms == null ? "–" : dateTime.format(ms));
+export function time(ms) {
+  if (ms == null) return "–";
+  return Math.abs(ms) <= LAST_MS ? dateTime.format(ms) : String(ms);
+}

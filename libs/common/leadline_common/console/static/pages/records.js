@@ -121,7 +121,7 @@ function Moves({ topic, partition, page, first, size, ends }) {
     }
   };
   const before = () => attempt(async () => {
-    const found = await readBefore(topic, partition, first, size, ends.log_start_offset);
+    const found = await readBefore(topic, partition, Math.min(first, ends.high_watermark), size, ends.log_start_offset);
     setQuery({ offset: found.records[0]?.offset ?? ends.log_start_offset });
   });
   const byOffset = (event) => {
@@ -141,8 +141,9 @@ function Moves({ topic, partition, page, first, size, ends }) {
     });
   };
   const known = Boolean(ends);
-  const isFirst = known && first <= ends.log_start_offset;
-  const isLast = known && page.next >= ends.high_watermark;
+  // Where nothing could be read, there is no next page; records that are gone are before the first.
+  const isFirst = known && !page.error && first <= ends.log_start_offset;
+  const isLast = known && (page.error || page.next >= ends.high_watermark);
   const button = (text, off, work) => html`<button type="button" aria-disabled=${!known || off ? "true" : undefined} onClick=${() => known && !off && work()}>${text}</button>`;
   return html`<div class="table-tools" role="group" aria-label="Which records">
     <span class="buttons">${button("Oldest", isFirst, () => setQuery({ offset: ends.log_start_offset }))}

@@ -2,7 +2,9 @@
 //
 // Whoever may follow the cluster's events gets them as a stream; for others, and while the stream
 // cannot be had (no controller is active), the metadata is read by long polls. `connection` says
-// how it is going; after a failure the page tries again, at growing intervals.
+// how it is going; after a failure the page tries again, at growing intervals. A page in the
+// background only reads from time to time: a browser has six connections with a server for all its
+// tabs, and each stream keeps one.
 
 import { PROMPT_TIMEOUT_MS, get, nameCluster } from "../lib/api.js";
 import { signal } from "../lib/dom.js";
@@ -15,6 +17,7 @@ const FIRST_RETRY_MS = 250;
 const LAST_RETRY_MS = 5_000;
 const CONTROLLER_MS = 3_000;
 const POLL_S = 30;
+const BACKGROUND_MS = 10_000;
 
 /**
  * state: "connecting" | "live" (by events) | "polling" (by long polls) | "disconnected";
@@ -35,6 +38,10 @@ const state = (next, problem = "") => {
 /** Ends the stream or the poll of the moment. */
 let following = new AbortController();
 
+/** Why it ends when the user goes to another tab. */
+const LEFT = new Error("the page is in the background");
+document.addEventListener("visibilitychange", () => { if (document.hidden) following.abort(LEFT); });
+
 /** Follow the cluster until the page is left. */
 export async function follow() {
   let wait = FIRST_RETRY_MS;
@@ -45,7 +52,9 @@ export async function follow() {
       await loadMe();
       await readAll();
       wait = FIRST_RETRY_MS;
-      if (!may("read_events")) {
+      if (document.hidden) {
+        await inView(BACKGROUND_MS);
+      } else if (!may("read_events")) {
         await stream();
         // The stream has ended, with the controller or with the process: read what was missed.
         await longPoll(1);
@@ -53,6 +62,7 @@ export async function follow() {
         await longPoll(POLL_S);
       }
     } catch (problem) {
+      if (problem === LEFT) continue;
       state("disconnected", problem.message);
       await pause(wait);
       wait = Math.min(2 * wait, LAST_RETRY_MS);
@@ -146,5 +156,16 @@ async function followController() {
     }
   }
 }
+
+/** Wait until the page is in view, at most so long. */
+const inView = (ms) => new Promise((done) => {
+  const end = () => {
+    clearTimeout(timer);
+    document.removeEventListener("visibilitychange", end);
+    done();
+  };
+  const timer = setTimeout(end, ms);
+  document.addEventListener("visibilitychange", end);
+});
 
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
