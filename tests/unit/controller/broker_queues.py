@@ -16,6 +16,7 @@ from leadline_common.rpc import ControllerRow
 from leadline_common.znodes import PartitionState, TopicAssignment
 from leadline_controller.domain.cluster import BrokerUp, ClusterImage, StateSet, TopicSet
 from leadline_controller.runtime.channel.broker_queue import BrokerRequestQueue
+from leadline_controller.runtime.channel.calls import BrokerCalls
 from leadline_controller.runtime.channel.listener import DispatchListener
 from leadline_controller.runtime.channel.requests import RequestBuilder
 from tests.unit.controller.images import broker
@@ -94,7 +95,8 @@ def empty_queue(
         holds_metadata=lambda: held.is_held,
     )
     builder = RequestBuilder(image, "c1", ControllerRow(7, "http://127.0.0.1:1", 3), 1000)
-    return BrokerRequestQueue(image.brokers[1], image, builder, receiver, listener, 1000)
+    calls = BrokerCalls(image.brokers[1], receiver, listener, 1000)
+    return BrokerRequestQueue(image.brokers[1], image, builder, listener, calls)
 
 
 def queue_of(

@@ -89,7 +89,7 @@ async def test_what_is_to_be_deleted_while_the_grant_is_built_becomes_no_stray(n
     """The log of a deleted topic would be kept for a day, though its deletion was reported."""
     queue = queue_of([2_000] * 4, Broker())
     disk = Disk(queue.image)
-    queue.gateway = disk
+    queue.calls.gateway = disk
     queue.add_grant()
     async with sending(queue):
         await asyncio.sleep(0)
@@ -106,7 +106,7 @@ async def test_what_is_to_be_deleted_while_the_grant_is_built_becomes_no_stray(n
 async def test_a_grant_waits_for_a_deletion_whose_answer_is_lost() -> None:
     queue = queue_of([2_000] * 4, Broker())
     disk = Disk(queue.image)
-    queue.gateway = disk
+    queue.calls.gateway = disk
     queue.add_grant()
 
     def fail_once() -> None:
@@ -159,7 +159,7 @@ async def test_whatever_happens_while_a_grant_is_built_the_broker_has_its_replic
     queue = queue_of([2] * 4, Broker())
     one_at_a_time = partial(queue.image.topic_parts, 1)
     disk, at_stop = Disk(queue.image), events[4:]
-    queue.gateway = disk
+    queue.calls.gateway = disk
     queue.add_grant()
 
     def happen(kind: str, topic: int, number: int) -> None:

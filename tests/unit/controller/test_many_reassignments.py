@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,7 +16,8 @@ from leadline_common.tasks import Intent
 from leadline_controller.api.exports import ExportEndpoints
 from leadline_controller.api.reassignments import ReassignmentEndpoints
 from leadline_controller.domain.cluster import ClusterImage, StateSet
-from leadline_controller.domain.reassignment.machine import Expand
+from leadline_controller.domain.reassignment.batches import ReassignmentLimits
+from leadline_controller.domain.reassignment.machine import Elect, Expand, Finish, Shrink, Wait
 from leadline_controller.domain.reassignment.queue import (
     REFRESHED_AT_ONCE,
     DueAction,
@@ -23,6 +25,7 @@ from leadline_controller.domain.reassignment.queue import (
 )
 from leadline_controller.runtime.reassignment.agent import ReassignmentAgent
 from tests.unit.controller.images import TOPIC, cluster, state
+from tests.unit.controller.test_reassignment_queue import catch_up, write
 
 MANY = 5 * REFRESHED_AT_ONCE
 
@@ -127,3 +130,81 @@ def test_what_changes_between_two_turns_is_examined_again() -> None:
 
     assert len(queue) == MANY - 1
     assert [entry.state.leader for entry in queue if entry.state] == [2, *[1] * (MANY - 2)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_due_follows_from_the_entries_whatever_has_happened(seed: int) -> None:
+    """The window is kept while entries change; it is what a look at all of them would find."""
+    random = Random(seed)
+    numbers = range(40)
+    image = cluster(
+        {1, 2, 3, 4}, dict.fromkeys(numbers, (1, 2)), dict.fromkeys(numbers, state(1, (1, 2)))
+    )
+    queue, seen = ReassignmentQueue(), set[type]()
+    for turn in range(300):
+        limits = ReassignmentLimits(
+            partition_movements=random.choice((None, 3, 12)),
+            leader_movements=random.choice((None, 0, 2)),
+        )
+        change_something(image, queue, TopicPartition(TOPIC, random.choice(numbers)), random)
+        due = queue.due(image, limits)
+        assert sorted(due, key=by_partition) == expected(queue, limits)
+        seen.update(type(one.action) for one in due)
+        if due and turn % 2:
+            write(image, random.sample(due, random.randint(1, len(due))))
+            queue.mark_all_changed()
+    assert seen == {Expand, Elect, Shrink, Finish}
+
+
+def change_something(
+    image: ClusterImage, queue: ReassignmentQueue, one: TopicPartition, random: Random
+) -> None:
+    """Add, change or drop a reassignment, or let its replicas catch up."""
+    match random.randrange(4):
+        case 0:
+            queue.drop(one)
+        case 1:
+            catch_up(image, queue, one.partition)
+        case _:
+            target = tuple(random.sample(range(1, 5), 2))
+            queue.put(one, Intent(target, (1, 2)), random.randrange(9), random.randrange(9))
+
+
+def by_partition(due: DueAction) -> int:
+    """Return the number of the partition of an action."""
+    return due.topic_partition.partition
+
+
+def expected(queue: ReassignmentQueue, limits: ReassignmentLimits) -> list[DueAction]:
+    """Return what is due by a look at all entries."""
+    counted = [one for one in queue if one.takes_place]
+    counted.sort(key=lambda one: (one.request, one.topic_partition))
+    movers = [one for one in counted if one.moves_leader]
+    elect = movers if limits.leader_movements is None else movers[: limits.leader_movements]
+    running = [
+        one
+        for one in queue
+        if one.is_running
+        and not isinstance(one.action, Wait)
+        and (not isinstance(one.action, Elect) or one in elect)
+    ]
+    places = MANY if limits.partition_movements is None else limits.partition_movements
+    slots = max(0, places - len(counted))
+    leaders = MANY if limits.leader_movements is None else limits.leader_movements
+    leader_slots = max(0, leaders - len(movers))
+    waiting = [one for one in queue if isinstance(one.action, Expand)]
+    waiting.sort(
+        key=lambda one: (
+            one.state is not None and one.state.replicas == one.state.start,
+            one.request,
+            one.topic_partition,
+        )
+    )
+    leading = [one for one in waiting if one.moves_leader][: min(slots, leader_slots)]
+    others = [one for one in waiting if not one.moves_leader][: slots - len(leading)]
+    found = [
+        DueAction(one.topic_partition, one.state, one.action)
+        for one in (*running, *leading, *others)
+        if one.state is not None
+    ]
+    return sorted(found, key=by_partition)

@@ -64,7 +64,7 @@ def committer_on(store: SlowStore) -> OffsetCommitter:
         metrics=CoordinatorMetrics(),
         new_id=str,
     )
-    return OffsetCommitter(context, "g", {})
+    return OffsetCommitter(context, "g", store.offsets)
 
 
 async def done(*waited_for: Any) -> None:
@@ -131,13 +131,12 @@ async def test_defect_04_dropped_offsets_are_gone_at_once_and_deleted_in_the_end
     store = SlowStore()
     store.offsets = {P: CommittedOffset(1, 0, topic_id="old")}
     committer = committer_on(store)
-    committer.offsets.update(store.offsets)
     first = asyncio.create_task(committer.commit({P: CommittedOffset(2, 0, topic_id="old")}))
     await store.writing.wait()
     second = asyncio.create_task(committer.commit({P: CommittedOffset(3, 0, topic_id="old")}))
     await asyncio.sleep(0)
 
-    committer.drop(lambda _, committed: committed.topic_id == "old")
+    committer.drop(lambda _, committed: committed.topic_id == "old", {"t"})
     assert committer.offsets == {}
     store.let_through.set()
     await done(first)
@@ -154,12 +153,11 @@ async def test_defect_04_a_commit_for_the_new_topic_replaces_the_dropped_offset(
     store = SlowStore()
     store.offsets = {P: CommittedOffset(500, 0, topic_id="old")}
     committer = committer_on(store)
-    committer.offsets.update(store.offsets)
-    committer.drop(lambda _, committed: committed.topic_id == "old")
+    committer.drop(lambda _, committed: committed.topic_id == "old", {"t"})
     new = CommittedOffset(5, 0, topic_id="new")
     committing = asyncio.create_task(committer.commit({P: new}))
     await asyncio.sleep(0)
-    committer.drop(lambda _, committed: committed.topic_id == "old")
+    committer.drop(lambda _, committed: committed.topic_id == "old", {"t"})
     store.let_through.set()
     await done(committing)
 
@@ -190,7 +188,7 @@ async def test_defect_06_what_is_closed_for_the_deletion_of_its_group_writes_not
     store.writing.clear()
     await committer.close()
 
-    committer.drop(lambda *_: True)
+    committer.drop(lambda *_: True, {"t"})
     with pytest.raises(StoreOutcomeUnknown):
         await done(committer.commit({Q: CommittedOffset(1, 0)}))
 
@@ -212,4 +210,30 @@ async def test_a_commit_that_is_being_written_keeps_its_group_from_expiring() ->
     store.let_through.set()
     await done(commit, later, committer.delete(lambda one, _: one == Q))
     assert committer.last_commit_ms == 7
+    await committer.close()
+
+
+async def test_only_offsets_of_the_changed_topics_are_looked_at() -> None:
+    store = SlowStore()
+    store.let_through.set()
+    other = TopicPartition("other", 0)
+    store.offsets = {P: CommittedOffset(1, 0)}
+    committer = committer_on(store)
+    seen: list[TopicPartition] = []
+
+    def is_gone(one: TopicPartition, _: CommittedOffset) -> bool:
+        seen.append(one)
+        return True
+
+    committer.drop(is_gone, {"other"})
+    assert (seen, committer.topics()) == ([], {"t"})
+
+    await done(committer.commit({other: CommittedOffset(1, 0), P: CommittedOffset(2, 0)}))
+    assert committer.topics() == {"t", "other"}
+    committer.drop(is_gone, {"other"})
+    assert (seen, committer.topics()) == ([other], {"t"})
+    await done(committer.flush())
+    await done(committer.delete(lambda *_: True))
+    assert committer.topics() == set()
+    assert store.offsets == {}
     await committer.close()

@@ -109,15 +109,15 @@ class ClusterAdministration(Protocol):
         the active controller.
         """
 
-    def cluster(self) -> models.ClusterBody:
+    async def cluster(self) -> models.ClusterBody:
         """Return a summary of the cluster."""
 
     @route("GET /brokers", "List the live brokers", name="list_brokers")
-    def brokers(self) -> models.BrokersBody:
+    async def brokers(self) -> models.BrokersBody:
         """List the live brokers by id, with their numbers of leaders and replicas."""
 
     @route("GET /brokers/{broker_id}", "Get a live broker", NotFound, name="read_broker")
-    def broker(self, broker_id: BrokerId) -> models.BrokerBody:
+    async def broker(self, broker_id: BrokerId) -> models.BrokerBody:
         """Return a live broker with its numbers of leaders and replicas."""
 
 
@@ -125,11 +125,11 @@ class TopicAdministration(Protocol):
     """What a controller answers about topics."""
 
     @route("GET /topics", "List topics", name="list_topics")
-    def topics(self) -> models.TopicsBody:
+    async def topics(self) -> models.TopicsBody:
         """List all topics by name, with a summary of each."""
 
     @route("GET /topics/{topic}", "Get a topic", UnknownTopic, name="read_topic")
-    def topic(self, topic: TopicName) -> models.TopicBody:
+    async def topic(self, topic: TopicName) -> models.TopicBody:
         """Return a topic's id, settings and partitions."""
 
     @route(
@@ -138,7 +138,7 @@ class TopicAdministration(Protocol):
         UnknownTopic,
         name="list_partitions",
     )
-    def partitions(self, topic: TopicName) -> models.PartitionsBody:
+    async def partitions(self, topic: TopicName) -> models.PartitionsBody:
         """List the partitions of a topic with their leaders, ISRs and replicas."""
 
     @route(
@@ -266,5 +266,5 @@ def _add_cluster(router: ServiceRouter) -> None:
         with its leader, ISR and replicas, rebuilt from the audit.
         """
         if at is None and version is None:
-            return controller.cluster()
+            return await controller.cluster()
         return await controller.past_cluster(at, version)

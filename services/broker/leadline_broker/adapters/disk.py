@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -286,7 +286,13 @@ class DiskLogs:
 
     def delete(self, key: ReplicaKey) -> Callable[[], None]:
         """See `LogDirectory.delete`."""
-        return self._directory.delete(key) if self._was_written(key) else lambda: None
+        was_written = self._was_written(key) or key in self.unfinished
+        return self._directory.delete(key) if was_written else lambda: None
+
+    @property
+    def unfinished(self) -> Set[ReplicaKey]:
+        """See `LogDirectory.unfinished`."""
+        return self._directory.unfinished
 
     def _was_written(self, key: ReplicaKey) -> bool:
         """Drop the log of a replica; return whether it is in the log directory."""

@@ -5,7 +5,7 @@ The adapters implement them without importing them; `main` connects the two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
@@ -138,7 +138,16 @@ class LogStore(Protocol):
         """Rename the log of an unexpected replica to a stray (rule R12)."""
 
     def delete(self, key: ReplicaKey) -> Callable[[], None]:
-        """Delete a replica; return the removal of its files, which may run in any thread."""
+        """Delete a replica; return the removal of its files, which may run in any thread.
+
+        Raises:
+            StorageFailed: the deletion is `unfinished`; the next call goes on with it.
+
+        """
+
+    @property
+    def unfinished(self) -> Set[ReplicaKey]:
+        """The replicas that are not there any more, and whose deletions have failed so far."""
 
     @property
     def directory_id(self) -> str:

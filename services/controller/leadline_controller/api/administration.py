@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from leadline_client.wire import NewTopic, TopicPartition
 from leadline_common.access.caller import require, require_all, visible
@@ -16,7 +17,7 @@ from leadline_common.api.partitions import (
 )
 from leadline_common.computing import Computer
 from leadline_common.settings.table import text_of
-from leadline_common.slices import slices
+from leadline_common.slices import in_turns, parts, slices
 from leadline_controller.api import views
 from leadline_controller.api.audit import AuditEndpoints
 from leadline_controller.api.brokers import BrokerEndpoints
@@ -31,6 +32,9 @@ from leadline_controller.api.what_if import WhatIfEndpoints
 from leadline_controller.runtime.service import ControllerService
 from leadline_controller.runtime.topics.elections import ElectLeaders
 from leadline_controller.runtime.topics.partition_intents import AddPartitions, RemovePartitions
+
+_AT_ONCE: Final = 5_000
+"""How many partitions are summed up in one turn of the loop."""
 
 
 class ControllerAdministration(
@@ -63,39 +67,40 @@ class ControllerAdministration(
             controller=views.controller_view(self._controller.active),
         )
 
-    def cluster(self) -> models.ClusterBody:
+    async def cluster(self) -> models.ClusterBody:
         """Return statistics of the cluster."""
-        return views.cluster_view(
+        return await views.cluster_view(
             self._controller.image(), self._controller.cluster_id(), self._controller.active
         )
 
-    def brokers(self) -> models.BrokersBody:
+    async def brokers(self) -> models.BrokersBody:
         """Return the live brokers in order of their ids."""
-        image = self._controller.image()
-        found = [image.brokers[broker_id] for broker_id in sorted(image.brokers)]
-        return models.BrokersBody(brokers=views.broker_views(image, found))
+        return models.BrokersBody(brokers=await views.broker_views(self._controller.image()))
 
-    def broker(self, broker_id: int) -> models.BrokerBody:
+    async def broker(self, broker_id: int) -> models.BrokerBody:
         """Return one live broker."""
         found = self._controller.broker(broker_id)
-        return views.broker_views(self._controller.image(), [found])[0]
+        return await views.broker_view(self._controller.image(), found)
 
-    def topics(self) -> models.TopicsBody:
+    async def topics(self) -> models.TopicsBody:
         """Return all topics in order of their names, without those being deleted."""
         found = self._controller.image().topics
         names = visible("topic", None, found.keys)
         listed = sorted(found if names is None else names)
         shown = [found[name] for name in listed if not found[name].deleting]
-        return models.TopicsBody(topics=[views.topic_summary(topic) for topic in shown])
+        summaries: list[models.TopicSummary] = []
+        async for some in in_turns(parts(shown, lambda t: 10 + len(t.partitions), _AT_ONCE)):
+            summaries += map(views.topic_summary, some)
+        return models.TopicsBody(topics=summaries)
 
-    def topic(self, name: str) -> models.TopicBody:
+    async def topic(self, name: str) -> models.TopicBody:
         """Return one topic."""
-        return views.topic_view(self._controller.image(), self._controller.topic(name))
+        return await views.topic_view(self._controller.image(), self._controller.topic(name))
 
-    def partitions(self, name: str) -> models.PartitionsBody:
+    async def partitions(self, name: str) -> models.PartitionsBody:
         """Return the partitions of a topic."""
         image, topic = self._controller.image(), self._controller.topic(name)
-        return models.PartitionsBody(partitions=views.partition_views(image, topic))
+        return models.PartitionsBody(partitions=await views.partition_views(image, topic))
 
     async def create_topic(self, new: models.NewTopicBody) -> models.CreatedTopic:
         """Create a topic, or with `dry_run` only validate and plan it."""

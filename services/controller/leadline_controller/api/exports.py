@@ -12,6 +12,7 @@ from leadline_controller.api import views
 from leadline_controller.api.reassignments import reassignments_view
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage
 from leadline_controller.domain.history import AuditQuery
+from leadline_controller.domain.stats import broker_counts
 from leadline_controller.runtime.service import ControllerService
 
 
@@ -49,9 +50,10 @@ class ExportEndpoints:
 
 
 def broker_rows(image: ClusterImage) -> Iterator[dict[str, Any]]:
-    """Yield the live brokers in order of their ids."""
-    brokers = [image.brokers[number] for number in sorted(image.brokers)]
-    for broker in views.broker_views(image, brokers):
+    """Yield the live brokers in order of their ids, all as of this version of the image."""
+    for number in sorted(image.brokers):
+        counts = broker_counts(image, image.brokers[number], image.hosted_by(number))
+        broker = views.broker_body(image.brokers[number], counts)
         yield {
             "metadata_version": image.version,
             **broker.model_dump(),

@@ -22,7 +22,7 @@ from leadline_controller.domain.failover import (
     elected_partitions,
     stale_finder,
 )
-from leadline_controller.domain.memberships import misplaced_members
+from leadline_controller.domain.memberships import misplaced_finder, misplaced_members
 
 
 def decide_controlled_shutdown(
@@ -99,14 +99,15 @@ def assess_stop_risks(image: ClusterImage, broker_id: int) -> StopRisks:
     not in its ISR, or has lost the log directory of its membership (rule R17).
     """
     found: dict[StopRisk, list[TopicPartition]] = {}
-    others = image.electable - {broker_id}
+    others, find_misplaced = image.electable - {broker_id}, misplaced_finder(image.brokers)
     hosted = partitions_hosted_by(image, broker_id)
     for topic_partition, partition in _active_partitions(image, hosted):
         topic, number = image.topics[topic_partition.topic], topic_partition.partition
-        misplaced = misplaced_members(image.brokers, topic, number, partition.state)
+        misplaced = find_misplaced(topic, number, partition.state)
         if broker_id in misplaced:
             continue
-        risk = _risk(partition, broker_id, others - misplaced, image.isr_floor(topic, number))
+        left = others - misplaced if misplaced else others
+        risk = _risk(partition, broker_id, left, image.isr_floor(topic, number))
         if risk is not None:
             found.setdefault(risk, []).append(topic_partition)
     return StopRisks({risk: found[risk] for risk in StopRisk if risk in found})

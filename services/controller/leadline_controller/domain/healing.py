@@ -14,8 +14,9 @@ network or a rack has probably failed, and copying replicas would make things wo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Set
 from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -27,6 +28,8 @@ from leadline_controller.domain.reassignment.requests import current_replicas
 
 NEVER = -1
 """The interval that disables self-healing."""
+PARTITIONS = "partitions"
+"""The detail of a chunk with the partition numbers of each topic."""
 
 Covered = Mapping[int, Collection[TopicPartition]]
 """The partitions of each failed broker that queued or running chunks contain."""
@@ -106,20 +109,32 @@ def _replicas_on(image: ClusterImage, broker: int) -> Iterator[TopicPartition]:
         topic = image.topics[name]
         if topic.deleting:
             continue
+        adding = topic.assignment.adding
         for number in numbers:
-            is_added = broker in topic.assignment.adding.get(number, ())
-            if topic.active_partition(number) is not None and not is_added:
+            if number not in topic.pending_removal and broker not in adding.get(number, ()):
                 yield TopicPartition(name, number)
 
 
-def is_healable(image: ClusterImage, topic_partition: TopicPartition) -> bool:
-    """Tell whether a partition has a leader to copy from and a broker to copy to."""
-    partition = image.partition(topic_partition)
-    if partition is None or partition.state is None or partition.state.leader not in image.live:
-        return False
-    return bool(
-        image.placement_candidates.difference(current_replicas(image, topic_partition) or ())
-    )
+def has_replicas(image: ClusterImage, broker: int) -> bool:
+    """Tell whether any partition has a replica on a broker, besides those still being added."""
+    return any(True for _ in _replicas_on(image, broker))
+
+
+def healable_in(image: ClusterImage) -> Callable[[TopicPartition], bool]:
+    """Return what tells whether a partition has a leader to copy from and a broker to copy to.
+
+    It is valid as long as no broker comes or goes.
+    """
+    live, candidates = image.live, image.placement_candidates
+
+    def is_healable(topic_partition: TopicPartition) -> bool:
+        partition = image.partition(topic_partition)
+        if partition is None or partition.state is None or partition.state.leader not in live:
+            return False
+        replicas = current_replicas(image, topic_partition) or ()
+        return not candidates.issubset(replicas)
+
+    return is_healable
 
 
 def unqueued_wait_for(partitions: Collection[TopicPartition], busy: Container[object]) -> str:
@@ -140,6 +155,15 @@ def chunk_partitions(
         yield chunk
 
 
+def partitions_in(details: Mapping[str, Any]) -> frozenset[TopicPartition]:
+    """Return the partitions of a chunk with these details; none if they are invalid."""
+    try:
+        rows = msgspec.convert(details.get(PARTITIONS, {}), dict[str, list[int]])
+    except msgspec.ValidationError:
+        return frozenset()
+    return frozenset(TopicPartition(t, number) for t, numbers in rows.items() for number in numbers)
+
+
 def targets_for(
     image: ClusterImage,
     topic_partitions: Iterable[TopicPartition],
@@ -151,13 +175,13 @@ def targets_for(
     Skipped are partitions that need no healing any more (the replica has moved, or the
     topic was deleted), `busy` ones that are being reassigned, and unhealable ones.
     """
-    assignments = {}
+    assignments, is_healable = {}, healable_in(image)
     for topic_partition in topic_partitions:
         topic = image.topics.get(topic_partition.topic)
         replicas = current_replicas(image, topic_partition) or ()
         if topic is None or topic.deleting or broker not in replicas or topic_partition in busy:
             continue
-        if is_healable(image, topic_partition):
+        if is_healable(topic_partition):
             assignments[topic_partition] = replicas
     racks = {live.id: live.rack for live in image.brokers.values()}
     load = {

@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 from leadline_client.wire import NO_LEADER
 from leadline_common.isr import isr_floor
-from leadline_controller.domain.cluster import ClusterImage, PartitionImage
+from leadline_common.znodes import BrokerRegistration
+from leadline_controller.domain.cluster import ClusterImage, PartitionImage, PartitionsByTopic
+from leadline_controller.domain.memberships import misplaced_finder
 
 
 class Unhealthy(NamedTuple):
@@ -18,11 +20,15 @@ class Unhealthy(NamedTuple):
     under_min_isr: int
 
 
-def count_unhealthy(image: ClusterImage) -> Unhealthy:
-    """Return how many partitions are offline, under-replicated, and below min.insync.replicas."""
+def count_unhealthy(image: ClusterImage, topics: Iterable[str] | None = None) -> Unhealthy:
+    """Return how many partitions are offline, under-replicated, and below min.insync.replicas.
+
+    With `topics`, only theirs count.
+    """
     offline = under = below = 0
-    for topic in image.topics.values():
-        if topic.deleting:
+    for name in image.topics if topics is None else topics:
+        topic = image.topics.get(name)
+        if topic is None or topic.deleting:
             continue
         minimum, adding = image.min_insync_replicas(topic), topic.assignment.adding
         for number, partition in topic.active_partitions.items():
@@ -43,17 +49,32 @@ def is_under_replicated(partition: PartitionImage) -> bool:
     return partition.state is None or len(partition.state.isr) < len(partition.replicas)
 
 
-def leader_and_replica_counts(
-    image: ClusterImage, broker_ids: Iterable[int]
-) -> dict[int, tuple[int, int]]:
-    """Return for each broker how many partitions it leads and how many replicas it hosts."""
-    counts = {}
-    for broker_id in broker_ids:
-        hosted = [
-            image.topics[topic].partitions[number]
-            for topic, numbers in image.hosted_by(broker_id).items()
-            for number in numbers
-        ]
-        led = sum(p.state is not None and p.state.leader == broker_id for p in hosted)
-        counts[broker_id] = (led, len(hosted))
-    return counts
+class BrokerCounts(NamedTuple):
+    """How many partitions a broker leads, hosts, and is a misplaced member of."""
+
+    leaders: int = 0
+    replicas: int = 0
+    misplaced: int = 0
+
+    def plus(self, other: BrokerCounts) -> BrokerCounts:
+        """Return the sums."""
+        return BrokerCounts(*map(sum, zip(self, other, strict=True)))
+
+
+def broker_counts(
+    image: ClusterImage, broker: BrokerRegistration, hosted: PartitionsByTopic
+) -> BrokerCounts:
+    """Return the counts of a broker among partitions that it hosts, or hosted a moment ago."""
+    leaders = replicas = misplaced = 0
+    is_misplaced = misplaced_finder({broker.id: broker})
+    for name, numbers in hosted.items():
+        topic = image.topics.get(name)
+        for number in numbers if topic is not None else ():
+            partition = topic.partitions.get(number) if topic is not None else None
+            if topic is None or partition is None:
+                continue
+            state, is_active = partition.state, number not in topic.pending_removal
+            replicas += 1
+            leaders += state is not None and state.leader == broker.id
+            misplaced += topic.is_visible and is_active and bool(is_misplaced(topic, number, state))
+    return BrokerCounts(leaders, replicas, misplaced)

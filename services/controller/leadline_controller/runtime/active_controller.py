@@ -28,6 +28,7 @@ from leadline_controller.runtime.audit.comparison import HistoryComparison
 from leadline_controller.runtime.audit.replication import AuditReplicator
 from leadline_controller.runtime.audit.retention import OutboxRetention
 from leadline_controller.runtime.channel.broker_queue import BrokerRequestQueue
+from leadline_controller.runtime.channel.calls import BrokerCalls
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.channel.listener import Command, DispatchListener
 from leadline_controller.runtime.channel.metadata_snapshot import MetadataView
@@ -260,9 +261,8 @@ class ActiveController:
             holds_metadata=lambda: self.dispatcher.holds_metadata,
         )
         timeout_ms = self.context.settings.command_ack_timeout_ms
-        return BrokerRequestQueue(
-            broker, self.image, self._requests, self._gateway, listener, timeout_ms
-        )
+        calls = BrokerCalls(broker, self._gateway, listener, timeout_ms)
+        return BrokerRequestQueue(broker, self.image, self._requests, listener, calls)
 
     def _count_request(self, command: Command, answered: bool, size: int) -> None:
         metrics = self.context.metrics

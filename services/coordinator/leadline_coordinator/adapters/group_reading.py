@@ -1,7 +1,8 @@
 """Reading many consumer groups from ZooKeeper at once.
 
-The number of round trips does not grow with the groups, members, topics and offsets that are read
-together. The number of requests does, by one for each batch of nodes.
+The number of round trips does not grow with the groups, members and topics that are read
+together. The number of requests does, by one for each batch of nodes. Offsets are the most: they
+are read some at a time, so that others are served meanwhile.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Final
 
 from leadline_client.wire import TopicPartition
 from leadline_common import consumer_znodes as nodes
+from leadline_common.slices import slices
 from leadline_common.zk.errors import NotPermitted
 from leadline_common.zk.session import ZkSession
 from leadline_common.znode_json import NO_DATA, node_number
 from leadline_coordinator.adapters.group_values import offset_of, record_of
 from leadline_coordinator.domain.records import CommittedOffset, StoredGroup
+
+_OFFSETS_AT_ONCE: Final = 5_000
 
 
 @dataclass(slots=True)
@@ -65,20 +70,15 @@ class _Listing:
 
 
 async def read_groups(session: ZkSession, groups: Sequence[str]) -> dict[str, ReadGroup]:
-    """Read groups in three round trips; those without a node are left out."""
+    """Read groups in few round trips; those without a node are left out."""
     listings = await _list(session, groups)
     values, _ = await asyncio.gather(
         _values(session, [path for one in listings for path in one.value_paths()]),
         _list_offsets(session, listings),
     )
-    values |= await _values(
-        session,
-        [
-            nodes.offset_path(one.group, *topic_partition)
-            for one in listings
-            for topic_partition in one.offsets
-        ],
-    )
+    offsets = (nodes.offset_path(one.group, *each) for one in listings for each in one.offsets)
+    async for paths in slices(offsets, _OFFSETS_AT_ONCE):
+        values |= await _values(session, paths)
     has_refused = NO_DATA in values.values()
     found = {}
     for one in listings:

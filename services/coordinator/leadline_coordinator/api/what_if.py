@@ -14,7 +14,7 @@ from leadline_common.api.models import example
 from leadline_common.computing import Computer
 from leadline_common.http.errors import error_responses, read_only
 from leadline_common.http.router import ServiceRouter
-from leadline_coordinator.domain.assignors.assign import assign
+from leadline_coordinator.domain.assignors.assign import assign, assignment_work
 
 TAG: Final = "what-if"
 TAGS: Final = (
@@ -93,13 +93,12 @@ class WhatIfAssignment(BaseModel):
         return self
 
     def size(self) -> int:
-        """Return an estimate of the work: partitions, subscriptions and threads, by members."""
-        partitions, subscribed = (
-            sum(self.topics.values()),
-            sum(map(len, self.subscriptions.values())),
+        """Return an estimate of the work, in units of about 2 µs."""
+        work = assignment_work(
+            self.assignor, self.topics, self.subscriptions, self.threads, self.topic_threads
         )
         previous = sum(map(len, self.previous.values()))
-        return 4 * (partitions + subscribed + previous + sum(self.threads.values()))
+        return 4 * (work + previous + sum(self.threads.values()))
 
 
 class WhatIfAssigned(BaseModel):

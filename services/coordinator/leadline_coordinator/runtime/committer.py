@@ -13,7 +13,8 @@ is told that its outcome is unknown.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -35,6 +36,8 @@ AuditOf: TypeAlias = Callable[[Mapping[TopicPartition, CommittedOffset]], AuditE
 IsGone: TypeAlias = Callable[[TopicPartition, CommittedOffset], bool]
 """Tells whether an offset is to be deleted."""
 
+_Deleted: TypeAlias = dict[TopicPartition, CommittedOffset | None]
+
 _LEADERSHIP_LOST: Final = "this coordinator has lost leadership; read the offsets before you retry"
 _WRITE_FAILED: Final = "the write failed; read the offsets before you retry"
 _RETRY_S: Final = 0.2
@@ -51,6 +54,8 @@ class OffsetCommitter:
     ) -> None:
         self.offsets = dict(offsets)
         """What is committed and valid. Changed in place, because the group holds a reference."""
+        self._by_topic = Counter(one.topic for one in self.offsets)
+        """How many offsets of each topic are in `offsets`."""
         self._context = context
         self._group = group
         self._pending: dict[TopicPartition, CommittedOffset | None] = {}
@@ -107,17 +112,31 @@ class OffsetCommitter:
             await self._pending_write().wait()
         return len(gone)
 
-    def drop(self, is_gone: IsGone) -> None:
-        """Delete offsets that are no longer valid: from now on nobody gets them.
+    def topics(self) -> Set[str]:
+        """Return the topics with committed offsets."""
+        return set(self._by_topic)
 
-        They are deleted from ZooKeeper afterwards, however long that takes.
+    def drop(self, is_gone: IsGone, topics: Collection[str]) -> None:
+        """Delete offsets of these topics that are no longer valid: from now on nobody gets them.
+
+        There may be a million offsets, and few topics change: a group without offsets of these is
+        not looked at further. They are deleted from ZooKeeper afterwards, however long that takes.
         """
-        gone: dict[TopicPartition, CommittedOffset | None] = {}
-        for layer in (self.offsets, self._in_flight, self._pending):
-            found = [one for one, offset in layer.items() if offset and is_gone(one, offset)]
+
+        def found_in(layer: Mapping[TopicPartition, CommittedOffset | None]) -> _Deleted:
+            return {
+                one: None
+                for one, offset in layer.items()
+                if offset and one.topic in topics and is_gone(one, offset)
+            }
+
+        gone = {} if self._by_topic.keys().isdisjoint(topics) else found_in(self.offsets)
+        self._apply(gone)
+        for layer in (self._in_flight, self._pending):
+            found = found_in(layer)
             for topic_partition in found:
                 del layer[topic_partition]
-            gone |= dict.fromkeys(found)
+            gone |= found
         if gone:
             self._pending = gone | self._pending
             self._pending_write()
@@ -176,10 +195,14 @@ class OffsetCommitter:
 
     def _apply(self, written: Mapping[TopicPartition, CommittedOffset | None]) -> None:
         for topic_partition, offset in written.items():
-            if offset is None:
-                self.offsets.pop(topic_partition, None)
-            else:
+            topic, was_there = topic_partition.topic, topic_partition in self.offsets
+            self._by_topic[topic] += (offset is not None) - was_there
+            if offset is not None:
                 self.offsets[topic_partition] = offset
+                continue
+            self.offsets.pop(topic_partition, None)
+            if not self._by_topic[topic]:
+                del self._by_topic[topic]
 
     async def _write(
         self,

@@ -28,6 +28,7 @@ from leadline_client.errors import (
 from leadline_client.wire import TopicPartition
 from leadline_common.cause import cause_scope, new_cause
 from leadline_common.leader_election import TermEnded, watch_leadership
+from leadline_common.slices import timed_turns
 from leadline_common.tracing import spans
 from leadline_common.zk.errors import ZkError
 from leadline_coordinator.domain.commits import check_without_members, is_outdated
@@ -100,15 +101,18 @@ class Coordinator:
             await self._close([work, clock, leading, *self._handlers])
 
     async def coordinator_startup(self) -> None:
-        """Load topics and groups, and check every group's assignment (steps 1 to 4)."""
-        store = self.context.store
+        """Load topics and groups in turns, and check every group's assignment (steps 1 to 4)."""
+        # Before it is `ready`, nobody joins or commits, topics stay as read, and rebalances wait.
+        store, now_ms = self.context.store, self.context.clock.monotonic_ms
         store.on_reconnected(self.topics.invalidate)
         stored = await store.groups.load()
-        for one in stored:
-            self.subscription_index.update(one.record.name, one.record.members.values())
+        async for some in timed_turns(stored, now_ms):
+            for one in some:
+                self.subscription_index.update(one.record.name, one.record.members.values())
         await self.topics.read()
-        for one in stored:
-            self.restore(one)
+        async for some in timed_turns(stored, now_ms):
+            for one in some:
+                self.restore(one)
         self.ready.set()
         logger.info("groups loaded", count=len(self.groups))
 
@@ -316,17 +320,15 @@ class Coordinator:
         """
 
         def is_invalid(one: TopicPartition, committed: CommittedOffset) -> bool:
-            if one.topic not in topics:
-                return False
-            left = gone.get(one.topic, one.partition + 1)
-            return one.partition >= left or self._is_outdated(one, committed)
+            is_lost = one.topic in gone and one.partition >= gone[one.topic]
+            return is_lost or self._is_outdated(one, committed)
 
         for topic in gone:
             self.log_ends.forget(topic)
         for each in self.groups.values():
-            each.committer.drop(is_invalid)
-        index = self.subscription_index
-        for name, topic in sorted((name, t) for t in topics for name in index.groups_of(t)):
+            each.committer.drop(is_invalid, topics)
+        groups_of = self.subscription_index.groups_of
+        for name, topic in sorted((name, t) for t in topics for name in groups_of(t)):
             manager = self.groups.get(name)
             if manager is not None and manager.group.members:
                 manager.group.request_rebalance(f"topic {topic} has changed")
@@ -373,7 +375,7 @@ class Coordinator:
         if not group.members and group.empty_since_wall_ms is None:
             group.empty_since_wall_ms = self.context.clock.wall_ms()
         self._add(group, committer)
-        committer.drop(self._is_outdated)
+        committer.drop(self._is_outdated, committer.topics())
         self.groups[record.name].apply_effects()
 
     def _add(self, group: Group, committer: OffsetCommitter) -> None:
@@ -393,5 +395,5 @@ class Coordinator:
 
     def _is_outdated(self, one: TopicPartition, committed: CommittedOffset) -> bool:
         """Tell whether an offset is of a deleted partition, or of an earlier topic of its name."""
-        is_readable = one.topic not in self.topics.unreadable
-        return is_readable and is_outdated(self.topics.topics, one, committed)
+        topics = self.topics
+        return one.topic not in topics.unreadable and is_outdated(topics.topics, one, committed)

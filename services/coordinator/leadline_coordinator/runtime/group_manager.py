@@ -22,7 +22,7 @@ from leadline_client.wire import TopicPartition
 from leadline_common.leader_election import TermEnded
 from leadline_common.zk.errors import ConnectionLoss
 from leadline_common.znodes import AuditEntry
-from leadline_coordinator.domain.assignors.assign import assign
+from leadline_coordinator.domain.assignors.assign import assign, assignment_work
 from leadline_coordinator.domain.effects import CloseMemberChannel, MemberRemoved, SendToMember
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import GroupMember
@@ -48,8 +48,8 @@ from leadline_coordinator.runtime.context import CoordinatorContext
 
 logger = structlog.get_logger(__name__)
 
-_LARGE: Final = 20_000
-"""Members times topics, plus partitions, from which an assignment is computed in a thread."""
+_LARGE: Final = 2_000
+"""The steps, of about 5 µs, from which an assignment is computed in a thread."""
 _RETRY_S: Final = 0.1
 _MAX_PREFIX: Final = 40
 """Bytes of a consumer's own name in its member id: a topic's owners share one znode."""
@@ -247,7 +247,9 @@ class GroupManager:
                 instance_ids=step.instance_ids,
             ).assignment
 
-        work = sum(step.topics.values()) + len(step.subscriptions) * max(1, len(step.topics))
+        work = assignment_work(
+            step.assignor, step.topics, step.subscriptions, step.threads, step.topic_threads
+        )
         if work < _LARGE:
             return compute()
         return await asyncio.to_thread(compute)

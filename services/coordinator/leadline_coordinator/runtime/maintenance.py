@@ -12,6 +12,7 @@ import structlog
 from leadline_client.errors import LeadlineError, UnknownGroup
 from leadline_common.keep_running import keep_running
 from leadline_common.refusals import INTERVAL_MS
+from leadline_common.slices import timed_turns
 from leadline_coordinator.runtime.audit import write_counted_refusals
 from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.group_manager import GroupManager
@@ -48,16 +49,18 @@ class GroupMaintenance:
         retention_ms = self._context.settings.offsets_retention_ms
         actor = f"coordinator-{self._context.settings.coordinator_id}"
         expired = []
-        for manager in list(self._coordinator.groups.values()):
-            if retention_ms < 0 or not self._is_idle_for(manager, retention_ms):
-                continue
-            name = manager.group.name
-            try:
-                await self._coordinator.delete(name, actor=actor, reason=_EXPIRED)
-            except LeadlineError as problem:
-                logger.warning("could not delete a group", group=name, reason=str(problem))
-            else:
-                expired.append(name)
+        groups = list(self._coordinator.groups.values()) if retention_ms >= 0 else []
+        async for some in timed_turns(groups, self._context.clock.monotonic_ms):
+            for manager in some:
+                if not self._is_idle_for(manager, retention_ms):
+                    continue
+                name = manager.group.name
+                try:
+                    await self._coordinator.delete(name, actor=actor, reason=_EXPIRED)
+                except LeadlineError as problem:
+                    logger.warning("could not delete a group", group=name, reason=str(problem))
+                else:
+                    expired.append(name)
         if expired:
             logger.info("groups expired", count=len(expired), groups=expired[:_MAX_NAMED])
         return expired
@@ -108,13 +111,17 @@ class GroupMaintenance:
         await write_counted_refusals(self._context)
 
     def _is_idle_for(self, manager: GroupManager, retention_ms: int) -> bool:
-        """Tell whether a group has had neither members nor commits for `retention_ms`."""
+        """Tell whether a group has had neither members nor commits for `retention_ms`.
+
+        It may also be gone by now, and there may be another one of its name.
+        """
         name, since_ms = manager.group.name, manager.group.empty_since_wall_ms
+        is_current = self._coordinator.groups.get(name) is manager
         is_rebalanced = name in self._coordinator.groups_being_rebalanced
-        if manager.group.is_active or manager.is_being_deleted or is_rebalanced:
+        if not is_current or manager.group.is_active or manager.is_being_deleted or is_rebalanced:
             return False
-        idle_since_ms = max(since_ms or 0, manager.committer.last_commit_ms)
-        return self._context.clock.wall_ms() - idle_since_ms > retention_ms
+        latest_ms = self._context.clock.wall_ms() - retention_ms
+        return (since_ms or 0) < latest_ms and manager.committer.last_commit_ms < latest_ms
 
 
 def _by_topic(rows: Sequence[PartitionLag], before: Mapping[str, int]) -> Mapping[str, int]:

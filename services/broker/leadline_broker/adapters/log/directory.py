@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from leadline_broker.adapters.log import root_files
 from leadline_broker.adapters.log.checked_files import fsync_path
+from leadline_broker.adapters.log.deletions import Deletions
 from leadline_broker.adapters.log.errors import STORAGE_ERRORS, CorruptFile, storage_error
 from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.inventory import INVENTORY_DIRECTORY, LogInventory
@@ -31,6 +32,7 @@ from leadline_broker.adapters.log.set_aside import (
     STRAY_SUFFIX,
     free_name,
     latest_stray,
+    removed_as_empty,
 )
 from leadline_broker.domain.state import ReplicaKey
 from leadline_client.errors import StorageFailed
@@ -94,6 +96,7 @@ class LogDirectory:
         try:
             self.directory_id, is_new = root_files.claim(root, cluster_id, broker_id)
             self._inventory = LogInventory(root)
+            self._deletions = Deletions(root, self._inventory)
             if is_new:
                 self._inventory.belong_to_root()
             self.controller_epoch = root_files.read_controller_epoch(root)
@@ -194,6 +197,7 @@ class LogDirectory:
             raise self.failures[identity.key]
         if name in self._names:
             self.to_stray(self._names[name])
+        self._deletions.finish(self.root / name)
         self._prepare_directory(identity)
         stored = partial(self._inventory.add, [identity.key])
         log = PartitionLog(self.root, identity, self._config, self._files, on_created=stored)
@@ -219,16 +223,19 @@ class LogDirectory:
     def delete(self, key: ReplicaKey) -> Callable[[], None]:
         """Delete a replica; return the removal of its files, which may run in any thread.
 
-        Once this returns, the log no longer exists under its name and cannot be restored.
+        Once this returns, the log no longer exists under its name and cannot be restored. If it
+        raises StorageFailed, the deletion is `unfinished`, and goes on with the next call.
         """
-        log = self._take(key)
-        log.discard()
-        self._forget(key)
-        if not log.directory.exists():
-            return lambda: None  # There are no files to remove.
-        target = free_name(log.directory, log.identity.topic_id, DELETE_SUFFIX)
-        self._rename(log.directory, target)
-        return partial(shutil.rmtree, target, ignore_errors=True)
+        if key in self._logs:
+            log = self._take(key)
+            log.discard()
+            self._deletions.begin(key, log.directory)
+        return self._deletions.go_on(key)
+
+    @property
+    def unfinished(self) -> Set[ReplicaKey]:
+        """The replicas whose deletions have failed so far."""
+        return self._deletions.unfinished
 
     def strays(self) -> dict[str, int]:
         """Return the names of stray directories and when each became a stray (Unix ms)."""
@@ -307,7 +314,7 @@ class LogDirectory:
         try:
             identity = read_identity(path)
         except CorruptFile:
-            if not _removed_as_empty(path):
+            if not removed_as_empty(path):
                 self._move_to_stray(path, "unknown")
             return None
         if identity.directory_name != path.name:
@@ -382,16 +389,3 @@ class LogDirectory:
             raise
         except OSError as error:
             raise storage_error(error) from error
-
-
-def _removed_as_empty(path: Path) -> bool:
-    """Remove a directory without files; return whether it was one.
-
-    A power cut leaves one if another log's fsync of the root came before the first fsync of this
-    one. Nothing in it was ever durable, so there is nothing to set aside.
-    """
-    try:
-        path.rmdir()
-    except OSError:
-        return False
-    return True

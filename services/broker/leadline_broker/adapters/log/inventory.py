@@ -116,13 +116,15 @@ class LogInventory:
         keeps the id, because memberships that it gains are bound to it.
         """
         with self._lock:
-            entry = self._entries.pop(key, None)
+            entry = self._entries.get(key)
             if entry is None:
                 return
+            # If the disk fails, the file may be gone or not: a log must write it again.
+            self._entries[key] = InventoryEntry(entry.directory_id, written=False)
             self._file(key).unlink(missing_ok=True)
             fsync_path(self._path)
-            if entry.directory_id:
-                self._entries[key] = InventoryEntry(entry.directory_id, written=False)
+            if not entry.directory_id:
+                del self._entries[key]
 
     def keep_only(self, keys: Collection[ReplicaKey]) -> None:
         """Forget lost logs of replicas other than `keys`: they are assigned here no more."""

@@ -1,4 +1,4 @@
-"""The names of directories that are set aside: strays, and replicas that are being deleted.
+"""Directories that are set aside: strays, and replicas that are being deleted.
 
 ``<topic>-<partition>.<topic id>[.<number>]-stray``, or ``-delete``. The file system limits a name
 to 255 bytes, and a topic's name may have 249. So a long topic name is cut short. Topic id and
@@ -51,3 +51,16 @@ def latest_stray(root: Path, key: ReplicaKey) -> Path | None:
     """
     strays = [path for path in root.glob(f"*{STRAY_SUFFIX}") if stray_key(path.name) == key]
     return max(strays, key=lambda path: path.stat().st_mtime_ns, default=None)
+
+
+def removed_as_empty(path: Path) -> bool:
+    """Remove a directory without files; return whether it was one.
+
+    A power cut leaves one if another log's fsync of the root came before the first fsync of this
+    one. Nothing in it was ever durable, so there is nothing to set aside.
+    """
+    try:
+        path.rmdir()
+    except OSError:
+        return False
+    return True

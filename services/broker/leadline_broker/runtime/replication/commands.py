@@ -326,10 +326,11 @@ class ControllerCommands:
         self.late_roles.forget(key)
         if delete:
             self._remember_stop(key, _Stop(row.leader_epoch, order or NOTHING_ORDERED))
-        if partition is None:
-            return NO_ERROR
         try:
-            if delete:
+            if partition is None:
+                if delete and key in self.replicas.logs.unfinished:
+                    self.in_background(self.replicas.logs.delete(key))
+            elif delete:
                 self.in_background(self.replicas.delete(partition))
             elif partition.replica.role is Role.FOLLOWER and partition.replica.has_parked:
                 self._fence_later(partition, row.leader_epoch, _SETTLING_CHECKS)

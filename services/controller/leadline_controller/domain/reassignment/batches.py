@@ -11,7 +11,10 @@ and partition.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import TypeAlias
 
 import msgspec
 
@@ -58,25 +61,63 @@ def candidate_for(
     return StepCandidate(topic_partition, request, started, moves_leader(state))
 
 
+_Place: TypeAlias = tuple[bool, int, TopicPartition]
+"""The place of a candidate in the order: not started, request, partition."""
+
+
+class WaitingSteps:
+    """The candidates in the order in which their steps begin, those that move a leader apart.
+
+    The order is kept, not made for each batch: there may be 100,000 candidates of which two begin.
+    """
+
+    def __init__(self, candidates: Iterable[StepCandidate] = ()) -> None:
+        self._places: dict[TopicPartition, tuple[_Place, bool]] = {}
+        self._leading: list[_Place] = []
+        self._others: list[_Place] = []
+        for candidate in candidates:
+            self.put(candidate)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def put(self, candidate: StepCandidate) -> None:
+        """Add a candidate, or replace it."""
+        topic_partition = candidate.topic_partition
+        place = (not candidate.started, candidate.request, topic_partition)
+        known = place, candidate.leader_step
+        if self._places.get(topic_partition) != known:
+            self.drop(topic_partition)
+            self._places[topic_partition] = known
+            insort(self._ordered(leading=candidate.leader_step), place)
+
+    def drop(self, topic_partition: TopicPartition) -> None:
+        """Remove a partition if it is a candidate."""
+        known = self._places.pop(topic_partition, None)
+        if known is not None:
+            place, leading = known
+            ordered = self._ordered(leading=leading)
+            del ordered[bisect_left(ordered, place)]
+
+    def first(self, count: int, *, leading: bool) -> list[TopicPartition]:
+        """Return the first of those that move a leader, or of those that do not."""
+        return [place[-1] for place in islice(self._ordered(leading=leading), count)]
+
+    def _ordered(self, *, leading: bool) -> list[_Place]:
+        return self._leading if leading else self._others
+
+
 def collect_reassignment_batch(
-    candidates: Iterable[StepCandidate],
-    in_flight: Mapping[TopicPartition, bool],
-    limits: ReassignmentLimits,
+    waiting: WaitingSteps, in_flight: Mapping[TopicPartition, bool], limits: ReassignmentLimits
 ) -> list[TopicPartition]:
     """Return the partitions that begin their next step now, in order (KIP-435).
 
     `in_flight` maps partitions with a step in progress to whether it moves the leader.
     """
-    waiting = [c for c in candidates if c.topic_partition not in in_flight]
     slots = _free_slots(limits.partition_movements, len(in_flight), len(waiting))
-    movers = sum(in_flight.values())
-    leader_slots = _free_slots(limits.leader_movements, movers, len(waiting))
-    if not slots:
-        return []
-    waiting.sort(key=lambda c: (not c.started, c.request, c.topic_partition))
-    leading = [c.topic_partition for c in waiting if c.leader_step][: min(leader_slots, slots)]
-    others = [c.topic_partition for c in waiting if not c.leader_step]
-    return leading + others[: slots - len(leading)]
+    leader_slots = _free_slots(limits.leader_movements, sum(in_flight.values()), len(waiting))
+    leading = waiting.first(min(leader_slots, slots), leading=True)
+    return leading + waiting.first(slots - len(leading), leading=False)
 
 
 def _free_slots(limit: int | None, taken: int, wanted: int) -> int:

@@ -9,6 +9,7 @@ with thousands of reassignments of which few are in flight, only those in flight
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from heapq import nsmallest
 from itertools import islice
 from typing import Final
 
@@ -23,6 +24,7 @@ from leadline_controller.domain.memberships import misplaced_members
 from leadline_controller.domain.reassignment.batches import (
     ReassignmentLimits,
     StepCandidate,
+    WaitingSteps,
     collect_reassignment_batch,
 )
 from leadline_controller.domain.reassignment.machine import (
@@ -109,7 +111,11 @@ class ReassignmentQueue:
         self._by_topic: dict[str, dict[TopicPartition, None]] = {}
         self._by_task: dict[str, dict[TopicPartition, None]] = {}
         self._changed: dict[TopicPartition, None] = {}
+        # What `due` needs, kept up to date by `refresh_some`: it looks at no entry that waits.
         self._running: dict[TopicPartition, None] = {}
+        self._ready: dict[TopicPartition, None] = {}
+        self._in_flight: dict[TopicPartition, bool] = {}
+        self._waiting = WaitingSteps()
         self._dependencies: object = None
         self._has_news = False
         self._listeners: list[Callable[[], None]] = []
@@ -182,6 +188,9 @@ class ReassignmentQueue:
         if entry is None:
             return
         self._changed.pop(topic_partition, None)
+        self._ready.pop(topic_partition, None)
+        self._in_flight.pop(topic_partition, None)
+        self._waiting.drop(topic_partition)
         if topic_partition in self._running:  # another partition may begin a step
             del self._running[topic_partition]
             self._has_news = True
@@ -219,33 +228,28 @@ class ReassignmentQueue:
         """
         self.refresh(image, limits)
         self._has_news = False
-        running = self._running_entries()
-        counted = [entry for entry in running if entry.takes_place]
-        may_move = self._first_movers(limits.leader_movements)
-        due = [
+        held_back = self.blocked_by_leader_limit(limits)
+        due = self._due_actions(one for one in self._ready if one not in held_back)
+        begin = collect_reassignment_batch(self._waiting, self._in_flight, limits)
+        return due + self._due_actions(begin)
+
+    def _due_actions(self, topic_partitions: Iterable[TopicPartition]) -> list[DueAction]:
+        entries = map(self._entries.__getitem__, topic_partitions)
+        return [
             DueAction(entry.topic_partition, entry.state, entry.action)
-            for entry in running
+            for entry in entries
             if entry.state is not None
-            and not isinstance(entry.action, Wait)
-            and (not isinstance(entry.action, Elect) or entry.topic_partition in may_move)
         ]
-        if limits.partition_movements is None or len(counted) < limits.partition_movements:
-            in_flight = {entry.topic_partition: entry.moves_leader for entry in counted}
-            for topic_partition in collect_reassignment_batch(
-                self._candidates(), in_flight, limits
-            ):
-                entry = self._entries[topic_partition]
-                if entry.state is not None:
-                    due.append(DueAction(topic_partition, entry.state, entry.action))
-        return due
 
     def blocked_by_leader_limit(self, limits: ReassignmentLimits) -> set[TopicPartition]:
         """Return the partitions whose step in progress waits for the limit on leader movements."""
+        if limits.leader_movements is None:
+            return set()
         may_move = self._first_movers(limits.leader_movements)
         return {
-            entry.topic_partition
-            for entry in self._running_entries()
-            if isinstance(entry.action, Elect) and entry.topic_partition not in may_move
+            one
+            for one in self._ready
+            if isinstance(self._entries[one].action, Elect) and one not in may_move
         }
 
     def refresh(self, image: ClusterImage, limits: ReassignmentLimits) -> None:
@@ -264,29 +268,33 @@ class ReassignmentQueue:
             del self._changed[topic_partition]
             entry = self._entries[topic_partition]
             entry.update(collect_state(image, entry, live, find_stale, limits.replica_movements))
-            if entry.is_running:
-                self._running[topic_partition] = None
-            else:
-                self._running.pop(topic_partition, None)
+            self._index(entry)
         return bool(self._changed)
 
-    def _running_entries(self) -> list[QueuedReassignment]:
-        return [self._entries[topic_partition] for topic_partition in self._running]
+    def _index(self, entry: QueuedReassignment) -> None:
+        """Note what an updated entry does within the window."""
+        topic_partition, is_running = entry.topic_partition, entry.is_running
+        _keep(self._running, topic_partition, present=is_running)
+        is_ready = is_running and not isinstance(entry.action, Wait)
+        _keep(self._ready, topic_partition, present=is_ready)
+        if entry.takes_place:
+            self._in_flight[topic_partition] = entry.moves_leader
+        else:
+            self._in_flight.pop(topic_partition, None)
+        if entry.state is not None and isinstance(entry.action, Expand):
+            started = entry.state.replicas != entry.state.start
+            self._waiting.put(
+                StepCandidate(topic_partition, entry.request, started, entry.moves_leader)
+            )
+        else:
+            self._waiting.drop(topic_partition)
 
-    def _first_movers(self, limit: int | None) -> set[TopicPartition]:
+    def _first_movers(self, limit: int) -> set[TopicPartition]:
         """Return the partitions whose step in progress may move the leader, up to the limit."""
-        running = self._running_entries()
-        movers = [entry for entry in running if entry.moves_leader and entry.takes_place]
-        if limit is not None and len(movers) > limit:
-            movers.sort(key=lambda entry: (entry.request, entry.topic_partition))
-            del movers[limit:]
-        return {entry.topic_partition for entry in movers}
-
-    def _candidates(self) -> Iterator[StepCandidate]:
-        for topic_partition, entry in self._entries.items():
-            if isinstance(entry.action, Expand) and entry.state is not None:
-                started = entry.state.replicas != entry.state.start
-                yield StepCandidate(topic_partition, entry.request, started, entry.moves_leader)
+        movers = [one for one, moves in self._in_flight.items() if moves]
+        if len(movers) <= limit:
+            return set(movers)
+        return set(nsmallest(limit, movers, key=lambda one: (self._entries[one].request, one)))
 
 
 def replicas_after_step(state: ReassignmentState) -> tuple[int, ...]:
@@ -297,6 +305,15 @@ def replicas_after_step(state: ReassignmentState) -> tuple[int, ...]:
 def _shared_dependencies(image: ClusterImage, limits: ReassignmentLimits) -> object:
     """Return the part of the state that all reassignments depend on."""
     return dict(image.registered_at), image.electable, image.draining, limits
+
+
+def _keep(
+    index: dict[TopicPartition, None], topic_partition: TopicPartition, *, present: bool
+) -> None:
+    if present:
+        index[topic_partition] = None
+    else:
+        index.pop(topic_partition, None)
 
 
 def _remove_from(

@@ -14,6 +14,7 @@ import msgspec
 from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_controller.domain.reassignment.batches import (
     ReassignmentLimits,
+    WaitingSteps,
     candidate_for,
     collect_reassignment_batch,
 )
@@ -68,23 +69,23 @@ def simulate_batches(
     """Simulate the window over partitions that were requested in the order of the mapping."""
     now = dict(partitions)
     requests = {topic_partition: order for order, topic_partition in enumerate(partitions)}
-    candidates = {
-        topic_partition: candidate
+    waiting = WaitingSteps(
+        candidate
         for topic_partition, state in partitions.items()
         if (candidate := candidate_for(topic_partition, requests[topic_partition], state))
-    }
+    )
     result = BatchSimulation([], {})
-    while batch := collect_reassignment_batch(candidates.values(), {}, limits):
+    while batch := collect_reassignment_batch(waiting, {}, limits):
         result.batches.append([])
         for topic_partition in batch:
-            del candidates[topic_partition]
+            waiting.drop(topic_partition)
             now[topic_partition], outcome = _take_step(now[topic_partition])
             if isinstance(outcome, Wait):
                 continue
             result.batches[-1].append((topic_partition, outcome))
             state, request = now[topic_partition], requests[topic_partition]
             if candidate := candidate_for(topic_partition, request, state):
-                candidates[topic_partition] = candidate
+                waiting.put(candidate)
     for topic_partition, state in now.items():
         if state.replicas != state.goal:
             result.waiting[topic_partition] = simulate(state).waiting_for

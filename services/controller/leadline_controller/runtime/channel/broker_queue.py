@@ -18,30 +18,26 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
-import structlog
-
-from leadline_client.errors import (
-    ConnectionLost,
-    LeadlineError,
-    StaleControllerEpoch,
-    TopicIdMismatch,
-)
+from leadline_client.errors import TopicIdMismatch
 from leadline_client.wire import TopicPartition
 from leadline_common import rpc
 from leadline_common.cause import cause_scope, current_cause
-from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.tracing import spans
 from leadline_common.tracing.traceparent import TraceParent
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage
-from leadline_controller.runtime.channel.answers import metadata_version, refusals
+from leadline_controller.runtime.channel.answers import metadata_version
+from leadline_controller.runtime.channel.calls import BrokerCalls
 from leadline_controller.runtime.channel.listener import Command, DispatchListener
-from leadline_controller.runtime.channel.pending_roles import PendingPartitions, PendingRoles
+from leadline_controller.runtime.channel.pending_roles import (
+    MOST_STOPS,
+    PendingPartitions,
+    PendingRoles,
+    add_partitions,
+    take_partitions,
+)
 from leadline_controller.runtime.channel.requests import BrokerRequest, RequestBuilder
 from leadline_controller.runtime.channel.tracing import dispatch_span
-from leadline_controller.runtime.ports import CommandGateway
-
-logger = structlog.get_logger(__name__)
 
 MIN_BACKOFF_S = 0.05
 MAX_BACKOFF_S = 2.0
@@ -54,9 +50,8 @@ class BrokerRequestQueue:
     broker: BrokerRegistration
     image: ClusterImage
     requests: RequestBuilder
-    gateway: CommandGateway
     listener: DispatchListener
-    ack_timeout_ms: int
+    calls: BrokerCalls
     cause: str = ""
     _span: TraceParent | None = field(default=None, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -66,15 +61,10 @@ class BrokerRequestQueue:
     _stops: PendingPartitions = field(default_factory=dict, init=False)
     _halts: PendingPartitions = field(default_factory=dict, init=False)
     _in_flight: tuple[Command, PendingPartitions] | None = field(default=None, init=False)
-    _is_unreachable: bool = field(default=False, init=False)
     _refused: set[TopicPartition] = field(default_factory=set, init=False)
     _for_next_round: Set[TopicPartition] = field(default=frozenset(), init=False)
     _answers: bool = field(default=True, init=False)
     _acked_version: int | None = field(default=None, init=False)
-
-    @property
-    def _address(self) -> InternalAddress:
-        return InternalAddress(ServiceIdentity("broker", self.broker.id), self.broker.internal_url)
 
     # -- what is pending -------------------------------------------------------
 
@@ -243,7 +233,7 @@ class BrokerRequestQueue:
 
         Roles in `but` wait. A refused request delays no other; one without an answer ends it.
         """
-        self._is_unreachable = False
+        self.calls.is_unreachable = False
         self._for_next_round = but
         succeeded = True
         stop, halt = (partial(self._send_stops, kind) for kind in (Command.STOP, Command.HALT))
@@ -253,7 +243,7 @@ class BrokerRequestQueue:
         for send in rounds:
             succeeded = await send() and succeeded
             self.listener.progressed()
-            if self._is_unreachable:
+            if self.calls.is_unreachable:
                 return False
         return succeeded
 
@@ -299,7 +289,7 @@ class BrokerRequestQueue:
             for topic, numbers in partitions.items():
                 self._put_roles(topic, numbers, may_wait=False)
             return False
-        refused = self._refusals(request, answer)
+        refused = self.calls.refusals(request, answer)
         if self._refused:
             self._refused.difference_update(
                 TopicPartition(topic, number)
@@ -318,32 +308,50 @@ class BrokerRequestQueue:
         """Build the full grant, and first delete what is to be deleted by the end of that."""
         topics = await self.requests.all_roles(self.broker)
         deleted: PendingPartitions = {}
-        while self._stops:
-            for topic, numbers in self._stops.items():
-                deleted.setdefault(topic, {}).update(numbers)
-            if not await self._send_stops(Command.STOP):
-                break
+        await self._send_stops(Command.STOP, deleted)
+        add_partitions(deleted, self._stops)
         return self.requests.grant(self.broker, topics, deleted, self.cause)
 
-    async def _send_stops(self, command: Command) -> bool:
+    async def _send_stops(self, command: Command, sent: PendingPartitions | None = None) -> bool:
+        """Send stops, some in each request, and add them to `sent`; return whether none is left.
+
+        Each is sent once. Roles and metadata do not wait for all, but for the next answer. A grant
+        does: it makes strays of the replicas that it does not name.
+        """
         pending = self._stops if command is Command.STOP else self._halts
-        if not pending or (command is Command.HALT and self.listener.holds_metadata()):
-            return True
-        partitions = dict(pending)
-        pending.clear()
+        refused: set[TopicPartition] = set()
+        while not (command is Command.HALT and self.listener.holds_metadata()):
+            partitions = take_partitions(pending, MOST_STOPS, refused)
+            if not partitions:
+                break
+            add_partitions({} if sent is None else sent, partitions)
+            answer = await self._send_some_stops(command, pending, partitions)
+            if answer is None:
+                return False
+            refused.update(answer)
+            is_other_due = self._roles or self._metadata_pending
+            if is_other_due and not (self._grant or self._is_granting):
+                break
+        return not refused
+
+    async def _send_some_stops(
+        self, command: Command, pending: PendingPartitions, some: PendingPartitions
+    ) -> list[TopicPartition] | None:
+        """Send one request; return what was refused and is pending again, None if all is."""
         delete = command is Command.STOP
-        request = self.requests.stop(self.broker, partitions, self.cause, delete=delete)
+        request = self.requests.stop(self.broker, some, self.cause, delete=delete)
         if not request.partitions:
-            return True
-        answer = await self._call(command, partitions, rpc.STOP_REPLICA_PATH, request.body)
+            return []
+        answer = await self._call(command, some, rpc.STOP_REPLICA_PATH, request.body)
         if answer is None:
-            for topic, numbers in partitions.items():
-                pending.setdefault(topic, {}).update(numbers)
-            return False
-        refused = self._refusals(request, answer, accepted=(rpc.NO_ERROR, TopicIdMismatch.code))
+            add_partitions(pending, some)
+            return None
+        refused = self.calls.refusals(
+            request, answer, accepted=(rpc.NO_ERROR, TopicIdMismatch.code)
+        )
         for topic, number in refused:
             pending.setdefault(topic, {})[number] = None
-        return not refused
+        return refused
 
     async def _send_metadata(self) -> bool:
         if not self._metadata_pending:
@@ -360,41 +368,15 @@ class BrokerRequestQueue:
         self, command: Command, partitions: PendingPartitions, path: str, body: bytes
     ) -> bytes | None:
         """Send a request; return None if it failed, or the broker was unreachable in this round."""
-        if self._is_unreachable:
+        if self.calls.is_unreachable:
             return None
         self._in_flight = (command, partitions)
         try:
             about = self._span, command, self.broker.id
             with cause_scope(self.cause), dispatch_span(*about) as span:
-                answer = await self._post(command, path, body, span)
+                answer = await self.calls.post(command, path, body, span)
         finally:
             self._in_flight = None
         self._answers = answer is not None
         self.listener.sent(command, answer is not None, len(body))
         return answer
-
-    async def _post(
-        self, command: Command, path: str, body: bytes, span: spans.Span
-    ) -> bytes | None:
-        try:
-            return await self.gateway.post(self._address, path, body, self.ack_timeout_ms)
-        except LeadlineError as error:
-            span.fail(type(error).__name__, error.message)
-            if isinstance(error, StaleControllerEpoch):
-                self.listener.controller_changed()
-            self._is_unreachable = isinstance(error, ConnectionLost)
-            logger.warning(
-                "broker request failed",
-                broker=self.broker.id,
-                command=command.value,
-                error=error.message,
-            )
-            return None
-
-    def _refusals(
-        self, request: BrokerRequest, answer: bytes, accepted: tuple[int, ...] = (rpc.NO_ERROR,)
-    ) -> list[TopicPartition]:
-        refused = refusals(self.broker.id, request, answer, accepted)
-        if any(code == StaleControllerEpoch.code for _, code in refused):
-            self.listener.controller_changed()
-        return [partition for partition, _ in refused]

@@ -1,4 +1,4 @@
-"""The pending roles of one broker, and how they are divided into requests. Pure."""
+"""The pending roles and stops of one broker, and how they are divided into requests. Pure."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ FEW_ROLES: Final = 500
 ROLES_PER_REQUEST: Final = 1_500
 """While more changes are being written, first roles are sent in one request for each so many of
 them, and one more. A broker that answers fast would get one for each write otherwise."""
+
+MOST_STOPS: Final = 1_000
+"""In one request. A broker takes two fsyncs for each that it deletes, and answers when all are."""
 
 PendingPartitions: TypeAlias = dict[str, dict[int, None]]
 """Partition numbers by topic, in the order in which they were added."""
@@ -93,7 +96,7 @@ class PendingRoles:
             return {}
         if not more_coming and len(self) <= FEW_ROLES:
             return self.take(but=but)
-        return self._counted(_take(self._first, MOST_ROLES, but), more_coming=more_coming)
+        return self._counted(take_partitions(self._first, MOST_ROLES, but), more_coming=more_coming)
 
     def take(
         self, *, but: Set[TopicPartition] = frozenset(), more_coming: bool = False
@@ -106,10 +109,9 @@ class PendingRoles:
         """
         if more_coming:
             return {}
-        taken = _take(self._first, MOST_ROLES, but)
+        taken = take_partitions(self._first, MOST_ROLES, but)
         left = MOST_ROLES - sum(map(len, taken.values()))
-        for topic, numbers in _take(self._others, left, but).items():
-            taken.setdefault(topic, {}).update(numbers)
+        add_partitions(taken, take_partitions(self._others, left, but))
         return self._counted(taken, more_coming=False)
 
     def _first_are_due(self) -> bool:
@@ -125,7 +127,16 @@ class PendingRoles:
         return taken
 
 
-def _take(pending: PendingPartitions, most: int, but: Set[TopicPartition]) -> PendingPartitions:
+def add_partitions(pending: PendingPartitions, more: PendingPartitions) -> None:
+    """Add partitions to those that are pending."""
+    for topic, numbers in more.items():
+        pending.setdefault(topic, {}).update(numbers)
+
+
+def take_partitions(
+    pending: PendingPartitions, most: int, but: Set[TopicPartition]
+) -> PendingPartitions:
+    """Remove and return at most so many partitions, whole topics unless one has too many."""
     taken: PendingPartitions = {}
     left = most
     for topic, numbers in list(pending.items()):

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import msgspec
 import structlog
 
 from leadline_client.errors import BrokerInUse, NotFound
@@ -30,16 +29,21 @@ from leadline_common.clock import Clock
 from leadline_common.failed_brokers import FailureState
 from leadline_common.reassignments import ReassignmentPhase
 from leadline_common.settings import ControllerSettings
+from leadline_common.slices import slices
 from leadline_common.tasks import TaskState
 from leadline_common.zk.errors import MultiFailed
 from leadline_controller.domain.cluster import BrokerDown, BrokerUp, Change, ClusterImage
 from leadline_controller.domain.healing import (
     NEVER,
+    PARTITIONS,
+    Covered,
     brokers_down,
     chunk_partitions,
-    is_healable,
+    has_replicas,
+    healable_in,
     is_over_budget,
     lost_brokers,
+    partitions_in,
     replicas_on,
     targets_for,
     unqueued_wait_for,
@@ -60,8 +64,6 @@ from leadline_controller.runtime.reassignment.throttles import HEAL
 
 logger = structlog.get_logger(__name__)
 
-PARTITIONS = "partitions"
-"""The detail of a chunk with the partition numbers of each topic."""
 _QUEUED = TaskState.PREPARING
 RETRY_PAUSE_MS = 500
 """How long to wait after a write that ZooKeeper refused."""
@@ -174,7 +176,7 @@ class HealingManager(EventHandler):
             return None
         if broker not in self._dead():
             return "the end of failed.broker.interval.ms: it may return"
-        return unqueued_wait_for(self._uncovered(broker), self.reassignments)
+        return unqueued_wait_for(self._uncovered(broker, self._covered()), self.reassignments)
 
     def chunk_waits_for(self, task: ReassignmentTask) -> str | None:
         """Return what a chunk that is `preparing` waits for."""
@@ -206,7 +208,9 @@ class HealingManager(EventHandler):
 
     async def _detect(self) -> None:
         """Record failed and returned brokers, and cancel what is queued for those that are back."""
-        await self._detector.record(self._covered())
+        covered = self._covered()
+        await asyncio.sleep(0)  # Only handlers of events change what follows.
+        await self._detector.record(covered)
         live = self.image.live
         for task in list(self.chunks()):
             if task.node.state is _QUEUED and task.broker in live:
@@ -270,10 +274,13 @@ class HealingManager(EventHandler):
     async def _queue_partitions(self, broker: int) -> None:
         """Queue a dead broker's partitions; delete its record when all are queued."""
         failed_at = self.records.failed[broker].failure_timestamp
-        uncovered = self._uncovered(broker)
+        covered = self._covered()
+        await asyncio.sleep(0)
+        uncovered = self._uncovered(broker, covered)
         # What is being reassigned would be left out of its chunk, and queued again, over and over.
         idle = [one for one in uncovered if one not in self.reassignments]
-        healable = [one for one in idle if is_healable(self.image, one)]
+        is_healable = healable_in(self.image)  # Only handlers of events change the image.
+        healable = [one async for some in slices(idle) for one in some if is_healable(one)]
         for chunk in chunk_partitions(healable, self._settings.failed_broker_chunk_partitions):
             details = {"broker": broker, FAILED_AT: failed_at, PARTITIONS: by_topic(chunk)}
             await self.tasks.prepare(self._submission((), f"broker {broker} is dead", details))
@@ -281,19 +288,19 @@ class HealingManager(EventHandler):
             return  # The rest waits for a leader, a broker that can take it, or its reassignment.
         # A running chunk of an earlier failure belongs to the history of that failure.
         queued = [t for t in self.chunks(broker) if t.node.details.get(FAILED_AT) == failed_at]
-        partitions = sum(map(len, map(_partitions_of, queued)))
+        partitions = sum(len(partitions_in(task.node.details)) for task in queued)
         await self.records.record_queued(broker, len(queued), partitions)
 
     async def _settle_empty(self) -> None:
         """Take dead brokers without replicas off the budget: nothing of them is to be healed."""
         for broker in sorted(self._dead()):
-            if not replicas_on(self.image, broker):
+            if not has_replicas(self.image, broker):
                 await self._queue_partitions(broker)
 
     async def _record_healed(self) -> None:
         """Record which dead brokers have no replica and no chunk left."""
         for broker, dead in list(self.records.dead.items()):
-            is_left = replicas_on(self.image, broker) or any(self.chunks(broker))
+            is_left = has_replicas(self.image, broker) or any(self.chunks(broker))
             if dead.healed_at is None and not dead.forgotten and not is_left:
                 await self.records.record_healed(broker)
 
@@ -315,16 +322,16 @@ class HealingManager(EventHandler):
             details=details,
         )
 
-    def _uncovered(self, broker: int) -> list[TopicPartition]:
+    def _uncovered(self, broker: int, covered: Covered) -> list[TopicPartition]:
         """Return the partitions of a broker that no open chunk contains."""
-        covered = self._covered().get(broker, ())
-        return [one for one in replicas_on(self.image, broker) if one not in covered]
+        chunks = covered.get(broker, ())
+        return [one for one in replicas_on(self.image, broker) if one not in chunks]
 
     def _covered(self) -> dict[int, set[TopicPartition]]:
         """Return the partitions of all open chunks, by broker."""
         covered: dict[int, set[TopicPartition]] = {}
         for task in self.chunks():
-            covered.setdefault(task.broker, set()).update(_partitions_of(task))
+            covered.setdefault(task.broker, set()).update(partitions_in(task.node.details))
         return covered
 
     # -- launching -------------------------------------------------------------
@@ -340,7 +347,7 @@ class HealingManager(EventHandler):
         task = next((task for task in queued if task.node.state is _QUEUED), None)
         if task is None:
             return
-        node, wanted = task.node, sorted(_partitions_of(task))
+        node, wanted = task.node, sorted(partitions_in(task.node.details))
         targets = targets_for(self.image, wanted, task.broker, self.reassignments)
         logger.info("healing chunk", task=task.id, moving=len(targets), partitions=len(wanted))
         await self.tasks.launch(task, self._submission(targets, node.reason, node.details))
@@ -389,12 +396,3 @@ class HealingManager(EventHandler):
         if coming:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(min(coming) / 1000, self.queue.trigger, HealingDue)
-
-
-def _partitions_of(task: ReassignmentTask) -> frozenset[TopicPartition]:
-    """Return the partitions of a chunk; none if the details are invalid."""
-    try:
-        rows = msgspec.convert(task.node.details.get(PARTITIONS, {}), dict[str, list[int]])
-    except msgspec.ValidationError:
-        return frozenset()
-    return frozenset(TopicPartition(t, number) for t, numbers in rows.items() for number in numbers)

@@ -10,8 +10,9 @@ image: nothing is read unless ZooKeeper refuses a write.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 import structlog
@@ -19,6 +20,7 @@ import structlog
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
 from leadline_common.leader_election import TermEnded
+from leadline_common.slices import in_turns, parts
 from leadline_common.zk.errors import MultiFailed, RequestTooLarge
 from leadline_common.zk.ops import CheckOp, DeleteOp, Op, OpResult, SetOp, Stat
 from leadline_common.znodes import AuditEntry
@@ -41,6 +43,10 @@ logger = structlog.get_logger(__name__)
 
 MAX_PARTITIONS = 200
 """Partitions of one topic in one transaction; with their audit rows far below jute.maxbuffer."""
+BEGUN_AT_ONCE: Final = 600
+"""What is written in one turn of the event loop, in steps: each takes about 10 µs."""
+TOPIC_COST: Final = 5
+"""What a transaction costs besides its steps, in steps."""
 
 
 @dataclass(eq=False)
@@ -75,25 +81,41 @@ class StepWriter:
             ConnectionLoss: the outcome of some writes is unknown.
 
         """
+        with self.dispatcher.metadata_held():
+            outcomes = await self._write_topics(self._by_topic(due))
+        _raise_first(outcomes)
+        return True in outcomes
+
+    def _by_topic(self, due: Iterable[DueAction]) -> dict[str, list[DueAction]]:
         by_topic: dict[str, list[DueAction]] = {}
         for step in due:
             rows = by_topic.setdefault(step.topic_partition.topic, [])
             if len(rows) < self._room:
                 rows.append(step)
-        epoch = self.image.controller_epoch
-        changes = [
-            publish_actions(self.image.topics[topic], rows, epoch)
-            for topic, rows in by_topic.items()
-        ]
-        with self.dispatcher.metadata_held():
-            outcomes = await asyncio.gather(
-                *(self._write_topic(change) for change in changes), return_exceptions=True
-            )
-        _raise_first(outcomes)
-        return True in outcomes
+        return by_topic
 
-    async def _write_topic(self, change: TopicChange) -> bool:
-        """Write one topic's change; return False if ZooKeeper refused it."""
+    async def _write_topics(
+        self, by_topic: dict[str, list[DueAction]]
+    ) -> Sequence[bool | BaseException]:
+        """Write the steps of all topics, some in each turn of the loop; return the outcomes.
+
+        The steps of a topic stay true until it is their turn. Only the handler of an event changes
+        the image, and this is part of one: meanwhile it applies the outcomes of other topics.
+        """
+        writes: list[asyncio.Task[bool]] = []
+        try:
+            async for some in in_turns(parts(by_topic.items(), _cost, BEGUN_AT_ONCE)):
+                writes += [asyncio.create_task(self._write_topic(*topic)) for topic in some]
+        except asyncio.CancelledError:
+            for write in writes:
+                write.cancel()
+            await asyncio.gather(*writes, return_exceptions=True)
+            raise
+        return await asyncio.gather(*writes, return_exceptions=True)
+
+    async def _write_topic(self, name: str, due: Sequence[DueAction]) -> bool:
+        """Write steps of one topic; return False if ZooKeeper refused them."""
+        change = publish_actions(self.image.topics[name], due, self.image.controller_epoch)
         ops = self._ops(change)
         try:
             results = await self.writer.commit(ops, self._entry(change))
@@ -164,6 +186,10 @@ class StepWriter:
         states = await self.store.read_states(topic_partitions)
         await self.external.record_states(states)
         self.publisher.apply_read(states)
+
+
+def _cost(topic: tuple[str, list[DueAction]]) -> int:
+    return TOPIC_COST + len(topic[1])
 
 
 def _raise_first(outcomes: Sequence[bool | BaseException]) -> None:

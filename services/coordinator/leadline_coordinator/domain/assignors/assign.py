@@ -100,6 +100,29 @@ def assign(
     return Outcome(assignment, tuple(sorted(moved)))
 
 
+def assignment_work(
+    assignor: Assignor,
+    topics: Mapping[str, int],
+    subscriptions: Mapping[str, Collection[str]],
+    threads: Mapping[str, int],
+    topic_threads: Mapping[str, Mapping[str, int]],
+) -> int:
+    """Estimate the steps of `assign`, of about 5 µs each: no fewer than the worst case takes.
+
+    If members asked for different topics, sticky may search all subscriptions for each partition
+    that has to move, and round robin may pass over all threads for each partition.
+    """
+    partitions = sum(topics.values())
+    work = partitions + sum(map(len, subscriptions.values()))
+    rows = {m: max((threads.get(m, 1), *topic_threads.get(m, {}).values())) for m in subscriptions}
+    if assignor == "range":
+        return work + sum(rows[m] * len(wanted) for m, wanted in subscriptions.items()) // 200
+    is_mixed = len(set(map(tuple, subscriptions.values()))) > 1
+    if assignor == "roundrobin":
+        return work + sum(rows.values()) * (partitions if is_mixed else 1) // 100
+    return work * (2 * partitions if is_mixed else 1)
+
+
 def split_among_threads(
     assignor: Assignor,
     assigned: Iterable[TopicPartition],
