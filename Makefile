@@ -43,7 +43,7 @@ unit: setup ## Run the tests that start no cluster, three at a time
 # The longest first, and what shares a cluster together (tests/support/distribution.py).
 # Much of their time is waiting for a fault to be noticed, so that three keep two cores busy.
 integration: setup ## Run the tests on real processes, three files at a time
-	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder --retry-alone 3 \
+	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder --retry-alone 3 --durations 60 \
 		$$($(BIN)/python -m tests.support.browser.chromium) \
 		tests/spark tests/e2e tests/contract tests/integration $(ARGS)
 

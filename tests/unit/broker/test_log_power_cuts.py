@@ -248,4 +248,4 @@ class PowerCuts(RuleBasedStateMachine):
 
 
 TestPowerCuts = PowerCuts.TestCase
-TestPowerCuts.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestPowerCuts.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
