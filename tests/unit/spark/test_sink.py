@@ -181,6 +181,36 @@ def test_a_task_gives_up_at_its_deadline(leader: Leader) -> None:
         WriteTask(settings(leader, deliveryTimeoutMs="300"), 0).run(rows(1))
 
 
+@pytest.mark.parametrize("path", ["/v1/metadata", "/v1/producer-ids"])
+def test_a_task_waits_for_brokers_that_answer_nothing_for_a_while(
+    leader: Leader, path: str
+) -> None:
+    left = {path: 2}
+
+    def down_at_first(asked: Asked) -> Said:
+        if left.get(asked.path, 0):
+            left[asked.path] -= 1
+            return refusal(503, 50350, retriable=True)
+        return leader.answer(asked)
+
+    leader.broker.answer = down_at_first
+    assert WriteTask(settings(leader), 0).run(rows(2)).rows == 2
+
+
+def test_a_task_that_has_staged_waits_for_brokers_too(leader: Leader) -> None:
+    left = [refusal(503, 50350, retriable=True)] * 2
+
+    def down_in_the_end(asked: Asked) -> Said:
+        if asked.path == "/v1/metadata" and leader.staged and left:
+            return left.pop()
+        return leader.answer(asked)
+
+    leader.broker.answer = down_in_the_end
+    done = WriteTask(settings(leader, streaming=True, txnAppId="a"), 0).run(rows(2))
+    assert done.staged[0].staged == ("s0",)
+    assert left == []
+
+
 def test_without_all_replicas_nothing_is_numbered(leader: Leader) -> None:
     WriteTask(settings(leader, acks="1"), 0).run(rows(1))
     assert list(leader.appended) == [(-1, -1)]
