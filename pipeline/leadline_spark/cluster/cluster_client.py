@@ -29,7 +29,7 @@ from leadline_client.security import Authenticator, Security
 from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport
 from leadline_client.targets import base_url
 from leadline_client.transport import CLUSTER_ID_HEADER, JSON, OCTETS, Request, Response
-from leadline_client.whole_metadata import WholeMetadata
+from leadline_client.whole_metadata import WholeMetadata, fit_in_url, only
 from leadline_client.wire import Metadata, PartitionInfo, TopicPartition
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
@@ -155,13 +155,14 @@ class ClusterClient:
 
     def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
         """Return the metadata of these topics, or of all. A topic that does not exist is absent."""
-        names = "" if topics is None else ",".join(sorted(topics))
-        if names:
-            answer = document(self.ask("GET", "/v1/metadata", params={"topics": names}))
+        names = sorted(topics or ())
+        if any(names) and fit_in_url(names):
+            answer = document(self.ask("GET", "/v1/metadata", params={"topics": ",".join(names)}))
             self._check_cluster(answer["cluster_id"])
             metadata = Metadata.from_json(answer)
         else:
             metadata = self._whole_metadata()
+            metadata = only(metadata, names) if names else metadata
         self._brokers = [broker.url for broker in metadata.brokers.values()]
         return metadata
 

@@ -120,6 +120,17 @@ def test_any_bootstrap_address_is_enough(broker: StandIn) -> None:
         ClusterClient(Connection((NOBODY,))).metadata(["t"])
 
 
+def test_metadata_of_more_topics_than_a_url_holds_is_chosen_from_that_of_all(
+    broker: StandIn,
+) -> None:
+    names = [f"{'n' * 60}.{number}" for number in range(200)]
+    rows = {name: ("id", [[0, 1, 0, [1], [1]]]) for name in [*names[:150], "other"]}
+    broker.answer = lambda _: standin.metadata({1: broker.url}, rows)
+    cluster = ClusterClient(Connection((broker.url,)))
+    assert cluster.metadata(names).topics.keys() == set(names[:150])
+    assert [asked.params for asked in broker.asked] == [{}]
+
+
 def test_an_address_that_answers_in_another_format_is_passed_over(
     broker: StandIn, other: StandIn
 ) -> None:
