@@ -175,6 +175,15 @@ def test_what_is_refused_for_good_ends_the_task(leader: Leader, said: Said, code
         WriteTask(settings(leader), 0).run(rows(1))
 
 
+@pytest.mark.parametrize("given", [{}, {"txnAppId": "a"}])
+def test_a_batch_that_is_too_large_says_which_settings_decide(
+    leader: Leader, given: dict[str, str]
+) -> None:
+    leader.planned = [refusal(413, 41350)]
+    with pytest.raises(LeadlineSparkError, match=r"41350.*batchBytes.*max\.message\.bytes"):
+        WriteTask(settings(leader, streaming=True, **given), 0).run(rows(1))
+
+
 def test_a_task_gives_up_at_its_deadline(leader: Leader) -> None:
     leader.take = lambda _: UNKNOWN
     with pytest.raises(LeadlineSparkError, match=r"LEADLINE_LEADER_UNREACHABLE.*50450"):
