@@ -220,6 +220,15 @@ def test_a_task_that_has_staged_waits_for_brokers_too(leader: Leader) -> None:
     assert left == []
 
 
+def test_a_leader_that_refused_until_the_deadline_is_not_said_to_have_kept_silent(
+    leader: Leader,
+) -> None:
+    leader.take = lambda _: refusal(503, 50352, retriable=True)
+    with pytest.raises(LeadlineSparkError, match=r"LEADER_UNREACHABLE.*50352") as refused:
+        WriteTask(settings(leader, deliveryTimeoutMs="300"), 0).run(rows(1))
+    assert "No leader of t-0 served this" in str(refused.value)
+
+
 def test_without_all_replicas_nothing_is_numbered(leader: Leader) -> None:
     WriteTask(settings(leader, acks="1"), 0).run(rows(1))
     assert list(leader.appended) == [(-1, -1)]
