@@ -14,7 +14,7 @@ CODES: dict[str, str] = {
     "LEADLINE_CLUSTER_CHANGED": "Another cluster has the addresses of the one that was read.",
     "LEADLINE_WORKER_PYTHON": "Spark's workers run a Python that cannot run the source.",
     "LEADLINE_CLUSTER_UNREACHABLE": "None of the bootstrap addresses answered.",
-    "LEADLINE_LEADER_UNREACHABLE": "No leader answered in time, or had all committed records.",
+    "LEADLINE_LEADER_UNREACHABLE": "No leader served it in time, or had all committed records.",
     "LEADLINE_REFUSED": "The cluster refused a request; the text contains its code and advice.",
     "LEADLINE_TOPIC_UNKNOWN": "A topic or partition that the cluster does not have.",
     "LEADLINE_TOPIC_RECREATED": "A topic was deleted and recreated: offsets start at 0 again.",

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from leadline_spark.cluster.cluster_client import Connection
+from leadline_spark.cluster.cluster_client import ClusterClient, Connection
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
@@ -81,7 +81,11 @@ class LeadlineDataSource(DataSource):
         if overwrite:
             message = "A topic cannot be overwritten, only appended to: write with .mode('append')."
             raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", message)
-        return LeadlineBatchWriter(SinkSettings.of(self._options, streaming=False), schema)
+        settings = SinkSettings.of(self._options, streaming=False)
+        writer = LeadlineBatchWriter(settings, schema)
+        # Tasks wait for brokers that are all down; for a wrong address nobody should wait.
+        ClusterClient(settings.connection).metadata(["-"])
+        return writer
 
     def streamWriter(  # noqa: N802 - Spark's name
         self,

@@ -39,7 +39,7 @@ from leadline_client.targets import (
     Target,
 )
 from leadline_client.transport import JSON, OCTETS, Response
-from leadline_client.whole_metadata import WholeMetadata
+from leadline_client.whole_metadata import WholeMetadata, fit_in_url
 from leadline_client.wire import (
     Acks,
     BrokerInfo,
@@ -92,8 +92,8 @@ class ClientCore:
 
         Topics that do not exist are left out.
         """
-        if topics is None:
-            return (yield from self._whole.read(self._get_metadata))
+        if topics is None or not fit_in_url(topics):
+            return (yield from self._whole.read(self._get_metadata, topics))
         names = tuple(topics)
         response = yield from self._get_metadata({"topics": ",".join(names)})
         document = decoded(Metadata.from_json, document_of(response))

@@ -6,15 +6,35 @@ controller for the changes since. One that cannot tell answers with everything. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from leadline_client.cache import MetadataCache
 from leadline_client.flows import Flow
 from leadline_client.payloads import decoded, document_of
 from leadline_client.transport import Response
 from leadline_client.wire import Metadata, MetadataChanges
+
+_LONGEST_NAMES: Final = 6_144
+"""Names of topics in a URL, in bytes; services limit a URL to 8 KiB."""
+_PLAIN: Final = re.compile(r"[\w.-]+", re.ASCII)
+"""What a URL has as it is; any other byte takes three."""
+
+
+def fit_in_url(names: Collection[str]) -> bool:
+    """Return whether a request can name these topics. If not, read all and take `only` them."""
+    text = ",".join(names)
+    escaped = _PLAIN.sub("", text).encode()
+    return len(text.encode()) + 2 * len(escaped) <= _LONGEST_NAMES
+
+
+def only(metadata: Metadata, names: Collection[str]) -> Metadata:
+    """Return the metadata without topics of other names."""
+    wanted = frozenset(names)
+    there = {name: topic for name, topic in metadata.topics.items() if name in wanted}
+    return replace(metadata, topics=there)
 
 
 @dataclass(eq=False, slots=True)
@@ -35,14 +55,21 @@ class WholeMetadata:
         self._cache = cache
         self._known: KnownState | None = None
 
-    def read(self, get: Callable[[dict[str, str]], Flow[Response]]) -> Flow[Metadata]:
-        """Return all topics; `get` sends a request for the metadata with this query."""
+    def read(
+        self,
+        get: Callable[[dict[str, str]], Flow[Response]],
+        names: Collection[str] | None = None,
+    ) -> Flow[Metadata]:
+        """Return all topics, or those of some names out of all.
+
+        `get` sends a request for the metadata with this query.
+        """
         known, found = self._known, None
         while found is None:
             response = yield from get(self.params(known))
             found = self.apply(document_of(response), response.headers.get("etag"), known)
             known = None
-        return found
+        return found if names is None else only(found, names)
 
     @property
     def known(self) -> KnownState | None:

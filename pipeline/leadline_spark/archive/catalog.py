@@ -50,7 +50,16 @@ def holdings(store: ArchiveStore) -> list[ManifestEntry]:
 
 
 def begin_run(store: ArchiveStore) -> tuple[int, Manifest]:
-    """Begin a run at the end of the archive; return its number and its manifest 0."""
+    """Begin a run at the end of the archive; return its number and its manifest 0.
+
+    Jobs that begin at the same time take turns, or two of them would have one run: each would take
+    the files of the other for its own, and delete them when it is refused.
+    """
+    with store.lock():
+        return _begin_run(store)
+
+
+def _begin_run(store: ArchiveStore) -> tuple[int, Manifest]:
     run = max((name.run for name in names(store)), default=0) + 1
     start = _where_it_ends(store)
     while True:

@@ -50,11 +50,29 @@ class ArchiveFindings:
 
 
 def check(store: ArchiveStore) -> ArchiveFindings:
-    """Check the names, the manifests and the checksums of all files of an archive."""
+    """Check the names, the manifests and the checksums of all files of an archive.
+
+    A compaction may run meanwhile. If it deletes files before they are read, what replaces them is
+    read too.
+    """
+    sound: set[ManifestEntry] = set()
+    while True:
+        found = _check_once(store, sound)
+        gone = {problem.about for problem in found.problems if problem.kind == "missing"}
+        if not gone - {entry.path for entry in manifests.listed(_readable(store))}:
+            return found
+
+
+def _check_once(store: ArchiveStore, sound: set[ManifestEntry]) -> ArchiveFindings:
+    """Check an archive, except the files that are known as sound; add to these."""
     read, problems = _manifests(store)
     entries = manifests.listed(filter(None, read.values()))
     problems += [*_missing(read), *check_ranges(entries), *_cut_short(read.values(), entries)]
-    problems += [finding for entry in entries for finding in _check_file(store, entry)]
+    for entry in entries:
+        if entry not in sound:
+            damage = list(_check_file(store, entry))
+            sound.update([] if damage else [entry])
+            problems += damage
     more, notes = _check_unlisted(store, entries)
     for entry in entries:
         if entry.missing:
@@ -166,6 +184,10 @@ def _manifests(
     return found, problems
 
 
+def _readable(store: ArchiveStore) -> Iterator[Manifest]:
+    return filter(None, _manifests(store)[0].values())
+
+
 def _missing(names: Iterable[ManifestName]) -> Iterator[ArchiveFinding]:
     """Find missing manifests: a run has one for each batch, and runs are numbered from 1."""
     last: dict[int, int] = {}
@@ -198,10 +220,16 @@ def _check_file(store: ArchiveStore, entry: ManifestEntry) -> Iterator[ArchiveFi
     size = store.size(entry.path)
     if size is None:
         yield ArchiveFinding("missing", entry.path, "listed by a manifest, and not there")
-    elif size != entry.bytes:
+        return
+    if size != entry.bytes:
         yield ArchiveFinding("size", entry.path, f"{size} bytes, written were {entry.bytes}")
-    elif _sha256(store, entry.path) != entry.sha256:
-        yield ArchiveFinding("content", entry.path, "its SHA-256 is not that of what was written")
+        return
+    try:
+        if _sha256(store, entry.path) != entry.sha256:
+            message = "its SHA-256 is not that of what was written"
+            yield ArchiveFinding("content", entry.path, message)
+    except FileNotFoundError:
+        yield ArchiveFinding("missing", entry.path, "it was deleted while it was checked")
 
 
 def _sha256(store: ArchiveStore, path: str) -> str:

@@ -7,6 +7,7 @@ name, or the next attempt at the batch, which has the same ranges, deletes it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, groupby
@@ -22,17 +23,19 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from leadline_client.wire import TopicPartition
+from leadline_client.wire import Metadata, TopicPartition
 from leadline_spark.archive import catalog
 from leadline_spark.archive.manifest import ManifestEntry
 from leadline_spark.archive.parquet import SCHEMA, FileWriter
 from leadline_spark.archive.storage import ArchiveStore, open_store
 from leadline_spark.cluster.cluster_client import ClusterClient, Connection
+from leadline_spark.cluster.waiting import until_answered
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
 
 FORMAT = "leadline-archive"
+_DEADLINE_S = 60.0
 COLUMNS = ("topic", "partition", *SCHEMA.names)
 
 
@@ -44,7 +47,10 @@ class ArchivedFiles(WriterCommitMessage):
 
 
 class ArchiveSink(DataSource):
-    """`format("leadline-archive")`: options `path`, `run`, and those of connections."""
+    """`format("leadline-archive")`: options `path`, `run`, `ids`, and those of connections.
+
+    `ids` is a JSON object with the ids of the topics when the query began.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -67,7 +73,9 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: dict[str, str]) -> None:
         self._location = options["path"]
         self._run = int(options["run"])
-        own = {"path", "run", "checkpointlocation"}
+        # What was read may be of a topic that is deleted by now, and recreated under its name.
+        self._ids: dict[str, str] = json.loads(options.get("ids", "{}"))
+        own = {"path", "run", "ids", "checkpointlocation"}
         cluster = {name: text for name, text in options.items() if name not in own}
         self._connection = Connection.of(Options(OPTIONS, cluster))
 
@@ -80,12 +88,28 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
         written = (message for message in messages if isinstance(message, ArchivedFiles))
         entries = [entry for message in written for entry in message.entries]
         topics = {entry.name.topic for entry in entries}
-        known = ClusterClient(self._connection).metadata(topics).topics if topics else {}
-        ids = {name: topic.topic_id for name, topic in known.items()}
+        known = self._read_metadata(topics).topics if topics else {}
+        ids = {name: topic.topic_id for name, topic in known.items()} | self._ids
+        for name, topic in known.items():
+            if topic.topic_id != ids[name]:
+                raise _recreated(name, ids[name], topic.topic_id)
         catalog.add_batch(open_store(self._location), self._run, batchId, entries, ids)
+
+    def _read_metadata(self, topics: set[str]) -> Metadata:
+        """Return metadata. The records were just read, so brokers that are down are waited for."""
+        cluster = ClusterClient(self._connection)
+        return until_answered(lambda: cluster.metadata(topics), _DEADLINE_S)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Leave the files: the repeated batch overwrites or deletes them."""
+
+
+def _recreated(name: str, before: str, now: str) -> LeadlineSparkError:
+    message = (
+        f"{name} was deleted and recreated while it was archived: its id was {before}, is {now}. "
+        "Archive it into another directory"
+    )
+    return LeadlineSparkError("LEADLINE_ARCHIVE_CONFLICT", message)
 
 
 def write_files(store: ArchiveStore, batches: Iterator[pa.RecordBatch]) -> Iterator[ManifestEntry]:

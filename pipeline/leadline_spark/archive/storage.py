@@ -258,11 +258,29 @@ def sweep(store: ArchiveStore, older_than_s: float = ABANDONED_S) -> int:
     """Delete incomplete files of dead writers, and return their number.
 
     A writer counts as dead after `older_than_s` without a write. Compactions, and tasks that
-    outlived their driver, may be writing at the same time.
+    outlived their driver, may be writing at the same time. The time is that of the file system,
+    as the clock of this machine may be far ahead of it.
     """
     folders = (f"{MANIFESTS}/", topic_folder(""))
     incomplete = [path for path in store.paths() if path.startswith(folders) and is_temporary(path)]
-    abandoned = [path for path in incomplete if (store.idle_s(path) or 0) >= older_than_s]
+    if not incomplete:
+        return 0
+    ahead_s = _clock_ahead_s(store)
+    abandoned = [
+        path
+        for path in incomplete
+        if (idle_s := store.idle_s(path)) is not None and idle_s - ahead_s >= older_than_s
+    ]
     for path in abandoned:
         store.delete(path)
     return len(abandoned)
+
+
+def _clock_ahead_s(store: ArchiveStore) -> float:
+    """Return how far this machine's clock is ahead of the time that the store gives to files."""
+    fresh = temporary_path(MANIFESTS, uuid.uuid4().hex)
+    try:
+        write(store, fresh, b"")
+        return store.idle_s(fresh) or 0.0
+    finally:
+        store.delete(fresh)

@@ -29,7 +29,7 @@ from leadline_client.security import Authenticator, Security
 from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport
 from leadline_client.targets import base_url
 from leadline_client.transport import CLUSTER_ID_HEADER, JSON, OCTETS, Request, Response
-from leadline_client.whole_metadata import WholeMetadata
+from leadline_client.whole_metadata import WholeMetadata, fit_in_url, only
 from leadline_client.wire import Metadata, PartitionInfo, TopicPartition
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
@@ -39,6 +39,7 @@ _WHOLE_ANSWER = 10
 """How many times the limit of one wait a whole answer may take, so that none comes for ever."""
 _SHORTEST_PAUSE_S = 0.5
 """Between requests over a quota, if the server does not say how long it takes."""
+_ADDRESS = re.compile(r"https?://(\[[0-9a-fA-F:.%]+\]|[^\s:/?#\[\]@\\]+)(:\d{1,5})?(/[^\s?#]*)?")
 _TOKEN = re.compile(r"[!-~]+")
 _LOOKUP_S = 0.03
 """How much longer a broker may take for each timestamp that it looks up in a log."""
@@ -95,7 +96,7 @@ class Connection:
     def of(cls, options: Options) -> Self:
         """Read the options. Raises LeadlineSparkError."""
         options.required("bootstrap")
-        addresses = tuple(map(base_url, options.names("bootstrap")))
+        addresses = _addresses(options.names("bootstrap"))
         timeout_ms = options.number("requestTimeoutMs") or 30_000
         token, token_file = _token(options.text("token")), options.text("token.file") or None
         if token and token_file:
@@ -129,6 +130,23 @@ class Connection:
             raise LeadlineSparkError("LEADLINE_OPTION_INVALID", problem.message) from problem
 
 
+def _addresses(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the base URLs of addresses. Raises LEADLINE_OPTION_INVALID."""
+    urls = tuple(map(base_url, names))
+    if any("@" in url for url in urls):
+        # Not shown: what Spark logs and shows of an address would have the password.
+        message = "bootstrap has a user or a password in an address: give a token by token.file."
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
+    wrong = [url for url in urls if not _ADDRESS.fullmatch(url)]
+    if wrong or not urls:
+        message = (
+            f"bootstrap has {wrong[0]!r}, which is no address" if wrong else "bootstrap is empty"
+        )
+        form = "It is like http://127.0.0.1:9092, and several are separated by commas."
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", f"{message}. {form}")
+    return urls
+
+
 def _token(text: str | None) -> str | None:
     """Return a token as a header carries it, without the line end of the file it came from."""
     token = (text or "").strip()
@@ -155,13 +173,14 @@ class ClusterClient:
 
     def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
         """Return the metadata of these topics, or of all. A topic that does not exist is absent."""
-        names = "" if topics is None else ",".join(sorted(topics))
-        if names:
-            answer = document(self.ask("GET", "/v1/metadata", params={"topics": names}))
+        names = sorted(topics or ())
+        if any(names) and fit_in_url(names):
+            answer = document(self.ask("GET", "/v1/metadata", params={"topics": ",".join(names)}))
             self._check_cluster(answer["cluster_id"])
             metadata = Metadata.from_json(answer)
         else:
             metadata = self._whole_metadata()
+            metadata = only(metadata, names) if names else metadata
         self._brokers = [broker.url for broker in metadata.brokers.values()]
         return metadata
 

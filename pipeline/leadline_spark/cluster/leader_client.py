@@ -158,7 +158,8 @@ class LeaderClient:
 
     def _unreachable(self, tried: dict[str, str]) -> LeadlineSparkError:
         attempts = "; ".join(f"{address}: {why}" for address, why in tried.items())
-        message = f"No leader of {self.topic_partition} answered for {self.deadline_s:.0f} s."
+        # It may well have answered: that too few replicas are in sync, for example.
+        message = f"No leader of {self.topic_partition} served this within {self.deadline_s:.0f} s."
         return LeadlineSparkError("LEADLINE_LEADER_UNREACHABLE", f"{message} Tried: {attempts}")
 
 

@@ -99,7 +99,8 @@ def start(
     # Spark looks up a stream's sink only in the thread's active session, which this sets.
     spark.createDataFrame([(0,)], "n int")
     records = spark.readStream.format("leadline").options(**options).load()
-    destination = {"path": location, "run": str(run), "checkpointLocation": checkpoint}
+    ids = json.dumps({name: metadata.topics[name].topic_id for name in topics})
+    destination = {"path": location, "run": str(run), "ids": ids, "checkpointLocation": checkpoint}
     writer = records.writeStream.format(FORMAT).options(**cluster, **destination)
     if arguments.continuous:
         return writer.trigger(processingTime=arguments.interval).start()

@@ -88,11 +88,17 @@ def _miscounted(location: str, found: ArchiveFindings) -> list[ArchiveFinding]:
     damaged = {problem.about for problem in found.problems}
     problems = []
     for entry in found.entries:
-        if entry.path not in damaged:
+        if entry.path in damaged:
+            continue
+        try:
             rows = sum(row_group_rows(store, entry.path))
-            if rows != entry.rows:
-                message = f"{rows} rows, its manifest says {entry.rows}"
-                problems.append(ArchiveFinding("rows", entry.path, message))
+        except FileNotFoundError:
+            message = "it was deleted while it was checked: was it merged? Then verify again"
+            problems.append(ArchiveFinding("missing", entry.path, message))
+            continue
+        if rows != entry.rows:
+            message = f"{rows} rows, its manifest says {entry.rows}"
+            problems.append(ArchiveFinding("rows", entry.path, message))
     return problems
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from leadline_client.errors import LeadlineError
 from leadline_client.transport import Response
-from leadline_spark.cluster.cluster_client import ClusterClient, Connection, document, is_transient
+from leadline_spark.cluster.cluster_client import ClusterClient, Connection, document
+from leadline_spark.cluster.waiting import until_answered
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
 from leadline_spark.tables.columns import AUDIT, GROUPS, read_row
@@ -20,7 +19,6 @@ logger = logging.getLogger(__name__)
 _EXPORT = "/v1/export"
 _PAGE = 1_000
 """Entries in one response: one entry about a thousand partitions is 100 KB."""
-_RETRY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +86,8 @@ class TableClient:
         return _rows(AUDIT, page)
 
     def _until_answered(self, call: Callable[[], Response], *, known: bool = False) -> Response:
-        """Repeat a request until the deadline while all nodes refuse it for the moment.
-
-        They do during a controller failover. With `known`, no node may answer at all.
-        """
-        give_up = time.monotonic() + self.deadline_s
-        while True:
-            try:
-                return call()
-            except LeadlineSparkError as failure:
-                cause = failure.__cause__
-                if failure.code == "LEADLINE_CLUSTER_UNREACHABLE":
-                    transient = known
-                else:
-                    transient = isinstance(cause, LeadlineError) and is_transient(cause)
-                if not transient or time.monotonic() >= give_up:
-                    raise
-            time.sleep(_RETRY_S)
+        """Repeat a request until the deadline: see `until_answered`."""
+        return until_answered(call, self.deadline_s, known=known)
 
 
 def _get(cluster: ClusterClient, path: str, params: dict[str, int] | None = None) -> Response:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leadline_client.columnar.encode import NO_PRODUCER, NO_SEQUENCE, Records, encode
-from leadline_client.errors import ConnectionLost, LeadlineError, Unreachable
+from leadline_client.errors import BodyTooLarge, ConnectionLost, LeadlineError, Unreachable
 from leadline_client.transport import Response
 from leadline_client.wire import MOST_STAGED, TopicPartition
 from leadline_spark.cluster.cluster_client import ClusterClient, document, reason
@@ -71,6 +71,18 @@ def delete_staged(client: LeaderClient, leader: str, staged_ids: Iterable[str]) 
     return True
 
 
+def _refused(client: LeaderClient, error: LeadlineError) -> LeadlineSparkError:
+    """Return the error for a batch that a leader refuses, with what can be done about its size."""
+    refusal = client.refused(error)
+    if not isinstance(error, BodyTooLarge):
+        return refusal
+    advice = (
+        "Set batchBytes to less. For a row that is larger by itself, raise max.message.bytes of "
+        "the topic."
+    )
+    return LeadlineSparkError(refusal.code, f"{refusal.message}. {advice}")
+
+
 @dataclass(slots=True)
 class AppendWriter:
     """Appends at least once. With acks=all, batches are numbered, and the log has each once.
@@ -102,7 +114,7 @@ class AppendWriter:
         try:
             post(self.client, "records", batch, params)
         except LeadlineError as error:
-            raise self.client.refused(error) from error
+            raise _refused(self.client, error) from error
 
 
 @dataclass(slots=True)
@@ -152,7 +164,7 @@ class StageWriter:
             try:
                 response = post(self.client, "staged", batch)
             except LeadlineError as error:
-                raise self.client.refused(error) from error
+                raise _refused(self.client, error) from error
             before, self.leader = self.leader, self.client.leader
             self.staged.append(document(response)["staged_id"])
             if len(self.staged) > 1 and before != self.leader and self.leader is not None:

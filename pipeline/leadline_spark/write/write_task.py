@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
@@ -13,6 +13,7 @@ from pyspark import TaskContext
 from leadline_client.columnar.encode import NO_PRODUCER
 from leadline_client.wire import Metadata, TopicPartition
 from leadline_spark.cluster.cluster_client import ClusterClient, document, leader_url
+from leadline_spark.cluster.waiting import until_answered
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.write.partition_buffers import PartitionBuffers, PartitionWriter
 from leadline_spark.write.partition_writers import AppendWriter, StageWriter, leader_client
@@ -96,7 +97,7 @@ class WriteTask:
         """Stage with the present leaders: the commit may come long after the task."""
         topics = {writer.client.topic_partition.topic for writer in self._stage_writers}
         if topics:
-            metadata = self._cluster.metadata(topics)
+            metadata = self._read_metadata(topics)
             for writer in self._stage_writers:
                 writer.move_to(leader_url(metadata, writer.client.topic_partition))
 
@@ -119,7 +120,12 @@ class WriteTask:
     def _producer_identity(self) -> tuple[int, int]:
         """Return the task's producer id and epoch, requested once; none without acks=all."""
         if self._producer == NO_PRODUCER and self._settings.acks == "all":
-            found = document(self._cluster.ask_broker("POST", "/v1/producer-ids"))
+            found = document(
+                until_answered(
+                    lambda: self._cluster.ask_broker("POST", "/v1/producer-ids"),
+                    self._settings.deadline_s,
+                )
+            )
             self._producer = (found["producer_id"], found["producer_epoch"])
         return self._producer
 
@@ -130,13 +136,20 @@ class WriteTask:
         return len(self._metadata[topic].topics[topic].partitions)
 
     def _wait_for_topic(self, topic: str) -> Metadata:
-        give_up = time.monotonic() + min(_NEW_TOPIC_S, self._settings.deadline_s)
+        give_up: float | None = None
         while True:
-            metadata = self._cluster.metadata([topic])
+            metadata = self._read_metadata([topic])
             if topic in metadata.topics:
                 return metadata
+            # The time in which no broker answered does not count.
+            give_up = give_up or time.monotonic() + min(_NEW_TOPIC_S, self._settings.deadline_s)
             if time.monotonic() >= give_up:
                 advice = f"Make it first: leadline topics create {topic}."
                 message = f"There is no topic {topic}. {advice}"
                 raise LeadlineSparkError("LEADLINE_TOPIC_UNKNOWN", message)
             time.sleep(_RETRY_S)
+
+    def _read_metadata(self, topics: Iterable[str]) -> Metadata:
+        """Return metadata. Brokers that are all down are waited for, as a leader is."""
+        names = list(topics)
+        return until_answered(lambda: self._cluster.metadata(names), self._settings.deadline_s)

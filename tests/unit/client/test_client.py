@@ -47,6 +47,13 @@ def test_addresses_may_be_written_as_for_kafka(cluster: StandInCluster) -> None:
         assert len(client.brokers()) == 3
 
 
+def test_more_topics_than_a_url_holds_can_be_asked_for(cluster: StandInCluster) -> None:
+    names = [f"{'n' * 60}.{number}" for number in range(1_500)]
+    with Client(cluster.bootstrap) as client:
+        assert client.metadata([*names, "t"]).topics.keys() == {"t"}
+        assert client.metadata(names).topics == {}
+
+
 async def test_the_asynchronous_client_does_the_same(cluster: StandInCluster) -> None:
     async with AsyncClient(cluster.bootstrap) as client:
         assert (await client.produce("t", 1, RECORDS)).base_offset == 0

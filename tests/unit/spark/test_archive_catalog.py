@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -282,6 +284,33 @@ def test_commits_take_turns(tmp_path: Path) -> None:
     _holds(store, 0, 40)
 
 
+def test_two_jobs_that_begin_at_once_have_runs_of_their_own(tmp_path: Path) -> None:
+    went_on = Event()
+
+    class Second(LocalStore):
+        def lock(self) -> AbstractContextManager[object]:
+            went_on.set()
+            return super().lock()
+
+    def second() -> int:
+        try:
+            return catalog.begin_run(Second(tmp_path))[0]
+        finally:
+            went_on.set()
+
+    class First(LocalStore):
+        def begin(self, folder: str) -> Pending:
+            if not begun:
+                begun.append(pool.submit(second))
+                assert went_on.wait(60)
+            return super().begin(folder)
+
+    begun: list[Future[int]] = []
+    with ThreadPoolExecutor(1) as pool:
+        run, _ = catalog.begin_run(First(tmp_path))
+    assert (run, begun[0].result()) == (1, 2)
+
+
 def test_a_new_run_begins_where_the_archive_ends_and_fences_the_old_one(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     first, start = catalog.begin_run(store)
@@ -312,9 +341,15 @@ def test_a_run_that_was_followed_does_not_delete_what_its_successor_is_writing(
 
 
 class CommittingStore(LocalStore):
-    """Another job commits a batch while a run begins: after it looked, before it says so."""
+    """Another job commits a batch while a run begins: after it looked, before it says so.
+
+    Only a store without locks, such as an object store, lets it.
+    """
 
     commits: Sequence[Callable[[], None]] = ()
+
+    def lock(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def begin(self, folder: str) -> Pending:
         commits, self.commits = self.commits, ()

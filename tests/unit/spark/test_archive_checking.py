@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from leadline_client.wire import BrokerInfo, Metadata, PartitionInfo, TopicInfo, TopicPartition
-from leadline_spark.archive import catalog, checking
+from leadline_spark.archive import catalog, checking, compaction
 from leadline_spark.archive.checking import check_cluster
 from leadline_spark.archive.manifest import ManifestEntry
 from leadline_spark.archive.storage import LocalStore
@@ -21,6 +22,7 @@ from leadline_spark.cluster.cluster_client import (
     OffsetsUnavailable,
 )
 from leadline_spark.jobs import verify
+from leadline_spark.jobs.compact import compact
 from tests.unit.spark.archives import TOPIC_ID, data_file, entry
 
 
@@ -34,6 +36,39 @@ def archive(tmp_path: Path) -> Path:
         files = [data_file(store, first, first + 99, partition) for partition in (0, 1)]
         catalog.add_batch(store, run, number, files, {"t": TOPIC_ID})
     return tmp_path
+
+
+class CompactedStore(LocalStore):
+    """A store that is compacted before the check looks at, or reads, its first file."""
+
+    def __init__(self, root: Path, before: str) -> None:
+        super().__init__(root)
+        self._root_store = LocalStore(root)
+        self._before = before
+
+    def size(self, path: str) -> int | None:
+        self._on("size", path)
+        return super().size(path)
+
+    def open(self, path: str) -> BinaryIO:
+        self._on("open", path)
+        return super().open(path)
+
+    def _on(self, step: str, path: str) -> None:
+        if step == self._before and path.startswith("topic="):
+            self._before = ""
+            store = self._root_store
+            groups = compaction.plan(catalog.holdings(store), 1 << 20)
+            compact(store, groups, lambda all_: [compaction.merge(store, one) for one in all_], 1)
+
+
+@pytest.mark.parametrize("before", ["size", "open"])
+def test_files_that_are_merged_while_they_are_checked_are_not_missing(
+    archive: Path, before: str
+) -> None:
+    found = checking.check(CompactedStore(archive, before))
+    assert found.problems == ()
+    assert [entry.name.end for entry in found.entries] == [300, 300]
 
 
 def _file(archive: Path, number: int = 1, partition: int = 0) -> Path:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 
-from leadline_spark.archive import parquet
+from leadline_spark.archive import parquet, storage
+from leadline_spark.archive.naming import MANIFESTS
 from leadline_spark.archive.parquet import FileWriter, RowGroups, read_row_groups, row_group_rows
 from leadline_spark.archive.storage import (
     ArchiveStore,
@@ -86,6 +89,19 @@ def test_what_somebody_else_is_writing_is_not_swept(store: ArchiveStore) -> None
     pending.finish("topic=t/partition=0/merged")
     assert store.size("topic=t/partition=0/merged") == len(b"whole")
     assert store.idle_s("topic=t/partition=0/nothing") is None
+
+
+def test_a_clock_that_is_hours_ahead_sweeps_nothing_that_is_being_written(
+    store: ArchiveStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files of a network mount have the time of its server."""
+    pending = store.begin("topic=t/partition=0")
+    ahead = SimpleNamespace(time=lambda: time.time() + 7_200)
+    monkeypatch.setattr(storage, "time", ahead)
+    assert sweep(store) == 0
+    assert len(store.paths("topic=t")) == 1
+    assert store.paths(MANIFESTS) == []
+    pending.discard()
 
 
 def test_places_are_directories_or_what_pyarrow_knows(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from leadline_client.errors import ClusterChanged, ConnectionLost, LeadlineError
 from leadline_client.stdlib_transport import StdlibTransport
 from leadline_client.transport import TOO_SLOW, Request, Response
 from leadline_client.wire import TopicPartition
-from leadline_spark.cluster import cluster_client, leader_client
+from leadline_spark.cluster import cluster_client, leader_client, waiting
 from leadline_spark.cluster.cluster_client import ClusterClient, Connection, document, leader_url
 from leadline_spark.cluster.leader_client import LeaderClient
+from leadline_spark.cluster.waiting import until_answered
 from leadline_spark.errors import LeadlineSparkError
 from tests.unit.client.test_slow_answers import ENDLESS, Dripping
 from tests.unit.spark import standin
@@ -117,6 +118,17 @@ def test_any_bootstrap_address_is_enough(broker: StandIn) -> None:
     assert leader_url(cluster.metadata(["t"]), PARTITION) == broker.url
     with pytest.raises(LeadlineSparkError, match="LEADLINE_CLUSTER_UNREACHABLE"):
         ClusterClient(Connection((NOBODY,))).metadata(["t"])
+
+
+def test_metadata_of_more_topics_than_a_url_holds_is_chosen_from_that_of_all(
+    broker: StandIn,
+) -> None:
+    names = [f"{'n' * 60}.{number}" for number in range(200)]
+    rows = {name: ("id", [[0, 1, 0, [1], [1]]]) for name in [*names[:150], "other"]}
+    broker.answer = lambda _: standin.metadata({1: broker.url}, rows)
+    cluster = ClusterClient(Connection((broker.url,)))
+    assert cluster.metadata(names).topics.keys() == set(names[:150])
+    assert [asked.params for asked in broker.asked] == [{}]
 
 
 def test_an_address_that_answers_in_another_format_is_passed_over(
@@ -238,7 +250,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    for module in (cluster_client, leader_client):
+    for module in (cluster_client, leader_client, waiting):
         monkeypatch.setattr(module, "time", made)
     return made
 
@@ -277,3 +289,31 @@ def test_a_wait_for_the_quota_that_is_too_long_is_an_error_at_once(
     with pytest.raises(LeadlineSparkError, match="42950"):
         led_by(broker, broker.url).end_of_epoch(1)
     assert clock.now_s == 0
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_brokers_that_are_all_down_are_waited_for_where_the_address_is_known(
+    clock: Clock, known: bool
+) -> None:
+    failures = [LeadlineSparkError("LEADLINE_CLUSTER_UNREACHABLE", "down")] * 3
+
+    def call() -> str:
+        if failures:
+            raise failures.pop()
+        return "up"
+
+    if known:
+        assert until_answered(call, 60.0, known=True) == "up"
+    else:
+        with pytest.raises(LeadlineSparkError, match="CLUSTER_UNREACHABLE"):
+            until_answered(call, 60.0, known=False)
+        assert clock.now_s == 0.0
+
+
+def test_brokers_that_stay_down_are_an_error_at_the_deadline(clock: Clock) -> None:
+    def call() -> None:
+        raise LeadlineSparkError("LEADLINE_CLUSTER_UNREACHABLE", "down")
+
+    with pytest.raises(LeadlineSparkError, match="CLUSTER_UNREACHABLE"):
+        until_answered(call, 60.0, known=True)
+    assert 60.0 <= clock.now_s < 61.0

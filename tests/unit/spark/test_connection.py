@@ -26,6 +26,28 @@ def test_addresses_are_urls_and_may_be_written_as_kafka_has_them() -> None:
     assert connection(bootstrap="b:1, https://c:2/").bootstrap == ("http://b:1", "https://c:2")
 
 
+@pytest.mark.parametrize("address", ["http://me:hidden@b:1", "me:hidden@b:1", "b:1,hidden@c"])
+def test_a_password_in_an_address_is_refused_without_showing_it(address: str) -> None:
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_OPTION_INVALID") as refused:
+        connection(bootstrap=address)
+    assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "address", [",", "", "ht!tp:/\\x", "kafka://b:1", "b:port", "http://", "b:1 c:2", "b:1?x=1"]
+)
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(LeadlineSparkError, match=r"LEADLINE_OPTION_INVALID.*like http:"):
+        connection(bootstrap=address)
+
+
+@pytest.mark.parametrize(
+    "address", ["http://[::1]:9092", "https://b", "broker_1.a-b.c:9092", "http://proxy/leadline"]
+)
+def test_addresses_of_all_forms_are_taken(address: str) -> None:
+    assert len(connection(bootstrap=address).bootstrap) == 1
+
+
 @pytest.mark.parametrize(
     ("given", "kept"), [("abc.DEF-123", "abc.DEF-123"), ("abc\n", "abc"), ("\n", None)]
 )

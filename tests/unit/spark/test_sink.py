@@ -175,10 +175,58 @@ def test_what_is_refused_for_good_ends_the_task(leader: Leader, said: Said, code
         WriteTask(settings(leader), 0).run(rows(1))
 
 
+@pytest.mark.parametrize("given", [{}, {"txnAppId": "a"}])
+def test_a_batch_that_is_too_large_says_which_settings_decide(
+    leader: Leader, given: dict[str, str]
+) -> None:
+    leader.planned = [refusal(413, 41350)]
+    with pytest.raises(LeadlineSparkError, match=r"41350.*batchBytes.*max\.message\.bytes"):
+        WriteTask(settings(leader, streaming=True, **given), 0).run(rows(1))
+
+
 def test_a_task_gives_up_at_its_deadline(leader: Leader) -> None:
     leader.take = lambda _: UNKNOWN
     with pytest.raises(LeadlineSparkError, match=r"LEADLINE_LEADER_UNREACHABLE.*50450"):
         WriteTask(settings(leader, deliveryTimeoutMs="300"), 0).run(rows(1))
+
+
+@pytest.mark.parametrize("path", ["/v1/metadata", "/v1/producer-ids"])
+def test_a_task_waits_for_brokers_that_answer_nothing_for_a_while(
+    leader: Leader, path: str
+) -> None:
+    left = {path: 2}
+
+    def down_at_first(asked: Asked) -> Said:
+        if left.get(asked.path, 0):
+            left[asked.path] -= 1
+            return refusal(503, 50350, retriable=True)
+        return leader.answer(asked)
+
+    leader.broker.answer = down_at_first
+    assert WriteTask(settings(leader), 0).run(rows(2)).rows == 2
+
+
+def test_a_task_that_has_staged_waits_for_brokers_too(leader: Leader) -> None:
+    left = [refusal(503, 50350, retriable=True)] * 2
+
+    def down_in_the_end(asked: Asked) -> Said:
+        if asked.path == "/v1/metadata" and leader.staged and left:
+            return left.pop()
+        return leader.answer(asked)
+
+    leader.broker.answer = down_in_the_end
+    done = WriteTask(settings(leader, streaming=True, txnAppId="a"), 0).run(rows(2))
+    assert done.staged[0].staged == ("s0",)
+    assert left == []
+
+
+def test_a_leader_that_refused_until_the_deadline_is_not_said_to_have_kept_silent(
+    leader: Leader,
+) -> None:
+    leader.take = lambda _: refusal(503, 50352, retriable=True)
+    with pytest.raises(LeadlineSparkError, match=r"LEADER_UNREACHABLE.*50352") as refused:
+        WriteTask(settings(leader, deliveryTimeoutMs="300"), 0).run(rows(1))
+    assert "No leader of t-0 served this" in str(refused.value)
 
 
 def test_without_all_replicas_nothing_is_numbered(leader: Leader) -> None:
