@@ -13,11 +13,14 @@ from leadline_client.wire import TopicPartition
 from leadline_common.failed_brokers import FailedBroker
 from leadline_common.settings import ControllerSettings
 from leadline_common.slices import SLICE
+from leadline_common.tasks import TaskNode, TaskState
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage
+from leadline_controller.domain.healing import PARTITIONS
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
 from leadline_controller.domain.reassignment.requests import Submission
 from leadline_controller.runtime.reassignment.healing import HealingManager
 from leadline_controller.runtime.reassignment.task_store import ReassignmentTask
+from leadline_controller.runtime.reassignment.throttles import HEAL
 from tests.unit.controller.images import TOPIC, cluster, state
 
 MANY = 8 * SLICE
@@ -47,9 +50,10 @@ class Records:
 class Tasks:
     """Notes the chunks."""
 
-    def __init__(self) -> None:
+    def __init__(self, *queued: object) -> None:
         self.chunks: list[Submission] = []
         self.store = self
+        self._queued = queued
 
     async def prepare(self, chunk: Submission) -> None:
         """Note a chunk."""
@@ -59,7 +63,7 @@ class Tasks:
         """Call nobody."""
 
     def __iter__(self) -> Iterator[ReassignmentTask]:
-        return iter(())
+        return iter(cast("tuple[ReassignmentTask, ...]", self._queued))
 
 
 def _nobody(*_: object) -> None:
@@ -113,3 +117,23 @@ async def test_very_many_partitions_are_queued_in_turns(monkeypatch: pytest.Monk
     assert queued == [number for number in numbers if number != LEADERLESS]
     assert max(len(one.details["partitions"][TOPIC]) for one in tasks.chunks) == CHUNK
     assert records.failed, "the partition without a leader is not queued yet"
+
+
+def test_what_chunks_contain_is_counted_by_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object for each partition of a dead broker takes 0.4 s for 100,000 of them."""
+    details = {PARTITIONS: {TOPIC: list(range(1, MANY))}}
+    node = TaskNode(kind=HEAL, state=TaskState.PREPARING, details=details)
+    image = cluster({2, 3}, dict.fromkeys(range(MANY), (1, 2)))
+    manager = manager_of(image, Records(), Tasks(SimpleNamespace(broker=1, node=node)))
+    created: list[TopicPartition] = []
+
+    def counted(topic: str, number: int) -> TopicPartition:
+        created.append(TopicPartition(topic, number))
+        return created[-1]
+
+    monkeypatch.setattr("leadline_controller.domain.healing.TopicPartition", counted)
+    waits_for = manager.waits_for(1)
+
+    assert waits_for is not None
+    assert waits_for.startswith("1 partitions need a leader")
+    assert created == [TopicPartition(TOPIC, 0)]

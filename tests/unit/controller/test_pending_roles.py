@@ -95,6 +95,28 @@ def test_to_add_no_role_leaves_nothing_to_send() -> None:
     assert not roles.are_due(more_coming=False)
 
 
+class Counted(frozenset[TopicPartition]):
+    """Partitions that stay; counts how many are looked up."""
+
+    lookups = 0
+
+    def __contains__(self, one: object) -> bool:
+        self.lookups += 1
+        return super().__contains__(one)
+
+
+def test_a_request_does_not_look_at_the_roles_that_stay() -> None:
+    """A topic of 100,000 partitions took 60 ms for each of its 50 requests."""
+    roles = PendingRoles()
+    roles.add("large", range(20 * MOST_ROLES))
+    stays = Counted({TopicPartition("large", 1)})
+
+    taken = roles.take(but=stays)
+
+    assert list(taken["large"]) == [0, *range(2, MOST_ROLES + 1)]
+    assert stays.lookups <= MOST_ROLES + 2
+
+
 def _send(roles: PendingRoles, *, more_coming: bool) -> list[int]:
     """Take requests as a queue does, and return how many roles each holds."""
     sent: list[int] = []

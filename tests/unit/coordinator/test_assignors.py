@@ -362,6 +362,14 @@ def test_no_assignment_is_better_than_sticky(
             (32, 10),
             id="a chain that levels nothing saves a move",
         ),
+        pytest.param(
+            {"t": 2, "u": 2},
+            {"a": "tu", "b": "u", "c": "tu", "d": "t"},
+            {"a": "t0", "b": "u0"},
+            {},
+            (4, 0),
+            id="what nobody had goes where nobody gives up a partition for it",
+        ),
     ],
 )
 def test_sticky_is_the_best_where_chains_are_long(
@@ -371,7 +379,7 @@ def test_sticky_is_the_best_where_chains_are_long(
     threads: dict[str, int],
     best: tuple[int, int],
 ) -> None:
-    """The best is what a solver of flow problems found."""
+    """The best is what a solver of flow problems found; that of the last is plain."""
     previous = {m: [(p[0], int(p[1:])) for p in part.split()] for m, part in claims.items()}
 
     outcome = assign(

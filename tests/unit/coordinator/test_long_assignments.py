@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,6 +14,7 @@ from leadline_common.computing import INLINE_WORK
 from leadline_coordinator.api.what_if import WhatIfAssignment
 from leadline_coordinator.domain.assignors.assign import Outcome
 from leadline_coordinator.domain.rebalance import ComputeAssignment
+from leadline_coordinator.runtime.context import CoordinatorContext
 from leadline_coordinator.runtime.group_manager import GroupManager
 
 TOPICS = [f"t{number}" for number in range(20)]
@@ -38,7 +41,7 @@ LONG = {
     "100,000 partitions": group("range", 1, 10, 10_000),
     "5,000 partitions, which take 15 ms": group("roundrobin", 10, 10, 500),
     "18,000 members": group("sticky", 18_000, 1, 100),
-    "1,000 partitions that move along chains, which take 0.7 s": group(
+    "1,000 partitions of members that asked for different topics": group(
         "sticky", 50, 20, 50, mixed=True
     ),
     "9,000 partitions that pass over 1,000 members each": group(
@@ -61,8 +64,14 @@ async def computed_in(step: ComputeAssignment, monkeypatch: pytest.MonkeyPatch) 
         return Outcome({}, ())
 
     monkeypatch.setattr("leadline_coordinator.runtime.group_manager.assign", assign)
-    await GroupManager._compute(cast("Any", None), step)
+    await GroupManager._compute(one_manager(), step)
     return threads[0]
+
+
+def one_manager() -> GroupManager:
+    """Return a manager that can only compute."""
+    context = CoordinatorContext(*[cast("Any", None)] * 7)
+    return cast("GroupManager", SimpleNamespace(_context=context))
 
 
 @pytest.mark.parametrize("step", LONG.values(), ids=LONG)
@@ -77,6 +86,33 @@ async def test_threads_of_members_count(monkeypatch: pytest.MonkeyPatch) -> None
     members = dict.fromkeys(step.subscriptions, 1_000)
     step = ComputeAssignment("range", step.topics, step.subscriptions, {}, members, {}, {})
     assert await computed_in(step, monkeypatch) != threading.get_ident()
+
+
+async def test_many_long_assignments_leave_the_threads_of_others_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Metrics are formatted there, and names of brokers are resolved."""
+    may_end = threading.Event()
+    computing: list[int] = []
+    most: list[int] = []
+
+    def assign(*_: object, **__: object) -> Outcome:
+        computing.append(1)
+        may_end.wait()
+        most.append(len(computing))
+        computing.pop()
+        return Outcome({}, ())
+
+    monkeypatch.setattr("leadline_coordinator.runtime.group_manager.assign", assign)
+    manager, step = one_manager(), LONG["100,000 partitions"]
+    tasks = [asyncio.create_task(GroupManager._compute(manager, step)) for _ in range(40)]
+    try:
+        async with asyncio.timeout(10):
+            await asyncio.to_thread(lambda: None)
+    finally:
+        may_end.set()
+        await asyncio.gather(*tasks)
+    assert most == [1] * 40
 
 
 @pytest.mark.parametrize("step", SHORT.values(), ids=SHORT)

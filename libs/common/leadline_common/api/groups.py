@@ -91,7 +91,7 @@ class GroupRoutes(Protocol):
     """What a coordinator answers about groups and their members."""
 
     @_route("GET /groups", "List groups")
-    def list_groups(self) -> models.Groups:
+    async def list_groups(self) -> models.Groups:
         """List all groups by name, also those that have only offsets and no members."""
 
     @_route("GET /groups/{group}", "Get a group", UnknownGroup, GroupUnreadable)

@@ -15,14 +15,14 @@ network or a rack has probably failed, and copying replicas would make things wo
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Set
-from itertools import islice
+from itertools import islice, starmap
 from typing import Any
 
 import msgspec
 
 from leadline_client.wire import TopicPartition
 from leadline_common.tasks import TargetRow
-from leadline_controller.domain.cluster import ClusterImage
+from leadline_controller.domain.cluster import ClusterImage, PartitionsByTopic
 from leadline_controller.domain.planning.replacements import replace_failed
 from leadline_controller.domain.reassignment.requests import current_replicas
 
@@ -31,7 +31,7 @@ NEVER = -1
 PARTITIONS = "partitions"
 """The detail of a chunk with the partition numbers of each topic."""
 
-Covered = Mapping[int, Collection[TopicPartition]]
+Covered = Mapping[int, PartitionsByTopic]
 """The partitions of each failed broker that queued or running chunks contain."""
 
 
@@ -60,7 +60,8 @@ def diff_failures(
     back = live.union(returned).intersection(recorded)
     missing = set(seen) - live
     for broker in image.hosts() - live:
-        if any(t not in covered.get(broker, ()) for t in _replicas_on(image, broker)):
+        chunks = covered.get(broker, {})
+        if any(n not in chunks.get(name, ()) for name, n in _numbers_on(image, broker)):
             missing.add(broker)
     return FailureDiff(tuple(sorted(missing - (set(failed) - back))), tuple(sorted(back)))
 
@@ -101,10 +102,31 @@ def time_left(down_ms: int, interval_ms: int) -> int | None:
 
 def replicas_on(image: ClusterImage, broker: int) -> list[TopicPartition]:
     """Return the partitions that have a replica on a broker, without those still being added."""
-    return list(_replicas_on(image, broker))
+    return list(starmap(TopicPartition, _numbers_on(image, broker)))
 
 
-def _replicas_on(image: ClusterImage, broker: int) -> Iterator[TopicPartition]:
+def uncovered_on(image: ClusterImage, broker: int, covered: Covered) -> list[TopicPartition]:
+    """Return the partitions of a broker that no open chunk contains."""
+    chunks = covered.get(broker, {})
+    return [
+        TopicPartition(name, number)
+        for name, number in _numbers_on(image, broker)
+        if number not in chunks.get(name, ())
+    ]
+
+
+def covered_by(chunks: Iterable[tuple[int, Mapping[str, Any]]]) -> Covered:
+    """Return the partitions of all chunks, given their brokers and their details."""
+    covered: dict[int, dict[str, set[int]]] = {}
+    for broker, details in chunks:
+        of_broker = covered.setdefault(broker, {})
+        for topic, numbers in _rows_in(details).items():
+            of_broker.setdefault(topic, set()).update(numbers)
+    return covered
+
+
+def _numbers_on(image: ClusterImage, broker: int) -> Iterator[tuple[str, int]]:
+    """Iterate over topics and numbers; plain tuples, of which there may be very many."""
     for name, numbers in image.hosted_by(broker).items():
         topic = image.topics[name]
         if topic.deleting:
@@ -112,12 +134,12 @@ def _replicas_on(image: ClusterImage, broker: int) -> Iterator[TopicPartition]:
         adding = topic.assignment.adding
         for number in numbers:
             if number not in topic.pending_removal and broker not in adding.get(number, ()):
-                yield TopicPartition(name, number)
+                yield name, number
 
 
 def has_replicas(image: ClusterImage, broker: int) -> bool:
     """Tell whether any partition has a replica on a broker, besides those still being added."""
-    return any(True for _ in _replicas_on(image, broker))
+    return any(True for _ in _numbers_on(image, broker))
 
 
 def healable_in(image: ClusterImage) -> Callable[[TopicPartition], bool]:
@@ -157,11 +179,15 @@ def chunk_partitions(
 
 def partitions_in(details: Mapping[str, Any]) -> frozenset[TopicPartition]:
     """Return the partitions of a chunk with these details; none if they are invalid."""
-    try:
-        rows = msgspec.convert(details.get(PARTITIONS, {}), dict[str, list[int]])
-    except msgspec.ValidationError:
-        return frozenset()
+    rows = _rows_in(details)
     return frozenset(TopicPartition(t, number) for t, numbers in rows.items() for number in numbers)
+
+
+def _rows_in(details: Mapping[str, Any]) -> Mapping[str, list[int]]:
+    try:
+        return msgspec.convert(details.get(PARTITIONS, {}), dict[str, list[int]])
+    except msgspec.ValidationError:
+        return {}
 
 
 def targets_for(

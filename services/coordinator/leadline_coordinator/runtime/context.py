@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -80,6 +81,14 @@ class CoordinatorContext:
     refusals: RefusalSampler = field(default_factory=RefusalSampler)
     new_secret: Callable[[], str] = lambda: secrets.token_urlsafe(_SECRET_BYTES)
     """Returns the secret of a new member, which nobody can guess."""
+    computing: Executor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="assignment")
+    )
+    """Where long assignments are computed, one at a time.
+
+    More threads would compute no faster, would take turns from the event loop, and would have to
+    come from those that format metrics and resolve names.
+    """
 
 
 def group_limits(settings: CoordinatorSettings) -> GroupLimits:

@@ -252,7 +252,8 @@ class GroupManager:
         )
         if work < _LARGE:
             return compute()
-        return await asyncio.to_thread(compute)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._context.computing, compute)
 
     async def record(self, record: GroupRecord) -> None:
         """Write all commits accepted so far, then the record of the group.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -91,7 +92,8 @@ async def list_broker_replicas(cluster: InCluster, broker_id: BrokerId) -> Respo
     return await list_response("KafkaReplicaList", own, _replicas_on(cluster, broker_id))
 
 
-def _replicas_on(cluster: ClusterView, broker_id: int) -> list[KafkaReplica]:
+def _replicas_on(cluster: ClusterView, broker_id: int) -> Iterator[KafkaReplica]:
+    """Find the rows at once, and show each when it is asked for: very many are sent in turns."""
     metadata = cluster.metadata
     shown = current_caller().access.visible("topic", sorted(metadata.topic_names()))
     rows = (
@@ -99,11 +101,8 @@ def _replicas_on(cluster: ClusterView, broker_id: int) -> list[KafkaReplica]:
         for topic in shown
         for number in metadata.partition_numbers(topic)
     )
-    return [
-        replica_of(cluster.links, topic, row, broker_id)
-        for topic, row in rows
-        if row is not None and broker_id in row.replicas
-    ]
+    found = [(topic, row) for topic, row in rows if row is not None and broker_id in row.replicas]
+    return (replica_of(cluster.links, topic, row, broker_id) for topic, row in found)
 
 
 def cluster_of(links: Links) -> KafkaCluster:

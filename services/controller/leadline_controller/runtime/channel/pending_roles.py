@@ -140,20 +140,28 @@ def take_partitions(
     taken: PendingPartitions = {}
     left = most
     for topic, numbers in list(pending.items()):
-        wanted = [n for n in numbers if TopicPartition(topic, n) not in but] if but else numbers
+        # One more than there is room for tells that the topic has too many.
+        wanted = list(islice(_without(topic, numbers, but), left + 1))
         if not wanted:
             continue
         if not left or (len(wanted) > left and taken):
             break
-        part = taken[topic] = dict.fromkeys(islice(wanted, left))
+        part = taken[topic] = dict.fromkeys(wanted[:left])
         left -= len(part)
         _remove(pending, topic, part)
     return taken
 
 
+def _without(topic: str, numbers: Iterable[int], but: Set[TopicPartition]) -> Iterable[int]:
+    return (n for n in numbers if TopicPartition(topic, n) not in but) if but else numbers
+
+
 def _remove(pending: PendingPartitions, topic: str, numbers: dict[int, None]) -> None:
-    left = {number: None for number in pending.get(topic, ()) if number not in numbers}
-    if left:
-        pending[topic] = left
-    else:
-        pending.pop(topic, None)
+    """Remove partitions of a topic, in a time that does not depend on those that stay."""
+    own = pending.get(topic)
+    if own is None:
+        return
+    for number in numbers:
+        own.pop(number, None)
+    if not own:
+        del pending[topic]

@@ -23,7 +23,7 @@ from leadline_common import znodes
 from leadline_common.cause import current_cause
 from leadline_common.partition_intents import is_partition
 from leadline_common.settings.fields import INT32_MAX
-from leadline_common.slices import in_turns
+from leadline_common.slices import in_turns, slices
 from leadline_common.tasks import Intent, request_number
 from leadline_common.zk.errors import MultiFailed, NotEmpty
 from leadline_controller.domain.cluster import Change, ClusterImage, StateSet, TopicGone
@@ -229,7 +229,7 @@ class ReassignmentAgent(EventHandler):
 
     async def _drop_obsolete(self) -> None:
         """Delete the intents for topics and partitions that no longer exist."""
-        obsolete = self._obsolete()
+        obsolete = await self._obsolete()
         if not obsolete:
             return
         # The image may not know a topic yet that was just written into ZooKeeper.
@@ -240,16 +240,16 @@ class ReassignmentAgent(EventHandler):
             elif topic in self.image.deleted_at:
                 self.intents.read_soon()
 
-    def _obsolete(self) -> dict[str, list[TopicPartition]]:
+    async def _obsolete(self) -> dict[str, list[TopicPartition]]:
         found: dict[str, list[TopicPartition]] = {}
-        for topic_name in self.reassignments.topics():
-            topic = self.image.topics.get(topic_name)
-            for topic_partition in self.reassignments.of_topic(topic_name):
-                entry = self.reassignments.get(topic_partition)
-                meant = entry.intent.topic_id if entry else ""
+        entries = list(self.reassignments)
+        async for some in slices(entries):  # Only handlers of events change them and the image.
+            for entry in some:
+                topic_name, number = entry.topic_partition
+                topic, meant = self.image.topics.get(topic_name), entry.intent.topic_id
                 is_other = topic is not None and meant not in ("", topic.topic_id)
-                if topic is None or is_other or topic_partition.partition not in topic.partitions:
-                    found.setdefault(topic_name, []).append(topic_partition)
+                if topic is None or is_other or number not in topic.partitions:
+                    found.setdefault(topic_name, []).append(entry.topic_partition)
         return found
 
     async def _delete_intents(self, topic: str, topic_partitions: Sequence[TopicPartition]) -> None:
@@ -284,14 +284,17 @@ class ReassignmentAgent(EventHandler):
     async def _undo_orphans(self) -> None:
         """Undo the steps in progress whose intents somebody has deleted."""
         undo = {}
-        for topic in self.image.topics.values():
-            for number in {*topic.assignment.adding, *topic.assignment.removing}:
-                topic_partition = TopicPartition(topic.name, number)
-                current = current_replicas(self.image, topic_partition)
-                if topic_partition not in self.reassignments and current and not topic.deleting:
-                    undo[topic_partition] = Intent(
-                        current, current, cancelled=True, topic_id=topic.topic_id
-                    )
+        moving = (
+            (topic.topic_id, TopicPartition(topic.name, number))
+            for topic in list(self.image.topics.values())
+            if not topic.deleting
+            for number in {*topic.assignment.adding, *topic.assignment.removing}
+        )
+        async for some in slices(moving):
+            for topic_id, one in some:
+                current = current_replicas(self.image, one)
+                if one not in self.reassignments and current:
+                    undo[one] = Intent(current, current, cancelled=True, topic_id=topic_id)
         if undo:
             logger.warning("undoing steps without an intent", partitions=len(undo))
             await self.write_intents(undo, "reassignment_orphaned")

@@ -39,13 +39,14 @@ from leadline_controller.domain.healing import (
     Covered,
     brokers_down,
     chunk_partitions,
+    covered_by,
     has_replicas,
     healable_in,
     is_over_budget,
     lost_brokers,
     partitions_in,
-    replicas_on,
     targets_for,
+    uncovered_on,
     unqueued_wait_for,
 )
 from leadline_controller.domain.history import BROKERS
@@ -176,7 +177,8 @@ class HealingManager(EventHandler):
             return None
         if broker not in self._dead():
             return "the end of failed.broker.interval.ms: it may return"
-        return unqueued_wait_for(self._uncovered(broker, self._covered()), self.reassignments)
+        uncovered = uncovered_on(self.image, broker, self._covered())
+        return unqueued_wait_for(uncovered, self.reassignments)
 
     def chunk_waits_for(self, task: ReassignmentTask) -> str | None:
         """Return what a chunk that is `preparing` waits for."""
@@ -276,7 +278,7 @@ class HealingManager(EventHandler):
         failed_at = self.records.failed[broker].failure_timestamp
         covered = self._covered()
         await asyncio.sleep(0)
-        uncovered = self._uncovered(broker, covered)
+        uncovered = uncovered_on(self.image, broker, covered)
         # What is being reassigned would be left out of its chunk, and queued again, over and over.
         idle = [one for one in uncovered if one not in self.reassignments]
         is_healable = healable_in(self.image)  # Only handlers of events change the image.
@@ -322,17 +324,9 @@ class HealingManager(EventHandler):
             details=details,
         )
 
-    def _uncovered(self, broker: int, covered: Covered) -> list[TopicPartition]:
-        """Return the partitions of a broker that no open chunk contains."""
-        chunks = covered.get(broker, ())
-        return [one for one in replicas_on(self.image, broker) if one not in chunks]
-
-    def _covered(self) -> dict[int, set[TopicPartition]]:
-        """Return the partitions of all open chunks, by broker."""
-        covered: dict[int, set[TopicPartition]] = {}
-        for task in self.chunks():
-            covered.setdefault(task.broker, set()).update(partitions_in(task.node.details))
-        return covered
+    def _covered(self) -> Covered:
+        """Return the partitions of all open chunks, by broker and topic."""
+        return covered_by((task.broker, task.node.details) for task in self.chunks())
 
     # -- launching -------------------------------------------------------------
 

@@ -18,6 +18,7 @@ import structlog
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
 from leadline_common.partition_intents import is_partition
+from leadline_common.slices import slices
 from leadline_common.tasks import Intent, decode_intent, intent_path, intents_path
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, MultiResults, Op, SetOp, Stat
 from leadline_controller.runtime.engine.event_queue import EventQueue
@@ -91,12 +92,7 @@ class IntentNodes:
         return await self._read_found(everything=everything)
 
     async def _read_found(self, *, everything: bool) -> FoundIntents:
-        present = {
-            TopicPartition(topic, int(name))
-            for topic, names in self._children.items()
-            for name in names
-            if is_partition(name)
-        }
+        present, invalid = await self._present()
         vanished = [
             topic_partition for topic_partition in self._known if topic_partition not in present
         ]
@@ -109,22 +105,30 @@ class IntentNodes:
             [intent_path(*topic_partition) for topic_partition in wanted]
         )
         changed = {}
-        invalid = {
-            (topic, name): "its name is no partition"
-            for topic, names in self._children.items()
-            for name in names
-            if not is_partition(name)
-        }
-        for topic_partition, node in zip(wanted, nodes, strict=True):
-            if node is None or self._known.get(topic_partition) == (node.version, node.zxid):
-                continue
-            self._known[topic_partition] = _Known(node.version, node.zxid)
-            try:
-                changed[topic_partition] = (_decoded(node.data), node.version)
-            except (msgspec.MsgspecError, ValueError) as problem:
-                key = topic_partition.topic, str(topic_partition.partition)
-                invalid[key] = f"it cannot be read: {problem}"
+        async for some in slices(zip(wanted, nodes, strict=True)):
+            for topic_partition, node in some:
+                if node is None or self._known.get(topic_partition) == (node.version, node.zxid):
+                    continue
+                self._known[topic_partition] = _Known(node.version, node.zxid)
+                try:
+                    changed[topic_partition] = (_decoded(node.data), node.version)
+                except (msgspec.MsgspecError, ValueError) as problem:
+                    key = topic_partition.topic, str(topic_partition.partition)
+                    invalid[key] = f"it cannot be read: {problem}"
         return FoundIntents(changed, vanished, invalid)
+
+    async def _present(self) -> tuple[set[TopicPartition], dict[tuple[str, str], str]]:
+        """Return the partitions that have a node, and the nodes of other names, in turns."""
+        present: set[TopicPartition] = set()
+        invalid: dict[tuple[str, str], str] = {}
+        rows = [(topic, name) for topic, names in self._children.items() for name in names]
+        async for some in slices(rows):  # Only handlers of events write or read intents.
+            for topic, name in some:
+                if is_partition(name):
+                    present.add(TopicPartition(topic, int(name)))
+                else:
+                    invalid[topic, name] = "its name is no partition"
+        return present, invalid
 
     def _root_changed(self) -> None:
         self._roots = None

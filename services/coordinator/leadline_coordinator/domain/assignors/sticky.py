@@ -2,7 +2,8 @@
 
 Balance comes first: if all members asked for the same topics, no two threads differ by
 more than one. Within that, no member gives up a partition that it may keep. This module
-solves that case in time linear in members and partitions; `leveling` solves the other.
+solves that case in time linear in members and partitions; `leveling` solves the other, in a
+time that grows with the subscriptions and the partitions, but not with their product.
 
 Example: a, b and c have four partitions each, and d joins: each gives up one.
 """
