@@ -88,7 +88,7 @@ FOUND_SOON = {
     "log start": 312,
     "healing": 321,
     "group's topic id": 320,
-    "CRC": 345,
+    "CRC": 330,
     "fsync": 0,
 }
 """The flaws that CI looks for, and the seed at which it begins."""
