@@ -149,11 +149,17 @@ def test_garbage_after_the_last_batch_is_cut(tmp_path: Path, crashed: Path, garb
     assert log.recovery.reason
 
 
-def test_what_is_cut_before_and_behind_a_provisional_segment_is_reported(tmp_path: Path) -> None:
-    log = open_log(tmp_path, segment_bytes=200)
+def crashed_after_a_roll(root: Path) -> PartitionLog:
+    """Return a log whose process was killed before the second segment got its name."""
+    log = open_log(root, segment_bytes=200)
     log.append(batch(0, b"x" * 100))
     log.append(batch(1, b"y" * 100))
     log.discard()
+    return log
+
+
+def test_what_is_cut_before_and_behind_a_provisional_segment_is_reported(tmp_path: Path) -> None:
+    log = crashed_after_a_roll(tmp_path)
     for suffix, garbage in ((".log", b"12345"), (".next", b"123")):
         (path,) = log.directory.glob(f"*{suffix}")
         path.write_bytes(path.read_bytes() + garbage)
@@ -167,10 +173,7 @@ def test_what_is_cut_before_and_behind_a_provisional_segment_is_reported(tmp_pat
 
 
 def test_a_segment_that_does_not_follow_is_reported_as_cut(tmp_path: Path) -> None:
-    log = open_log(tmp_path, segment_bytes=200)
-    log.append(batch(0, b"x" * 100))
-    log.append(batch(1, b"y" * 100))
-    log.discard()
+    log = crashed_after_a_roll(tmp_path)
     (path,) = log.directory.glob("*.log")
     os.truncate(path, 50)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -225,7 +225,7 @@ class Durability:
             return end
 
     def forget_files(self) -> None:
-        """Unpin the unsynced files: they are about to be removed or truncated, or to be closed."""
+        """Unpin the unsynced files, before they are removed, truncated or closed."""
         with self.marking:
             forgotten, self._unsynced.files = self._unsynced.files, []
         for file in forgotten:
@@ -286,21 +286,13 @@ def _sync(directory: Path, unsynced: Unsynced, epochs: list[tuple[int, int]]) ->
         _write_epochs(directory, epochs)
     for file in unsynced.files:
         os.fdatasync(file.fd)
-    has_settled = _settle(unsynced.files)
+    renamed = [file for file in unsynced.files if file.settle()]  # All before them are durable now.
     if unsynced.new_directory:
         fsync_path(directory / METADATA_FILE)
-    if unsynced.new_directory or unsynced.new_entries or unsynced.epochs or has_settled:
+    if unsynced.new_directory or unsynced.new_entries or unsynced.epochs or renamed:
         fsync_path(directory)
     if unsynced.new_directory:
         fsync_path(directory.parent)
-
-
-def _settle(files: Sequence[LogFile]) -> bool:
-    """Give fsynced files their final names, which say so; return whether one had no such name."""
-    provisional = [file for file in files if file.provisional is not None]
-    for file in provisional:
-        file.settle()
-    return bool(provisional)
 
 
 def _write_epochs(directory: Path, epochs: list[tuple[int, int]]) -> None:

@@ -40,16 +40,18 @@ class LogFile:
         """Its name at present."""
         return self.provisional or self.path
 
-    def settle(self) -> None:
-        """Give a pinned file its final name.
+    def settle(self) -> bool:
+        """Give a pinned file its final name; return whether it had a provisional one.
 
         Raises:
             OSError: it cannot be renamed, and keeps its provisional name.
 
         """
-        if self.provisional is not None:
-            self.provisional.rename(self.path)
-            self.provisional = None
+        if self.provisional is None:
+            return False
+        self.provisional.rename(self.path)
+        self.provisional = None
+        return True
 
 
 class FileCache:

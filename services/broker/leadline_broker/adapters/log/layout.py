@@ -22,7 +22,7 @@ from leadline_common.names import is_topic_id, is_topic_name
 
 LOG_SUFFIX = ".log"
 PROVISIONAL_SUFFIX = ".next"
-"""Of a segment's file that follows another which may not be durable yet: nothing in it is."""
+"""Of a new segment's file until all before it are durable; nothing in it counts as durable yet."""
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 SNAPSHOT_SUFFIX = ".snapshot"

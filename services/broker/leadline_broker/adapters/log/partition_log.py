@@ -279,7 +279,7 @@ class PartitionLog:
 
         """
         self._durability.require_usable()
-        limit_offset = min(limit_offset, self._state.settled_end_offset)
+        limit_offset = min(limit_offset, self._state.deletable_end_offset)
         retention = Retention(now_ms, retention_ms, retention_bytes, limit_offset)
         size = retention.set_aside(self._state.segments, self._renamed)
         if size:

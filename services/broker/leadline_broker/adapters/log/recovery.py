@@ -4,7 +4,7 @@ After a clean stop, the index and snapshot files describe the log completely. Af
 stop, the last segment is read and checked batch by batch; an invalid tail was never
 acknowledged and is truncated. Other segments were durable before the one after them got its name,
 so damage in them is not truncated; reading it fails. A segment that still has its provisional name
-holds nothing durable: it is kept, and checked, if it continues a last segment without a defect.
+holds nothing durable: if it continues the recovered last segment, it is checked and kept, too.
 
 A batch's CRC does not cover its leader epoch. But the epochs of batches are recorded before the
 batches are durable (`epoch_file.py`). So a batch with an epoch that is not recorded for its offset
@@ -101,10 +101,10 @@ class LogState:
         return self.segments[-1].next_offset if self.segments else 0
 
     @property
-    def settled_end_offset(self) -> int:
-        """The end, or as long as the last segment is provisional the start of that before it.
+    def deletable_end_offset(self) -> int:
+        """The offset before which segments may be deleted.
 
-        Without the one before it a provisional segment is no log.
+        A provisional segment counts as nothing when the log is opened again without the one before.
         """
         if len(self.segments) > 1 and self.segments[-1].file.provisional is not None:
             return self.segments[-2].base_offset
@@ -182,8 +182,8 @@ def load(
         epochs.truncate_to(segments[-1].base_offset)
         on_segment()
         report = _recover_tail(segments[-1], epochs, recorded, files)
-        if provisional := _settle_next(directory, segments, config, files):
-            report = report.followed_by(_recover_tail(provisional, epochs, recorded, files))
+        if following := _settle_next(directory, segments, config, files):
+            report = report.followed_by(_recover_tail(following, epochs, recorded, files))
         report = replace(report, cut_bytes=report.cut_bytes + _remove_provisional(directory))
         segments[-1].remove_index_files()
         remove_snapshots(directory, segments[-1].next_offset.__ge__)
