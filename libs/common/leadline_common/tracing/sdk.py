@@ -39,7 +39,7 @@ logger = structlog.get_logger(__name__)
 class ReportingExporter(SpanExporter):
     """Passes spans on, and logs when spans begin to be lost and when that ends.
 
-    It counts those that wait in a queue, whose size is limited so.
+    It counts the spans that wait in the queue before it, and limits their number.
     """
 
     def __init__(self, exporter: SpanExporter, url: str) -> None:
@@ -49,8 +49,8 @@ class ReportingExporter(SpanExporter):
         self._waiting = 0
         self._lost = 0
 
-    def has_room(self) -> bool:
-        """Tell whether a span that has ended may wait; it is then counted, and else lost."""
+    def admit(self) -> bool:
+        """Return whether a span that has ended may wait; count it as waiting, or else as lost."""
         with self._lock:
             if self._waiting < QUEUE_SPANS:
                 self._waiting += 1
@@ -106,7 +106,7 @@ class LimitedProcessor(BatchSpanProcessor):
     def on_end(self, span: ReadableSpan) -> None:
         """Queue a span that has ended, if there is room."""
         is_sampled = span.context is not None and span.context.trace_flags.sampled
-        if is_sampled and self._reporting.has_room():
+        if is_sampled and self._reporting.admit():
             super().on_end(span)
 
 

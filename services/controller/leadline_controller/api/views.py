@@ -56,7 +56,7 @@ async def broker_view(image: ClusterImage, broker: BrokerRegistration) -> models
     """Return the model of a live broker; its partitions are counted in turns of the loop."""
     counts = BrokerCounts()
     hosted = list(image.hosted_by(broker.id).items())
-    async for some in in_turns(parts(hosted, lambda one: len(tuple(one[1])), COUNTED_AT_ONCE)):
+    async for some in in_turns(parts(hosted, lambda one: len(one[1]), COUNTED_AT_ONCE)):
         counts = counts.plus(broker_counts(image, broker, dict(some)))
     return broker_body(broker, counts)
 

@@ -32,15 +32,13 @@ def count_unhealthy(image: ClusterImage, topics: Iterable[str] | None = None) ->
             continue
         minimum, adding = image.min_insync_replicas(topic), topic.assignment.adding
         for number, partition in topic.active_partitions.items():
-            state, replicas = partition.state, partition.replicas
-            if state is None:
-                offline, under, below = offline + 1, under + 1, below + 1
-                continue
-            in_sync = len(state.isr)
-            offline += state.leader == NO_LEADER
-            under += in_sync < len(replicas)
-            if in_sync < minimum:  # The floor is at most that; few partitions are below it.
-                below += in_sync < isr_floor(minimum, replicas, adding.get(number, ()))
+            offline += is_offline(partition)
+            under += is_under_replicated(partition)
+            in_sync = None if partition.state is None else len(partition.state.isr)
+            if in_sync is None:
+                below += 1
+            elif in_sync < minimum:  # The floor is at most that; few partitions are below it.
+                below += in_sync < isr_floor(minimum, partition.replicas, adding.get(number, ()))
     return Unhealthy(offline, under, below)
 
 

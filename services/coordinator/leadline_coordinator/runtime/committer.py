@@ -195,12 +195,12 @@ class OffsetCommitter:
 
     def _apply(self, written: Mapping[TopicPartition, CommittedOffset | None]) -> None:
         for topic_partition, offset in written.items():
-            topic, was_there = topic_partition.topic, topic_partition in self.offsets
-            self._by_topic[topic] += (offset is not None) - was_there
+            topic = topic_partition.topic
+            self._by_topic[topic] += (offset is not None) - (topic_partition in self.offsets)
             if offset is not None:
                 self.offsets[topic_partition] = offset
-                continue
-            self.offsets.pop(topic_partition, None)
+            else:
+                self.offsets.pop(topic_partition, None)
             if not self._by_topic[topic]:
                 del self._by_topic[topic]
 
