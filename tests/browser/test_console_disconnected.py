@@ -53,11 +53,8 @@ async def test_a_frozen_broker_is_noticed_and_followed_again(cluster: Cluster) -
         await page.goto(f"{url}/ui/topics")
         await arrived(page, "Topics")
         await page.evaluate("window.kept = true")
-        cluster.pause(SERVING)
-        try:
+        with cluster.frozen(SERVING):
             await is_disconnected(page)
-        finally:
-            cluster.resume(SERVING)
         await cluster.client.create_topic(NewTopic("after-the-freeze", 1, 2))
         await is_live_again(page, "after-the-freeze")
 
@@ -97,14 +94,11 @@ async def test_a_change_that_is_never_answered_has_an_unknown_outcome(cluster: C
         await page.goto(f"{url}/ui/topics/before")
         await arrived(page, "before")
         form = await open_form(page, "Elect leaders …")
-        cluster.pause(SERVING)
-        try:
+        with cluster.frozen(SERVING):
             await confirm(form, "Elect")
             await expect(form.get_by_role("button", name="Working …")).to_be_visible()
             await page.evaluate("window.limits.forEach(pass => pass())")
             await expect(form.get_by_role("status")).to_contain_text(["Outcome unknown"])
-        finally:
-            cluster.resume(SERVING)
 
 
 async def in_background(page: Page, *, hidden: bool) -> None:

@@ -84,11 +84,8 @@ async def loaded_cluster() -> AsyncIterator[Scenario]:
 @asynccontextmanager
 async def while_nobody_decides(running: Scenario) -> AsyncIterator[None]:
     """Freeze the controller, so that no member has left the ISR when it looks again."""
-    running.cluster.pause("controller-1")
-    try:
+    with running.cluster.frozen("controller-1"):
         yield
-    finally:
-        running.cluster.resume("controller-1")
 
 
 async def test_defect_01_an_emptied_broker_does_not_lead_while_the_other_members_are_gone() -> None:

@@ -71,11 +71,8 @@ async def test_a_frozen_leader_ends_a_request_by_its_deadline(cluster: Cluster) 
     leader = await cluster.leader_of(TOPIC, 1)
     other = 1 if leader != "broker-1" else 3
     key = next(key for key in KEYS if partition_for_key(key.encode(), 3) == 1)
-    cluster.pause(leader)
-    try:
+    with cluster.frozen(leader):
         answer = await produce(cluster, other, [key], timeout_ms=500)
-    finally:
-        cluster.resume(leader)
 
     assert (answer.status_code, answer.json()["outcome"]) in {(504, "unknown"), (503, "refused")}
 

@@ -17,8 +17,8 @@ import re
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -171,6 +171,15 @@ class Cluster:
         """Let a frozen process go on (SIGCONT)."""
         self._tell("resume", name)
         self.child(name).signal(signal.SIGCONT)
+
+    @contextmanager
+    def frozen(self, name: str) -> Iterator[None]:
+        """Freeze a process during the block."""
+        self.pause(name)
+        try:
+            yield
+        finally:
+            self.resume(name)
 
     def send_signal(self, name: str, number: signal.Signals) -> None:
         """Send any other signal."""

@@ -8,6 +8,7 @@ for groups too large for a search of all assignments.
 from __future__ import annotations
 
 from itertools import product
+from typing import TypeAlias
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,11 @@ LEVEL = 1_000
 """What a level costs, in moves: more than any chain moves."""
 FAR = 1 << 40
 
+Group: TypeAlias = tuple[
+    dict[str, int], dict[str, list[str]], dict[TopicPartition, str], dict[str, int]
+]
+"""Topics, subscriptions, who had what (also who left or did not ask for it) and threads."""
+
 TOPICS = tuple("tuvwxyz")
 MEMBERS = tuple("abcdefgh")
 
@@ -33,10 +39,8 @@ def claims_of(owners: dict[TopicPartition, str]) -> dict[str, list[TopicPartitio
 
 
 @st.composite
-def groups(
-    draw: st.DrawFn,
-) -> tuple[dict[str, int], dict[str, list[str]], dict[TopicPartition, str], dict[str, int]]:
-    """Topics, subscriptions, who had what (also who left or did not ask for it) and threads."""
+def groups(draw: st.DrawFn) -> Group:
+    """Draw a group."""
     topics = draw(st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 12), min_size=2))
     some_topics = st.lists(st.sampled_from(sorted(topics)), unique=True)
     subscriptions = draw(st.dictionaries(st.sampled_from(MEMBERS), some_topics, min_size=2))
@@ -72,9 +76,7 @@ def costs_of_hops(
 
 
 @given(groups())
-def test_no_chain_of_moves_is_an_improvement(
-    group: tuple[dict[str, int], dict[str, list[str]], dict[TopicPartition, str], dict[str, int]],
-) -> None:
+def test_no_chain_of_moves_is_an_improvement(group: Group) -> None:
     topics, subscriptions, owners, threads = group
     claims = claims_of(owners)
 
@@ -88,9 +90,7 @@ def test_no_chain_of_moves_is_an_improvement(
 
 
 @given(groups())
-def test_what_was_assigned_stays(
-    group: tuple[dict[str, int], dict[str, list[str]], dict[TopicPartition, str], dict[str, int]],
-) -> None:
+def test_what_was_assigned_stays(group: Group) -> None:
     topics, subscriptions, owners, threads = group
     claims = claims_of(owners)
     before = assign("sticky", topics, subscriptions, claims, threads=threads).assignment
