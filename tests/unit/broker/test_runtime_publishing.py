@@ -187,11 +187,16 @@ async def test_a_late_removal_spares_what_was_staged_after_the_replica_returned(
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late: list[Callable[[], None]] = []
+
+    def take_later(work: Callable[[], None]) -> asyncio.Future[None]:
+        late.append(work)
+        return asyncio.get_running_loop().create_future()
+
     stagings = [broker.engine.staging for broker in cluster.brokers.values()]
     await stage(cluster, 1, "cd")
     with monkeypatch.context() as slow_disk:
         for staging in stagings:
-            slow_disk.setattr(staging, "in_background", late.append)
+            slow_disk.setattr(staging, "in_background", take_later)
             staging.forget((TOPIC_ID, 0))
     staged = await stage(cluster, 1, "ab")
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
+from leadline_broker.adapters.staged_files import StagedFiles
+from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.staging import staged_copies
 from leadline_broker.runtime.staging.publishing import PublishedBatch
+from leadline_client.batches import Buffer
 from leadline_client.errors import (
     BodyTooLarge,
     FencedLeaderEpoch,
     InvalidRequest,
+    LeaderNotAvailable,
     LeadlineError,
     NotEnoughReplicas,
     NotLeader,
@@ -37,6 +42,9 @@ from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, batch
 STAGED = Path("staged") / f"{TOPIC_ID}-0"
 ID = "0123456789abcdef" * 2
 YEAR = 365 * 86_400_000
+DEADLINE_S = 20
+SOON_S = 0.2
+"""How long a test looks at what must not happen."""
 TTL_MS = 3_600_000
 """The default of `staging.ttl.ms`."""
 
@@ -268,6 +276,67 @@ async def test_a_copy_is_kept_once(cluster: SmallCluster) -> None:
     assert read.records == request.records
     with pytest.raises(UnknownStaged):
         await copies.read(ReadStagedRequest(**identity, staged_id="f" * 32))
+
+
+class GatedFiles(StagedFiles):
+    """Staged uploads whose writes and removals wait until the test opens their gates."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.writing, self.removing = Event(), Event()
+        self.begun = 0
+
+    def write(self, key: ReplicaKey, staged_id: str, data: Buffer) -> None:
+        self.begun += 1
+        assert self.writing.wait(DEADLINE_S)
+        super().write(key, staged_id, data)
+
+    def remove(self, key: ReplicaKey, staged_ids: Iterable[str]) -> None:
+        assert self.removing.wait(DEADLINE_S)
+        super().remove(key, staged_ids)
+
+
+async def test_an_upload_is_written_again_after_its_removal_has_ended(
+    cluster: SmallCluster,
+) -> None:
+    """A damaged copy is replaced under the same name; the removal ended after the new write."""
+    key, data, staging = (TOPIC_ID, 0), batch("x"), cluster.brokers[1].engine.staging
+    store = staging.store = GatedFiles(cluster.root / "1")
+    store.writing.set()
+    await staging.keep(key, ID, data)
+    staging.discard(key, [ID])
+
+    again = asyncio.create_task(staging.keep(key, ID, data))
+    await asyncio.wait({again}, timeout=SOON_S)
+    assert not again.done()
+    store.removing.set()
+    await again
+    await cluster.until(lambda: not cluster.brokers[1].engine.removals, "nothing is removed")
+
+    assert await staging.read(key, ID) == data
+
+
+async def test_an_upload_is_written_again_after_its_first_write_has_ended(
+    cluster: SmallCluster,
+) -> None:
+    """The replica was removed and made again meanwhile, and the leader sent the copy again."""
+    key, data, staging = (TOPIC_ID, 0), batch("x"), cluster.brokers[1].engine.staging
+    store = staging.store = GatedFiles(cluster.root / "1")
+    store.removing.set()
+    first = asyncio.create_task(staging.keep(key, ID, data))
+    await cluster.until(lambda: store.begun == 1, "the first write has begun")
+    staging.forget(key)
+
+    again = asyncio.create_task(staging.keep(key, ID, data))
+    await asyncio.wait({again}, timeout=SOON_S)
+    assert store.begun == 1
+    store.writing.set()
+    await again
+    with pytest.raises(LeaderNotAvailable):
+        await first
+    await cluster.until(lambda: not cluster.brokers[1].engine.removals, "nothing is removed")
+
+    assert await staging.read(key, ID) == data
 
 
 @pytest.mark.parametrize("years", [10, -10])

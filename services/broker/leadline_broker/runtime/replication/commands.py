@@ -95,7 +95,7 @@ class ControllerCommands:
     throttle: MovingThrottle
     execute: Execute
     clock: Clock
-    in_background: Callable[[Callable[[], None]], None]
+    in_background: Callable[[Callable[[], None]], object]
     late_roles: LateRoles = field(default_factory=LateRoles, init=False)
     _stopped: OrderedDict[ReplicaKey, _Stop] = field(default_factory=OrderedDict, init=False)
     _latest: Order = field(default=NOTHING_ORDERED, init=False)

@@ -76,7 +76,7 @@ class EffectExecutor:
         self,
         acks: PendingAcks,
         on_failed: Callable[[StorageFailed], None],
-        in_background: Callable[[Callable[[], None]], None],
+        in_background: Callable[[Callable[[], None]], object],
     ) -> None:
         self._acks = acks
         self._on_failed = on_failed

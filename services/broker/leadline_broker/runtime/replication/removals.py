@@ -28,11 +28,12 @@ class Removals:
     def __len__(self) -> int:
         return len(self._left)
 
-    def add(self, work: Callable[[], None]) -> None:
-        """Run the removal of some files."""
+    def add(self, work: Callable[[], None]) -> asyncio.Future[None]:
+        """Run the removal of some files; the future is done when it has ended."""
         done = asyncio.get_running_loop().run_in_executor(self._threads, work)
         self._left.add(done)
         done.add_done_callback(self._left.discard)
+        return done
 
     async def finish(self) -> None:
         """Wait for all removals; the last thing that is asked."""

@@ -48,6 +48,9 @@ logger = structlog.get_logger(__name__)
 
 _LONGEST_SWEEP_MS: Final = 60_000
 
+_File = tuple[ReplicaKey, str]
+"""A file on disk: the partition and the id of its upload."""
+
 
 @dataclass(frozen=True, slots=True)
 class StagingResult:
@@ -76,7 +79,11 @@ class StagedUpload:
 
 @dataclass(eq=False, kw_only=True)
 class Staging:
-    """The staged uploads on this broker. Owned by the event loop, except for the files."""
+    """The staged uploads on this broker. Owned by the event loop, except for the files.
+
+    `_writing` and `_removing` are the files on which a thread works. A file is written only
+    while it is in neither: the same id may be kept again, and its name is the same.
+    """
 
     store: StagedStore
     configuration: Configuration
@@ -85,9 +92,10 @@ class Staging:
     serving: Serving
     copies: StagedCopies
     clock: Clock
-    in_background: Callable[[Callable[[], None]], None]
+    in_background: Callable[[Callable[[], None]], asyncio.Future[None]]
     _uploads: dict[ReplicaKey, dict[str, StagedUpload]] = field(default_factory=dict, init=False)
-    _writing: dict[StagedUpload, None] = field(default_factory=dict, init=False)
+    _writing: dict[_File, StagedUpload] = field(default_factory=dict, init=False)
+    _removing: dict[_File, asyncio.Future[None]] = field(default_factory=dict, init=False)
     used_bytes: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -150,6 +158,9 @@ class Staging:
         """
         upload = self._find(key, staged_id)
         if upload is None:
+            await self._settle(key, staged_id)
+            upload = self._find(key, staged_id)
+        if upload is None:
             upload = await self._write(key, staged_id, data)
         else:
             await upload.written.wait()
@@ -157,28 +168,39 @@ class Staging:
             raise LeaderNotAvailable("the replica was removed meanwhile")
         return upload
 
+    async def _settle(self, key: ReplicaKey, staged_id: str) -> None:
+        """Wait until no thread works on the file of an earlier upload with this id."""
+        file = (key, staged_id)
+        while True:
+            if (upload := self._writing.get(file)) is not None:
+                await upload.written.wait()
+            elif (removal := self._removing.get(file)) is not None:
+                await asyncio.wait([removal])
+            else:
+                return
+
     async def _write(self, key: ReplicaKey, staged_id: str, data: Buffer) -> StagedUpload:
         self._require_space(len(data))
         upload = StagedUpload(staged_id, len(data), self._expiry(), pins=1)
         self._add(key, upload)
-        self._writing[upload] = None
+        self._writing[key, staged_id] = upload
         stored = False
         try:
             await asyncio.to_thread(self.store.write, key, staged_id, data)
             stored = True
         finally:
             upload.pins -= 1
-            del self._writing[upload]
+            del self._writing[key, staged_id]
             if not stored:
                 self.discard(key, [staged_id])
             elif self._find(key, staged_id) is None:
-                self.in_background(partial(self.store.remove, key, [staged_id]))
+                self._remove(key, [staged_id])
             upload.written.set()
         return upload
 
     def oldest_write(self) -> object:
         """Return the upload that has been written for longest, None if none is."""
-        return next(iter(self._writing), None)
+        return next(iter(self._writing.values()), None)
 
     def _require_space(self, size: int) -> None:
         limit = self.configuration.current.staging_max_bytes
@@ -267,8 +289,7 @@ class Staging:
             self._uploads.pop(key, None)
         self.used_bytes -= sum(upload.size for upload in removed)
         if removed:
-            removed_ids = [upload.staged_id for upload in removed]
-            self.in_background(partial(self.store.remove, key, removed_ids))
+            self._remove(key, [upload.staged_id for upload in removed])
 
     def forget(self, key: ReplicaKey) -> None:
         """Delete all uploads of a replica that was removed."""
@@ -276,7 +297,20 @@ class Staging:
         self.used_bytes -= sum(upload.size for upload in uploads.values())
         if uploads:
             # By their ids: the replica may return, and be sent uploads, before this is done.
-            self.in_background(partial(self.store.remove, key, list(uploads)))
+            self._remove(key, list(uploads))
+
+    def _remove(self, key: ReplicaKey, staged_ids: Sequence[str]) -> None:
+        """Remove the files of uploads that have left the index."""
+        files = [(key, staged_id) for staged_id in staged_ids]
+        removal = self.in_background(partial(self.store.remove, key, staged_ids))
+
+        def forget(_: asyncio.Future[None]) -> None:
+            for file in files:
+                if self._removing.get(file) is removal:
+                    del self._removing[file]
+
+        self._removing.update(dict.fromkeys(files, removal))
+        removal.add_done_callback(forget)
 
     def sweep(self) -> None:
         """Delete expired uploads, and those of partitions without a replica on this broker."""
