@@ -39,11 +39,16 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
         _retry(session, reporter, allowed)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show how each test that passed only alone had failed."""
-    for report in terminalreporter.stats.get(_PASSED_ALONE, []):
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
+    """Show how each test that passed only alone had failed, and at the very end which they are."""
+    reports = terminalreporter.stats.get(_PASSED_ALONE, [])
+    for report in reports:
         terminalreporter.section(f"{_PASSED_ALONE}, to be mended: {report.nodeid}")
         terminalreporter.line(report.longreprtext)
+    yield
+    for report in reports:
+        terminalreporter.line(f"{_PASSED_ALONE}: {report.nodeid}")
 
 
 def _retry(session: pytest.Session, reporter: pytest.TerminalReporter, allowed: int) -> None:
