@@ -58,7 +58,7 @@ def test_the_owner_of_a_log_removes_no_file_of_records(tmp_path: Path) -> None:
 
     keep_nothing(log)
     assert len(files(log, "*.log.deleted")) == MOST_AT_ONCE
-    assert len(files(log, "*.snapshot")) == MANY - 1
+    assert len(files(log, "*.snapshot.deleted")) == MOST_AT_ONCE - 1
     assert len(files(log, "*.log")) == MANY - MOST_AT_ONCE
 
     removal_of(log)()
@@ -82,7 +82,7 @@ def test_what_a_crash_left_is_removed_when_the_log_is_opened(tmp_path: Path, cle
 
 
 def test_a_log_that_begins_again_keeps_its_new_files(tmp_path: Path) -> None:
-    """It may have files of the names that are about to be removed."""
+    """It may have files of the names that were removed."""
     log = many_segments(tmp_path)
     keep_nothing(log)
     remove_files = removal_of(log)
@@ -95,6 +95,23 @@ def test_a_log_that_begins_again_keeps_its_new_files(tmp_path: Path) -> None:
     assert read_all(log) == [batch(0, b"new")]
     log.close()
     assert read_all(open_log(tmp_path, clean=True)) == [batch(0, b"new")]
+
+
+def test_a_log_that_begins_again_keeps_its_new_snapshots(tmp_path: Path) -> None:
+    """A late removal of those before the former start left publishes that nobody remembered."""
+    log = many_segments(tmp_path)
+    keep_nothing(log)
+    remove_files = removal_of(log)
+    log.reset_to(0)
+    for number in range(3):
+        log.append(batch(number, b"x" * 50))
+    log.flush()
+    written = files(log, "*.snapshot")
+    assert written
+
+    remove_files()
+
+    assert files(log, "*.snapshot") == written
 
 
 def test_files_of_a_log_that_is_gone_need_no_removal(tmp_path: Path) -> None:
@@ -142,7 +159,7 @@ def test_a_file_that_cannot_be_removed_stays_until_the_log_is_opened(
     with monkeypatch.context() as broken:
         broken.setattr(Path, "unlink", refuse)
         removal_of(log)()
-    assert len(files(log, "*.deleted")) == MOST_AT_ONCE
+    assert len(files(log, "*.log.deleted")) == MOST_AT_ONCE
     log.close()
     assert files(open_log(tmp_path, clean=True), "*.deleted") == []
 

@@ -298,7 +298,7 @@ class PartitionLog:
         if not self._renamed:
             return None
         renamed, self._renamed = self._renamed, []
-        return partial(remove_files, self.directory, renamed, self.log_start_offset)
+        return partial(remove_files, self.directory, renamed)
 
     def close(self) -> None:
         """Flush, write index and snapshot, and close the files; the next open may be `clean`.

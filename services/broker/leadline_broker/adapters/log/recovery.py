@@ -186,7 +186,8 @@ def load(
             report = report.followed_by(_recover_tail(following, epochs, recorded, files))
         report = replace(report, cut_bytes=report.cut_bytes + _remove_provisional(directory))
         segments[-1].remove_index_files()
-        remove_snapshots(directory, segments[-1].next_offset.__ge__)
+        first, end = segments[0].base_offset, segments[-1].next_offset
+        remove_snapshots(directory, lambda offset: first <= offset <= end)
         _make_durable(directory, epochs)
     epochs.advance_start(segments[0].base_offset)
     epochs.truncate_to(segments[-1].next_offset)

@@ -16,7 +16,7 @@ import structlog
 
 from leadline_broker.adapters.log.errors import STORAGE_ERRORS
 from leadline_broker.adapters.log.segment import Segment
-from leadline_broker.adapters.log.snapshots import remove_snapshots
+from leadline_broker.adapters.log.snapshots import set_aside_snapshot
 from leadline_client.errors import StorageFailed
 
 logger = structlog.get_logger(__name__)
@@ -58,6 +58,7 @@ class Retention:
             with STORAGE_ERRORS:
                 for segment in self.expired(segments):
                     renamed.append(segment.set_aside())
+                    renamed += set_aside_snapshot(segment.file.path.parent, segment.base_offset)
                     count, size = count + 1, size + segment.size
         except StorageFailed:
             if not count:  # Otherwise the next call raises it.
@@ -68,15 +69,13 @@ class Retention:
         return size
 
 
-def remove_files(directory: Path, renamed: Sequence[Path], start_offset: int) -> None:
-    """Remove the renamed files of a log, and the snapshots before its start. Thread-safe.
+def remove_files(directory: Path, renamed: Sequence[Path]) -> None:
+    """Remove the renamed files of a log. Thread-safe: no file of its own has such a name.
 
     What cannot be removed stays until the log is opened again.
     """
     try:
         for path in renamed:
             path.unlink(missing_ok=True)
-        if directory.exists():
-            remove_snapshots(directory, start_offset.__le__)
     except OSError as problem:
         logger.warning("deleted files stay", directory=directory.name, reason=problem.strerror)

@@ -6,13 +6,19 @@ They are derived from the batches and checked when they are read, so they are no
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from leadline_broker.adapters.log.checked_files import read_checked, write_checked
 from leadline_broker.adapters.log.errors import CorruptFile
-from leadline_broker.adapters.log.layout import SNAPSHOT_SUFFIX, offset_name, offsets_named
+from leadline_broker.adapters.log.layout import (
+    DELETED_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    offset_name,
+    offsets_named,
+)
 from leadline_broker.domain.producers import ProducerRow, ProducerStates
 from leadline_broker.domain.publishes import PublishRow
 from leadline_common.long_lived import collector_paused
@@ -55,6 +61,17 @@ def _read(path: Path, offset: int) -> ProducerStates:
         if isinstance(found, list):
             return ProducerStates(found, as_of=offset)
         return ProducerStates(found.producers, found.publishes, offset)
+
+
+def set_aside_snapshot(directory: Path, offset: int) -> list[Path]:
+    """Delete the snapshot of an offset, but only rename its file, which is returned, if any.
+
+    One that cannot be renamed stays until the log is closed: it is of no use, and does no harm.
+    """
+    path = directory / offset_name(offset, SNAPSHOT_SUFFIX)
+    with suppress(OSError):
+        return [path.rename(path.with_name(path.name + DELETED_SUFFIX))]
+    return []
 
 
 def remove_snapshots(directory: Path, keep: Callable[[int], bool]) -> None:
