@@ -10,7 +10,6 @@ from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar
-from urllib.parse import urlsplit
 
 import typer
 
@@ -25,6 +24,8 @@ from leadline_cli.cluster_file import (
 from leadline_cli.command_tracing import command_span
 from leadline_cli.credentials import client_security
 from leadline_cli.output import print_json, print_line, reported
+from leadline_client.bootstrap import base_urls
+from leadline_client.errors import InvalidRequest
 from leadline_client.retry import RetryPolicy
 from leadline_client.security import (
     CA_FILE_VARIABLE,
@@ -32,7 +33,6 @@ from leadline_client.security import (
     TOKEN_FILE_VARIABLE,
     Security,
 )
-from leadline_client.targets import base_url
 
 if TYPE_CHECKING:
     from leadline_client.client import Client
@@ -195,7 +195,10 @@ def find_bootstrap(bootstrap: str | None, data_dir: Path) -> list[str]:
 
     """
     if bootstrap:
-        return [_broker_url(part.strip()) for part in bootstrap.rstrip(", ").split(",")]
+        try:
+            return list(base_urls(bootstrap))
+        except InvalidRequest as problem:
+            raise typer.BadParameter(problem.message, param_hint="--bootstrap") from None
     cluster = known_cluster(data_dir)
     if cluster is None:
         raise typer.BadParameter(
@@ -203,21 +206,6 @@ def find_bootstrap(bootstrap: str | None, data_dir: Path) -> list[str]:
             f"(there is none in {data_dir})"
         )
     return [broker.url for broker in cluster.brokers]
-
-
-def _broker_url(address: str) -> str:
-    try:
-        parts = urlsplit(base_url(address))
-        is_address = parts.hostname and parts.port != 0 and parts.scheme in {"http", "https"}
-    except ValueError:
-        is_address = False
-    if not is_address or parts.query or parts.fragment or " " in address:
-        raise typer.BadParameter(
-            f"{address!r} is no address of a broker: give host:port, or a URL such as "
-            "https://host:9092",
-            param_hint="--bootstrap",
-        )
-    return base_url(address)
 
 
 def find_security(bootstrap: str | None, data_dir: Path, given: Security) -> Security:

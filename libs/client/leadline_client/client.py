@@ -20,6 +20,7 @@ from typing import Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from leadline_client import groups
+from leadline_client.bootstrap import base_urls
 from leadline_client.core import ClientCore
 from leadline_client.errors import CoordinatorNotAvailable, InvalidRequest
 from leadline_client.extras import installed
@@ -43,10 +44,8 @@ BlockingSource: TypeAlias = "Client | str | Sequence[str]"
 
 
 def _core(bootstrap: str | Sequence[str], policy: RetryPolicy | None) -> ClientCore:
-    urls = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
-    addresses = [url.strip() for url in urls if url.strip()]
     return ClientCore(
-        addresses, policy or RetryPolicy(), clock=time.monotonic, random=random.random
+        base_urls(bootstrap), policy or RetryPolicy(), clock=time.monotonic, random=random.random
     )
 
 
@@ -123,7 +122,7 @@ class Client:
     `bootstrap`: addresses of one or more brokers, URLs or `host:port`, as a sequence
     or separated by commas. The client finds the other brokers from there. `security`: by default
     what the environment says (`Security.from_environment`); a `transport` that is given has its
-    own. Raises UnusableClientCredentials.
+    own. Raises InvalidRequest for addresses that are none, and UnusableClientCredentials.
     """
 
     def __init__(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from leadline_client.bootstrap import base_url
 from leadline_client.cache import MetadataCache
 from leadline_client.errors import (
     AllKnownBrokersNotAvailable,
@@ -59,11 +60,6 @@ class Target(Protocol):
 
     def unavailable(self) -> LeadlineError:
         """Return the error that says why there is no address."""
-
-
-def base_url(address: str) -> str:
-    """Return the base URL of an address; `host:port`, as for Kafka's clients, means HTTP."""
-    return (address if "://" in address else f"http://{address}").rstrip("/")
 
 
 class AnyBroker(Target):

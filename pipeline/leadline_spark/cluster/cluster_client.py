@@ -14,10 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
+from leadline_client.bootstrap import base_urls
 from leadline_client.cache import MetadataCache
 from leadline_client.errors import (
     ClusterChanged,
     ConnectionLost,
+    InvalidRequest,
     LeadlineError,
     OutcomeUnknown,
     QuotaExceeded,
@@ -27,7 +29,6 @@ from leadline_client.errors import (
 from leadline_client.payloads import error_of
 from leadline_client.security import Authenticator, Security
 from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport
-from leadline_client.targets import base_url
 from leadline_client.transport import CLUSTER_ID_HEADER, JSON, OCTETS, Request, Response
 from leadline_client.whole_metadata import WholeMetadata, fit_in_url, only
 from leadline_client.wire import Metadata, PartitionInfo, TopicPartition
@@ -39,7 +40,6 @@ _WHOLE_ANSWER = 10
 """How many times the limit of one wait a whole answer may take, so that none comes for ever."""
 _SHORTEST_PAUSE_S = 0.5
 """Between requests over a quota, if the server does not say how long it takes."""
-_ADDRESS = re.compile(r"https?://(\[[0-9a-fA-F:.%]+\]|[^\s:/?#\[\]@\\]+)(:\d{1,5})?(/[^\s?#]*)?")
 _TOKEN = re.compile(r"[!-~]+")
 _LOOKUP_S = 0.03
 """How much longer a broker may take for each timestamp that it looks up in a log."""
@@ -132,19 +132,12 @@ class Connection:
 
 def _addresses(names: Iterable[str]) -> tuple[str, ...]:
     """Return the base URLs of addresses. Raises LEADLINE_OPTION_INVALID."""
-    urls = tuple(map(base_url, names))
-    if any("@" in url for url in urls):
-        # Not shown: what Spark logs and shows of an address would have the password.
-        message = "bootstrap has a user or a password in an address: give a token by token.file."
-        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
-    wrong = [url for url in urls if not _ADDRESS.fullmatch(url)]
-    if wrong or not urls:
-        message = (
-            f"bootstrap has {wrong[0]!r}, which is no address" if wrong else "bootstrap is empty"
-        )
-        form = "It is like http://127.0.0.1:9092, and several are separated by commas."
-        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", f"{message}. {form}")
-    return urls
+    try:
+        return base_urls(names)
+    except InvalidRequest as problem:
+        raise LeadlineSparkError(
+            "LEADLINE_OPTION_INVALID", f"bootstrap: {problem.message}"
+        ) from None
 
 
 def _token(text: str | None) -> str | None:

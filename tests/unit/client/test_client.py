@@ -157,8 +157,8 @@ def test_errors_name_the_missing_topic_partition_or_offset(cluster: StandInClust
             client.fetch("t", 0, 99)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "ftp://nonsense", "http://[::1"])
-def test_an_invalid_address_is_a_definite_failure(address: str) -> None:
+def test_an_address_where_nobody_listens_is_a_definite_failure() -> None:
+    address = "127.0.0.1:1"
     with Client(address, policy=HASTY) as client:
         with pytest.raises(AllKnownBrokersNotAvailable, match=re.escape(address)) as told:
             client.create_topic(NewTopic("t", 1, 1))

@@ -79,7 +79,7 @@ class Replacing:
     def __init__(self, path: str, replaced: Response) -> None:
         self._path = path
         self._replaced = replaced
-        self._through: AsyncTransport = AsyncClient(()).transport
+        self._through: AsyncTransport = AsyncClient("127.0.0.1:1").transport
 
     async def send(self, request: Request) -> Response:
         answer = await self._through.send(request)
