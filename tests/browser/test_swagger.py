@@ -47,7 +47,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
 
 async def described(url: str) -> list[Described]:
     """Return the public operations of a service."""
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_MS / 1000) as client:
         document = (await client.get(f"{url}/openapi.json")).json()
     return as_a_story(operations_of(document))
 

@@ -17,6 +17,8 @@ from leadline_common.znodes import BROKER_IDS, BrokerRegistration, broker_id_pat
 from tests.support.embedded_zookeeper import EmbeddedZooKeeper
 
 SESSION_TIMEOUT_MS = 4000
+PATIENT_SESSION_MS = 30_000
+"""That of a session whose end no test waits for: a busy machine does not end it."""
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +38,7 @@ def zk_chroot(zookeeper: EmbeddedZooKeeper) -> str:
 async def zk_session(zk_chroot: str) -> AsyncIterator[ZkSession]:
     """Yield a session that sees only this test's nodes."""
     session = ZkSession()
-    await session.start(zk_chroot, SESSION_TIMEOUT_MS)
+    await session.start(zk_chroot, PATIENT_SESSION_MS)
     yield session
     await session.close()
 
