@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 from leadline_client.errors import ERRORS_BY_CODE
@@ -24,6 +25,12 @@ def resolved(node: Any, document: dict[str, Any]) -> Any:
         return {name: resolved(value, document) for name, value in node.items()}
     _, kind, name = reference.removeprefix("#/").split("/")
     return resolved(document["components"][kind][name], document)
+
+
+def check_valid(document: dict[str, Any]) -> None:
+    """Raise what the validator raises for a document that is not OpenAPI 3.1."""
+    # It takes seconds to import: only the process that uses it does.
+    import_module("openapi_spec_validator").OpenAPIV31SpecValidator(document).validate()
 
 
 def problems_of(document: dict[str, Any]) -> list[str]:

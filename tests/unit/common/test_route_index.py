@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, cast
 
 import httpx
@@ -18,24 +19,29 @@ from leadline_common.http.app import ServiceApp
 from leadline_common.http.route_index import is_plain
 
 SERVICES = {
-    "broker": leadline_broker.main.openapi_app(),
-    "controller": leadline_controller.main.openapi_app(),
-    "coordinator": leadline_coordinator.main.openapi_app(),
+    "broker": leadline_broker.main.openapi_app,
+    "controller": leadline_controller.main.openapi_app,
+    "coordinator": leadline_coordinator.main.openapi_app,
 }
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
-SEGMENTS = st.sampled_from(
-    sorted(
-        {
-            segment
-            for app in SERVICES.values()
-            for path in app.openapi()["paths"]
-            for segment in path.split("/")
-        }
-    )
-) | st.sampled_from(["", "0", "x", "orders", "a b", "ä", "docs", "assets", "swagger-ui.css", ".."])
-PATHS = st.lists(SEGMENTS, max_size=8).map("/".join) | st.sampled_from(
-    sorted({path for app in SERVICES.values() for path in app.openapi()["paths"]})
-)
+OTHER_SEGMENTS = ("", "0", "x", "orders", "a b", "ä", "docs", "assets", "swagger-ui.css", "..")
+
+
+@cache
+def app_of(service: str) -> ServiceApp:
+    return SERVICES[service]()
+
+
+def paths() -> st.SearchStrategy[str]:
+    """Return paths of the services, and others that are made of their segments."""
+    known = sorted({path for service in SERVICES for path in app_of(service).openapi()["paths"]})
+    segments = sorted({segment for path in known for segment in path.split("/")})
+    made = st.lists(st.sampled_from([*segments, *OTHER_SEGMENTS]), max_size=8).map("/".join)
+    return made | st.sampled_from(known)
+
+
+# The documents take seconds: they are made where these tests run, not wherever they are collected.
+PATHS = st.deferred(paths)
 
 
 def found_by_framework(app: ServiceApp, path: str, method: str) -> bool:
@@ -48,7 +54,7 @@ def found_by_framework(app: ServiceApp, path: str, method: str) -> bool:
 def test_the_index_finds_what_the_framework_finds(
     service: str, path: str, end: str, method: str
 ) -> None:
-    app, asked = SERVICES[service], f"/{path.lstrip('/')}{end}"
+    app, asked = app_of(service), f"/{path.lstrip('/')}{end}"
     is_found = app.route_index().find(asked, method) is not None
     assert is_found is found_by_framework(app, asked, method)
 
@@ -58,7 +64,7 @@ def test_the_index_finds_what_the_framework_finds(
 def test_a_plain_endpoint_gets_from_the_gate_what_the_framework_would_give_it(
     service: str, path: str, method: str
 ) -> None:
-    app, asked = SERVICES[service], f"/{path.lstrip('/')}"
+    app, asked = app_of(service), f"/{path.lstrip('/')}"
     found = app.route_index().find(asked, method)
     if found is None or not found.is_plain:
         return
@@ -73,7 +79,7 @@ def test_a_plain_endpoint_gets_from_the_gate_what_the_framework_would_give_it(
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_no_plain_endpoint_is_one_that_is_forwarded(service: str) -> None:
-    app = SERVICES[service]
+    app = app_of(service)
     layers = [layer for layer in app.user_middleware if "forwards" in layer.kwargs]
     forwards = {name for layer in layers for name in cast("Any", layer.kwargs["forwards"])}
     assert bool(forwards) is (service == "broker")
@@ -87,7 +93,7 @@ def test_no_plain_endpoint_is_one_that_is_forwarded(service: str) -> None:
 
 
 async def answer(method: str, path: str) -> httpx.Response:
-    transport = httpx.ASGITransport(app=SERVICES["controller"])
+    transport = httpx.ASGITransport(app=app_of("controller"))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         return await client.request(method, path)
 
@@ -110,6 +116,6 @@ async def test_files_of_the_pages_name_their_methods_too() -> None:
 
 
 def test_a_channel_is_found_by_its_handshake_only() -> None:
-    index, path = SERVICES["coordinator"].route_index(), "/v1/groups/g/channel"
+    index, path = app_of("coordinator").route_index(), "/v1/groups/g/channel"
     assert index.find(path, "WEBSOCKET") is not None
     assert index.find(path, "GET") is None
