@@ -15,6 +15,8 @@ class KazooClient:
     chroot: str
     hosts: list[tuple[str, int]]
     last_zxid: int
+    _session_id: int | None
+    _session_passwd: bytes
     randomize_hosts: bool
     _session_timeout: int
     _connection: ConnectionHandler

@@ -10,6 +10,7 @@ from kazoo.protocol.connection import ConnectionHandler
 
 from leadline_common.tcp_ports import LOOPBACK, free_port
 from leadline_common.zk.connection import Connection
+from leadline_common.zk.connection_record import ConnectionRecord
 from leadline_common.zk.transport import _Client
 
 SESSION_MS = 6_000
@@ -17,7 +18,7 @@ READ_S = SESSION_MS / 1000 * 2 / 3
 
 
 def connection_to(hosts: str) -> Connection:
-    connection = _Client(hosts, SESSION_MS, None, None)._connection
+    connection = _Client(hosts, SESSION_MS, None, None, ConnectionRecord())._connection
     assert isinstance(connection, Connection)
     return connection
 

@@ -4,7 +4,8 @@
   would never be left for another one.
 - A server that has just failed is tried last, and no attempt may take the whole session timeout.
 - A server with older data refuses a session without a word. Whether that is so is found out. The
-  session is not given up: the service has seen newer data, and must not act on a past state.
+  session is not given up: the service has seen newer data, and must not act on a past state. Nor
+  must its next session, which begins with what the last one has seen (`ConnectionRecord`).
 - Why there is no connection is logged in words, with the server's address, whenever it changes.
 
 All runs on kazoo's thread.
@@ -24,6 +25,8 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Connect
 
+from leadline_common.zk.connection_record import ConnectionRecord
+
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
     from kazoo.retry import KazooRetry
@@ -36,6 +39,8 @@ _SILENT_SHARE: Final = 3 / 4
 """The part of kazoo's read timeout (2/3 of the session's) in which a server has to answer."""
 
 _REFUSALS: Final = 4
+_NO_SESSION: Final = 1, bytes(16)
+"""Id and password of a session that no server knows: asking with them makes none."""
 
 CLOSED_AT_ONCE: Final = (
     "it closed the connection without an answer: it has no quorum, or has too many connections of "
@@ -57,8 +62,11 @@ class Connection(ConnectionHandler):
     handler: PollingHandler
     granted_timeout_ms: int = 0
 
-    def __init__(self, client: KazooClient, retry_sleeper: KazooRetry) -> None:
+    def __init__(
+        self, client: KazooClient, retry_sleeper: KazooRetry, record: ConnectionRecord
+    ) -> None:
         super().__init__(client, retry_sleeper)
+        self._record = record
         self._unanswered_since_s: float | None = None
         self._server: tuple[str, int] | None = None
         self._problems: dict[tuple[str, int], str] = {}
@@ -89,22 +97,23 @@ class Connection(ConnectionHandler):
         self._server = address
         for known in (self._problems, self._refusals, self._with_older_data):
             known.clear()
+        self._record.connected()
         return timeouts
 
     @contextmanager
     def _stated_zxid(self, address: tuple[str, int]) -> Iterator[None]:
         """State zxid 0 instead of the latest one seen, at every fourth attempt that was refused."""
-        seen = self.client.last_zxid
-        refusals = self._refusals[address]
+        client, refusals = self.client, self._refusals[address]
+        seen, identity = client.last_zxid, (client._session_id, client._session_passwd)
         self._states_zxid_zero = seen > 0 and refusals % _REFUSALS == _REFUSALS - 1
         if self._states_zxid_zero:
             self._refusals[address] += 1
-            self.client.last_zxid = 0
+            client.last_zxid, (client._session_id, client._session_passwd) = 0, _NO_SESSION
         try:
             yield
         finally:
             if self._states_zxid_zero:
-                self.client.last_zxid = seen
+                client.last_zxid, (client._session_id, client._session_passwd) = seen, identity
 
     def _reason(self, address: tuple[str, int], problem: Exception) -> str:
         if not isinstance(problem, ConnectionDropped):
@@ -115,9 +124,10 @@ class Connection(ConnectionHandler):
         return OLDER_DATA if address in self._with_older_data else CLOSED_AT_ONCE
 
     def _log_problem(self, host: str, address: tuple[str, int], reason: str) -> None:
+        server = f"{host}:{address[1]}"
+        self._record.failed(server, reason)
         if self._problems.get(address) != reason:
             self._problems[address] = reason
-            server = f"{host}:{address[1]}"
             logger.warning("no connection to a ZooKeeper server", server=server, reason=reason)
 
     def _invoke(
@@ -141,4 +151,5 @@ class Connection(ConnectionHandler):
     def _read_socket(self, read_timeout: float) -> int | None:
         response = super()._read_socket(read_timeout)
         self._unanswered_since_s = None
+        self._record.saw(self.client.last_zxid)
         return response
