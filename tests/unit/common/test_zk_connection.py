@@ -10,7 +10,7 @@ from kazoo.protocol.connection import ConnectionHandler
 
 from leadline_common.tcp_ports import LOOPBACK, free_port
 from leadline_common.zk.connection import Connection
-from leadline_common.zk.connection_record import ConnectionRecord
+from leadline_common.zk.connection_record import NO_SESSION, ConnectionRecord
 from leadline_common.zk.transport import _Client
 
 SESSION_MS = 6_000
@@ -63,3 +63,14 @@ def test_a_server_that_answers_is_kept_however_long_ago_it_was_asked_first() -> 
     connection._read_socket(READ_S)
 
     connection._send_request(READ_S, 1)
+
+
+def test_a_record_names_each_server_until_one_is_connected() -> None:
+    record = ConnectionRecord()
+    assert record.no_session() == NO_SESSION
+    assert record.no_session("an ACL") == f"{NO_SESSION}: an ACL"
+    for server, reason in (("b:1", "silent"), ("a:1", "refused"), ("b:1", "older")):
+        record.failed(server, reason)
+    assert record.no_session("an ACL") == f"{NO_SESSION}: a:1: refused; b:1: older"
+    record.connected()
+    assert record.no_session() == NO_SESSION
