@@ -26,6 +26,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
 
+from leadline_common.cluster_id import OlderCopy, UnfinishedRestore
 from leadline_common.versions import IncompatibleRelease, SpokenVersions
 from leadline_common.zk.client import Callback
 from leadline_common.zk.errors import (
@@ -39,7 +40,8 @@ logger = structlog.get_logger(__name__)
 RETRY_S: Final = 0.2
 """The pause between two sessions, and between two attempts to close one."""
 POLL_S: Final = 2.0
-"""How often the leader node is read even if no watch fires (rule R8)."""
+"""How often the leader node is read even if no watch fires (rule R8), and how often a candidate
+tries again to use a ZooKeeper that only an operator can make usable."""
 CLOSE_ATTEMPTS: Final = 3
 
 
@@ -165,6 +167,7 @@ class LeaderElection(Generic[SessionT]):
         self.session: SessionT | None = None
         self.leader: Leader | None = None
         self.problem = ""
+        self._pause_s = RETRY_S
         self._candidate = candidate
         self._woken = asyncio.Event()
 
@@ -179,7 +182,7 @@ class LeaderElection(Generic[SessionT]):
             with self._logged("could not open a ZooKeeper session"):
                 # Without a variable that would keep the session, and its term, until the next one.
                 await self._handle_new_session(await self._candidate.open_session())
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(self._pause_s)
 
     async def _handle_new_session(self, session: SessionT) -> None:
         """Take part with one session until it is over."""
@@ -251,6 +254,8 @@ class LeaderElection(Generic[SessionT]):
             raise
         except (TermEnded, ZkError) as problem:
             self.problem = str(problem) or type(problem).__name__
+            needs_operator = isinstance(problem, OlderCopy | UnfinishedRestore)
+            self._pause_s = POLL_S if needs_operator else RETRY_S
             logger.warning(event, reason=self.problem)
         except Exception as problem:
             self.problem = type(problem).__name__

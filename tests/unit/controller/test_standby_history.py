@@ -35,6 +35,9 @@ class Entries:
         for wake in self._wakes:
             wake()
 
+    async def sync(self) -> None:
+        pass
+
     async def extent(self) -> tuple[int, int]:
         return len(self.records), len(self.records)
 

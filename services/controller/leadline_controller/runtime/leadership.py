@@ -150,6 +150,7 @@ class ControllerLeadership:
         if self.audit_replicator is None:
             yield
             return
+        await self.audit_replicator.require_no_older_copy(store.outbox, self.cluster_id)
         follow = self.audit_replicator.follow(store.outbox, self.cluster_id, self._until_settled)
         following = asyncio.create_task(follow, name="audit-replication")
         try:

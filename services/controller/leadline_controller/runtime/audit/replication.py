@@ -22,6 +22,7 @@ import structlog
 
 from leadline_client.errors import LeadlineError
 from leadline_common.clock import Clock
+from leadline_common.cluster_id import OlderCopy
 from leadline_common.identity import ServiceAddress, ServiceIdentity
 from leadline_common.settings import ControllerSettings
 from leadline_common.tracing import spans
@@ -59,6 +60,8 @@ RESTORED_TIMEOUT_S = 10.0
 All controllers start at once then, in a ZooKeeper that knows none of them.
 """
 RETENTION_INTERVAL_S = 600.0
+OPEN_WITHIN_S = 5.0
+"""How long a disk may take to open the history before this controller takes part without it."""
 
 
 @dataclass(eq=False)
@@ -116,6 +119,33 @@ class AuditReplicator:
                 await asyncio.sleep(RETRY_S)
         finally:
             self._outbox = None
+
+    async def require_no_older_copy(self, outbox: Outbox, cluster_id: str) -> None:
+        """Refuse a ZooKeeper that lacks entries of which this history has later ones.
+
+        Each change of a partition is in one transaction with its entry. So such a ZooKeeper lacks
+        changes: an ISR in it may have a replica without acknowledged records, and topics that are
+        not in it would count as deleted. A history that cannot be read in time proves nothing.
+
+        Raises:
+            OlderCopy: it is an older copy, and not what `leadline cluster restore` has written.
+            ZkError: ZooKeeper was lost.
+
+        """
+        try:
+            async with asyncio.timeout(OPEN_WITHIN_S):
+                await self.history.open(cluster_id)
+                _, stored = await self.history.ids()
+        except Exception as problem:  # Any database may be behind it; `follow` logs it, too.
+            logger.warning("history not compared with ZooKeeper", reason=repr(problem))
+            return
+        await outbox.sync()
+        next_id, _ = await outbox.extent()
+        if stored >= next_id and not await _is_restored(outbox):
+            raise OlderCopy(
+                f"ZooKeeper is an older copy: its next audit id is {next_id}, but the history has "
+                f"{stored}. Stop all services, and restore a backup (`leadline cluster restore`)"
+            )
 
     async def _number_after_history(self, outbox: Outbox) -> None:
         """Skip the ids that the history has already: another ZooKeeper would use them again.
@@ -300,6 +330,15 @@ class AuditReplicator:
         if deleted:
             self.oldest, _ = await self.history.ids()
             logger.info("expired audit entries deleted", count=deleted)
+
+
+async def _is_restored(outbox: Outbox) -> bool:
+    """Tell whether a restore wrote what is there, which counts on the brokers' logs."""
+    for number in await outbox.ids():
+        for record in await outbox.read(number, 1):
+            if record.entry.kind == CLUSTER_RESTORED:
+                return True
+    return False
 
 
 def _address(reader: ReaderPosition) -> ServiceAddress:
