@@ -74,3 +74,22 @@ def test_a_record_names_each_server_until_one_is_connected() -> None:
     assert record.no_session("an ACL") == f"{NO_SESSION}: a:1: refused; b:1: older"
     record.connected()
     assert record.no_session() == NO_SESSION
+
+
+def test_a_session_begins_with_what_the_one_before_has_seen() -> None:
+    record = ConnectionRecord()
+    record.saw(7)
+    record.saw(5)
+    assert _Client("127.0.0.1:1", SESSION_MS, None, None, record).last_zxid == 7
+
+
+def test_a_server_is_asked_for_older_data_without_a_session_of_its_own() -> None:
+    """With the id 0 it would make one."""
+    connection, address = connection_to("127.0.0.1:1"), ("127.0.0.1", 1)
+    client = connection.client
+    client.last_zxid = 7
+    connection._refusals[address] = 3
+    with connection._stated_zxid(address):
+        asked = client.last_zxid, bool(client._session_id)
+    assert asked == (0, True)
+    assert (client.last_zxid, bool(client._session_id)) == (7, False)

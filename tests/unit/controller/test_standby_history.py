@@ -41,6 +41,9 @@ class Entries:
     async def extent(self) -> tuple[int, int]:
         return len(self.records), len(self.records)
 
+    async def ids(self) -> list[int]:
+        return [record.id for record in self.records]
+
     async def skip_to(self, first: int) -> bool:
         return first > len(self.records)
 
