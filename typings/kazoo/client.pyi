@@ -1,3 +1,4 @@
+from collections import deque
 from collections.abc import Callable
 from threading import Event
 from typing import Any
@@ -16,6 +17,8 @@ class KazooClient:
     hosts: list[tuple[str, int]]
     last_zxid: int
     _session_id: int | None
+    _pending: deque[tuple[object, ...]]
+    _queue: deque[tuple[object, ...]]
     _session_passwd: bytes
     randomize_hosts: bool
     _session_timeout: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 import pytest
 from kazoo.exceptions import ConnectionDropped
@@ -11,6 +12,7 @@ from kazoo.protocol.connection import ConnectionHandler
 from leadline_common.tcp_ports import LOOPBACK, free_port
 from leadline_common.zk.connection import Connection
 from leadline_common.zk.connection_record import NO_SESSION, ConnectionRecord
+from leadline_common.zk.requests import EncodedRequest
 from leadline_common.zk.transport import _Client
 
 SESSION_MS = 6_000
@@ -93,3 +95,18 @@ def test_a_server_is_asked_for_older_data_without_a_session_of_its_own() -> None
         asked = client.last_zxid, bool(client._session_id)
     assert asked == (0, True)
     assert (client.last_zxid, bool(client._session_id)) == (7, False)
+
+
+def break_on(connection: Connection, size: int) -> int:
+    """Let the connection break on a request; return the size that is named then."""
+    connection.client._pending.clear()
+    connection.client._pending.append((EncodedRequest(bytes(size)), None, 1))
+    with suppress(ConnectionDropped), connection._noting_large_requests():
+        raise ConnectionDropped
+    return connection._record.large_request
+
+
+def test_a_request_is_named_once_it_has_broken_two_connections_in_a_row() -> None:
+    connection = connection_to("127.0.0.1:1")
+    sizes = (100, 100, 20_000, 30_000, 20_000, 20_000)
+    assert [break_on(connection, size) for size in sizes] == [0, 0, 0, 0, 0, 20_000]

@@ -7,6 +7,8 @@
   session is not given up: the service has seen newer data, and must not act on a past state. Nor
   must its next session, which begins with what the last one has seen (`ConnectionRecord`).
 - Why there is no connection is logged in words, with the server's address, whenever it changes.
+- A server whose jute.maxbuffer is smaller than a request closes the connection without a word. The
+  same request is then sent again, for ever.
 
 All runs on kazoo's thread.
 """
@@ -25,7 +27,8 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Connect
 
-from leadline_common.zk.connection_record import ConnectionRecord
+from leadline_common.zk.connection_record import ConnectionRecord, too_large
+from leadline_common.zk.requests import EncodedRequest
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -39,6 +42,10 @@ _SILENT_SHARE: Final = 3 / 4
 """The part of kazoo's read timeout (2/3 of the session's) in which a server has to answer."""
 
 _REFUSALS: Final = 4
+BROKEN_BY_REQUEST: Final = "a request breaks the connection to ZooKeeper"
+_LARGE: Final = 16 * 1024
+"""Bytes of a request that a server may find too large; no smaller jute.maxbuffer is in use."""
+
 _NO_SESSION: Final = 1, bytes(16)
 """Id and password of a session that no server knows: asking with them makes none."""
 
@@ -73,6 +80,7 @@ class Connection(ConnectionHandler):
         self._refusals: Counter[tuple[str, int]] = Counter()
         self._with_older_data: set[tuple[str, int]] = set()
         self._states_zxid_zero = False
+        self._broken_on = 0
 
     def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
         """Return the addresses, as (name, address, port), with the latest server's as the last."""
@@ -146,10 +154,37 @@ class Connection(ConnectionHandler):
             self._unanswered_since_s = now_s
         elif now_s - self._unanswered_since_s > read_timeout * _SILENT_SHARE:
             raise ConnectionDropped("the server does not answer")
-        super()._send_request(read_timeout, connect_timeout)
+        with self._noting_large_requests():
+            super()._send_request(read_timeout, connect_timeout)
+
+    @contextmanager
+    def _noting_large_requests(self) -> Iterator[None]:
+        """If the connection breaks twice on a request of the same size, say so."""
+        try:
+            yield
+        except (ConnectionDropped, OSError):
+            sent = [*self.client._pending, *list(self.client._queue)[:1]]
+            size = max(map(_size_of, sent), default=0)
+            if size >= _LARGE and size == self._broken_on != self._record.large_request:
+                self._record.large_request = size
+                logger.warning(BROKEN_BY_REQUEST, reason=too_large(size))
+            self._broken_on = size
+            raise
 
     def _read_socket(self, read_timeout: float) -> int | None:
-        response = super()._read_socket(read_timeout)
+        pending = self.client._pending
+        first = pending[0] if pending else None
+        with self._noting_large_requests():
+            response = super()._read_socket(read_timeout)
+        is_answered = first is not None and (not pending or pending[0] is not first)
+        if is_answered and _size_of(first) >= self._record.large_request:
+            self._record.large_request = 0
         self._unanswered_since_s = None
         self._record.saw(self.client.last_zxid)
         return response
+
+
+def _size_of(queued: tuple[object, ...] | None) -> int:
+    """Return the bytes of one of kazoo's queued requests; 0 if it is surely small, or none."""
+    request = queued[0] if queued else None
+    return request.size if isinstance(request, EncodedRequest) else 0
