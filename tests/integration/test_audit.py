@@ -362,6 +362,43 @@ async def test_after_a_restore_the_controller_that_has_the_entries_may_come_seco
     assert kinds[:2] == ["history_gap", "cluster_restored"]
 
 
+async def test_no_controller_leads_in_an_older_copy_of_zookeeper(
+    rig: Rig, zk_session: ZkSession, tmp_path: Path
+) -> None:
+    """R12: topics made since would be gone, and brokers would set their logs aside to delete them.
+
+    An ISR in the copy could have a replica that has missed acknowledged records since.
+    """
+    first = await rig.up(1, **on_disk(tmp_path))
+    await create(first, "since")
+    await until(lambda: first.replicator.published > 2, "it says what it has")
+    await first.stop()
+    rig.controllers.clear()
+    await make_older(zk_session)
+    again = await rig.controller(**on_disk(tmp_path))
+    reasons: list[str] = []
+
+    def says_why() -> bool:
+        reasons[:] = [reason for reason, _ in again.service.problems()]
+        return again.is_active or any("older copy" in reason for reason in reasons)
+
+    await until(says_why, "it says why it does not lead")
+    assert not again.is_active
+    assert "its next audit id is 0" in reasons[0]
+    assert await zk_session.exists(znodes.CONTROLLER) is None
+    assert await ZkOutbox(zk_session).extent() == (0, 0), "nothing is written"
+    await zk_session.multi([audit_op(AuditEntry(1, "", "operator", CLUSTER_RESTORED))])
+    await until(lambda: again.is_active, "what a restore has written is used")
+
+
+async def make_older(session: ZkSession) -> None:
+    """Take away what the audit has got since the cluster was made."""
+    for name in await session.get_children(znodes.AUDIT):
+        await session.delete(f"{znodes.AUDIT}/{name}", ANY_VERSION)
+    await session.delete(znodes.AUDIT, ANY_VERSION)
+    await session.create(znodes.AUDIT)
+
+
 async def restored(session: ZkSession, first: int) -> None:
     """Do to the audit what a restore does: the entries, and who has read them, are lost."""
     for path in (znodes.AUDIT_READERS, znodes.AUDIT):

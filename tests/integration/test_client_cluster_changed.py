@@ -20,6 +20,8 @@ from leadline_client.readers import AsyncPartitionReader, PartitionReader
 from leadline_client.record_future import RecordFuture
 from leadline_client.sync_consumer import Consumer
 from leadline_client.wire import NewTopic
+from leadline_common.zk.connection import OLDER_DATA
+from leadline_common.zk.connection_record import NO_SESSION
 from leadline_spark.cluster.cluster_client import ClusterClient, Connection
 from leadline_spark.errors import LeadlineSparkError
 from tests.support.services.cluster import Cluster, wait_until
@@ -124,14 +126,19 @@ async def outcome(future: RecordFuture) -> BaseException | None:
 async def test_defect_09_a_broker_does_not_take_its_logs_into_another_cluster(
     tmp_path: Path,
 ) -> None:
-    """ZooKeeper loses its data while the broker runs: to a new cluster its replicas are unknown."""
-    async with Cluster(tmp_path, brokers=1) as cluster:
+    """ZooKeeper loses its data while the broker runs: to a new cluster its replicas are unknown.
+
+    No service uses what it has seen newer, and each says so.
+    """
+    async with Cluster(tmp_path, brokers=1, coordinators=1) as cluster:
         await cluster.client.create_topic(NewTopic("t", 1, 1))
         await cluster.client.produce("t", 0, [OutgoingRecord(value) for value in OLD])
         old_id = cluster.file.cluster_id
         await cluster.kill("zookeeper-1")
         wipe_zookeeper(tmp_path)
         cluster.restart("zookeeper-1")
+        for name in ("broker-1", "controller-1", "coordinator-1"):
+            await until_it_says_older_data(cluster, name)
         await catch_up(cluster)
 
         async def has_ended() -> bool:
@@ -143,6 +150,16 @@ async def test_defect_09_a_broker_does_not_take_its_logs_into_another_cluster(
         directories = [path.name for path in (tmp_path / "broker-1").iterdir() if path.is_dir()]
         assert [name for name in directories if name.startswith("t-0")]
         assert not [name for name in directories if "stray" in name]
+
+
+async def until_it_says_older_data(cluster: Cluster, name: str) -> None:
+    server = cluster.file.zookeeper
+
+    async def says_it() -> bool:
+        answer = await cluster.get(name, "/readyz")
+        return f"{NO_SESSION}: {server}: {OLDER_DATA}" in answer.json()["reasons"]
+
+    await wait_until(says_it, f"{name} says why it has no session")
 
 
 async def catch_up(cluster: Cluster) -> None:

@@ -8,6 +8,7 @@ import shutil
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,13 @@ from structlog.testing import capture_logs
 
 from leadline_broker.adapters.zookeeper import ZkBrokerStore
 from leadline_broker.domain.state import Addresses, Directories
+from leadline_cli.embedded_zookeeper import four_letter_word
 from leadline_client.clock import monotonic_s
 from leadline_common import znodes
 from leadline_common.tcp_ports import LOOPBACK
-from leadline_common.zk.connection import CLOSED_AT_ONCE, OLDER_DATA
-from leadline_common.zk.errors import MultiFailed, NotConnected, ZkError
+from leadline_common.zk.connection import BROKEN_BY_REQUEST, CLOSED_AT_ONCE, OLDER_DATA
+from leadline_common.zk.connection_record import NO_SESSION, ConnectionRecord, too_large
+from leadline_common.zk.errors import ConnectionLoss, MultiFailed, NotConnected, ZkError
 from leadline_common.zk.ports import SessionState
 from leadline_common.zk.session import ZkSession
 from leadline_common.zk.transport import KazooTransport
@@ -199,6 +202,68 @@ async def test_a_server_whose_data_was_lost_is_named_and_not_used(tmp_path: Path
                 lambda: any(log.get("reason") == OLDER_DATA for log in logs), "the cause is named"
             )
             assert states == [SessionState.SUSPENDED]
+        finally:
+            await session.close()
+
+
+async def test_the_next_session_of_a_process_does_not_use_older_data_either(
+    tmp_path: Path,
+) -> None:
+    """It begins without a session, and without one the server would not refuse it."""
+    record = ConnectionRecord()
+
+    def session_of_the_process() -> ZkSession:
+        return ZkSession(open_transport=partial(KazooTransport, record=record))
+
+    with EmbeddedZooKeeper(tmp_path / "zookeeper") as server:
+        before = session_of_the_process()
+        await before.start(server.hosts, 6_000)
+        for number in range(5):
+            await before.create(f"/{number}")
+        await before.close()
+        assert record.reason() == ""
+        server.kill()
+        shutil.rmtree(server.config.data_dir)
+        server.start()
+        starting = asyncio.create_task(session_of_the_process().start(server.hosts, 6_000))
+        await until(lambda: OLDER_DATA in record.reason() or starting.done(), "it has tried")
+        assert record.no_session() == f"{NO_SESSION}: {server.hosts}: {OLDER_DATA}"
+        # Each session that is made by asking would bring the server nearer to being used.
+        assert "Zxid: 0x0\n" in four_letter_word(server.config.port, b"srvr")
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+
+
+def _has(items: list[int], count: int) -> bool:
+    return len(items) == count
+
+
+async def test_a_request_that_a_server_finds_too_large_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server closes the connection; whoever sends it again would do so for ever."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Djute.maxbuffer=50000")
+    record, reconnections = ConnectionRecord(), list[int]()
+    session = ZkSession(
+        on_reconnected=lambda: reconnections.append(record.large_request),
+        open_transport=partial(KazooTransport, record=record),
+    )
+    with EmbeddedZooKeeper(tmp_path) as server, capture_logs() as logs:
+        await session.start(server.hosts, 6_000)
+        try:
+            await session.create("/a")
+            for attempt in (1, 2):
+                with pytest.raises(ConnectionLoss):
+                    await session.set("/a", bytes(100_000), -1)
+                await until(partial(_has, reconnections, attempt), "it is connected again")
+            said = [log["reason"] for log in logs if log["event"] == BROKEN_BY_REQUEST]
+            size = record.large_request
+            assert size > 100_000
+            assert reconnections == [0, size], "once may be chance"
+            assert said == [too_large(size)]
+            assert record.no_session() == f"{NO_SESSION}: {too_large(size)}"
+            await session.set("/a", bytes(40_000), -1)
+            assert record.large_request == size, "what is smaller proves nothing"
         finally:
             await session.close()
 

@@ -1,3 +1,4 @@
+from collections import deque
 from collections.abc import Callable
 from threading import Event
 from typing import Any
@@ -15,6 +16,10 @@ class KazooClient:
     chroot: str
     hosts: list[tuple[str, int]]
     last_zxid: int
+    _session_id: int | None
+    _pending: deque[tuple[object, ...]]
+    _queue: deque[tuple[object, ...]]
+    _session_passwd: bytes
     randomize_hosts: bool
     _session_timeout: int
     _connection: ConnectionHandler

@@ -20,6 +20,10 @@ class UnfinishedRestore(ZkError):
     """ZooKeeper has only a part of the backup that is being restored."""
 
 
+class OlderCopy(ZkError):
+    """ZooKeeper lacks what it had before: its data were replaced by those of an earlier time."""
+
+
 def decode_cluster_id(data: bytes) -> str:
     """Decode the cluster's id.
 

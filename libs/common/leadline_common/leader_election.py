@@ -26,6 +26,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
 
+from leadline_common.cluster_id import OlderCopy, UnfinishedRestore
 from leadline_common.versions import IncompatibleRelease, SpokenVersions
 from leadline_common.zk.client import Callback
 from leadline_common.zk.errors import (
@@ -39,7 +40,8 @@ logger = structlog.get_logger(__name__)
 RETRY_S: Final = 0.2
 """The pause between two sessions, and between two attempts to close one."""
 POLL_S: Final = 2.0
-"""How often the leader node is read even if no watch fires (rule R8)."""
+"""How often the leader node is read even if no watch fires (rule R8), and how often a candidate
+tries again to use a ZooKeeper that only an operator can make usable."""
 CLOSE_ATTEMPTS: Final = 3
 
 
@@ -156,11 +158,16 @@ class Candidate(Protocol[SessionT]):
 
 
 class LeaderElection(Generic[SessionT]):
-    """One candidate's part in the election: its session and the known leader, if any."""
+    """One candidate's part in the election: its session and the known leader, if any.
+
+    `problem` is why it took no part the last time, until it does again.
+    """
 
     def __init__(self, candidate: Candidate[SessionT]) -> None:
         self.session: SessionT | None = None
         self.leader: Leader | None = None
+        self.problem = ""
+        self._pause_s = RETRY_S
         self._candidate = candidate
         self._woken = asyncio.Event()
 
@@ -172,15 +179,15 @@ class LeaderElection(Generic[SessionT]):
 
         """
         while True:
-            with _logged("could not open a ZooKeeper session"):
+            with self._logged("could not open a ZooKeeper session"):
                 # Without a variable that would keep the session, and its term, until the next one.
                 await self._handle_new_session(await self._candidate.open_session())
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(self._pause_s)
 
     async def _handle_new_session(self, session: SessionT) -> None:
         """Take part with one session until it is over."""
         try:
-            with _logged("leaving the election"):
+            with self._logged("leaving the election"):
                 self.session = session
                 session.on_reconnected(self._woken.set)
                 await session.require_compatible(self._candidate.versions)
@@ -214,6 +221,7 @@ class LeaderElection(Generic[SessionT]):
     async def _contend(self, session: SessionT) -> LeadershipTerm | None:
         """Read who leads; claim leadership if nobody does, or wait. Return the term if won."""
         state = await session.read_election(self._woken.set)
+        self.problem = ""
         if state.leader is not None and state.leader.session_id != session.session_id:
             self.leader = state.leader
             await self._wait(session)
@@ -233,6 +241,25 @@ class LeaderElection(Generic[SessionT]):
                 claim.id, claim.url, term.epoch, session.session_id, claim.internal_url
             )
         return term
+
+    @contextmanager
+    def _logged(self, event: str) -> Iterator[None]:
+        """Log an error of the body instead of raising it, so that the election goes on.
+
+        Only an unexpected error is logged with its traceback. An IncompatibleRelease is raised.
+        """
+        try:
+            yield
+        except IncompatibleRelease:
+            raise
+        except (TermEnded, ZkError) as problem:
+            self.problem = str(problem) or type(problem).__name__
+            needs_operator = isinstance(problem, OlderCopy | UnfinishedRestore)
+            self._pause_s = POLL_S if needs_operator else RETRY_S
+            logger.warning(event, reason=self.problem)
+        except Exception as problem:
+            self.problem = type(problem).__name__
+            logger.exception(event)
 
     async def _wait(self, session: SessionT) -> None:
         """Wait until the election may have changed, or the session is over."""
@@ -288,22 +315,6 @@ async def watch_leadership(session: ElectionSession, term: LeadershipTerm) -> No
         with suppress(TimeoutError):
             async with asyncio.timeout(POLL_S):
                 await woken.wait()
-
-
-@contextmanager
-def _logged(event: str) -> Iterator[None]:
-    """Log an error of the body instead of raising it, so that the election goes on.
-
-    Only an unexpected error is logged with its traceback. An IncompatibleRelease is raised.
-    """
-    try:
-        yield
-    except IncompatibleRelease:
-        raise
-    except (TermEnded, ZkError) as problem:
-        logger.warning(event, reason=str(problem))
-    except Exception:
-        logger.exception(event)
 
 
 async def _close(session: ElectionSession) -> None:

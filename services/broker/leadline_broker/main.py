@@ -39,6 +39,7 @@ from leadline_common.service_process import exit_at_once, serve_beside
 from leadline_common.settings import BrokerSettings
 from leadline_common.tracing.exporting import traced
 from leadline_common.user_directory import authentication_in
+from leadline_common.zk.connection_record import ConnectionRecord
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.login import login_of
 from leadline_common.zk.ports import OpenTransport
@@ -62,11 +63,12 @@ def build_broker(
     connections: PeerConnections | None = None,
     credentials: ZkCredentials | None = None,
     open_transport: OpenTransport = KazooTransport,
+    record: ConnectionRecord | None = None,
 ) -> Broker:
     """Return a broker that is not started; nothing is opened or contacted.
 
     `connections` reach other services, `credentials` have its ZooKeeper user, and
-    `open_transport` makes the connections of its sessions.
+    `open_transport` makes the connections of its sessions, which write the `record`.
     """
     return Broker(
         settings,
@@ -83,6 +85,7 @@ def build_broker(
         clock=clock,
         metrics=metrics,
         random=Random(),
+        record=record,
     )
 
 
@@ -128,8 +131,9 @@ async def _run(
     metrics, clock = Metrics(), SystemClock()
     connections = PeerConnections(internal.tls, trust, settings.authentication == "required")
     login = login_of(settings)
-    transport = await stored_transport(settings)
-    broker = build_broker(settings, metrics, clock, connections, login, transport)
+    record = ConnectionRecord()
+    transport = await stored_transport(settings, record)
+    broker = build_broker(settings, metrics, clock, connections, login, transport, record)
     app = build_app(
         broker,
         request_max_bytes=settings.request_max_bytes,

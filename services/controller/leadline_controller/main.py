@@ -37,6 +37,7 @@ from leadline_common.service_process import exit_at_once, serve_beside
 from leadline_common.settings import ControllerSettings
 from leadline_common.tracing.exporting import traced
 from leadline_common.user_directory import authentication_in
+from leadline_common.zk.connection_record import ConnectionRecord
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.login import login_of
 from leadline_common.zk.ports import OpenTransport
@@ -91,8 +92,10 @@ async def _main(settings: ControllerSettings) -> None:
     gateway = BrokerRpcClient(ServiceCalls(connections))
     history = SqlHistory(_history_url(settings))
     url, login = settings.advertised_url or listener.url, login_of(settings)
+    record = ConnectionRecord()
+    transport = await stored_transport(settings, record)
     leadership, service, quotas = _build(
-        settings, url, gateway, history, login, connections, await stored_transport(settings)
+        settings, url, gateway, history, login, connections, transport, record
     )
     leadership.set_internal_url(settings.internal_advertised_url or internal.url)
     names = AllowedNames.of(settings)
@@ -136,6 +139,7 @@ def _build(
     credentials: ZkCredentials | None = None,
     connections: PeerConnections | None = None,
     open_transport: OpenTransport = KazooTransport,
+    record: ConnectionRecord | None = None,
 ) -> tuple[ControllerLeadership, ControllerService, QuotaGate]:
     async def open_store() -> ControllerStore:
         store = ControllerZkStore(credentials, open_transport)
@@ -153,6 +157,7 @@ def _build(
         charge_partitions=lambda count: quotas.admit(
             Quota.PARTITION_CHANGES, current_payer(), count
         ),
+        record=record or ConnectionRecord(),
     )
     replicator = AuditReplicator(settings, url, history, peers, dependencies.clock, metrics)
     leadership = ControllerLeadership(settings, url, dependencies, metrics, replicator)

@@ -28,6 +28,7 @@ from leadline_common.settings import CoordinatorSettings
 from leadline_common.tracing.exporting import traced
 from leadline_common.user_directory import authentication_in
 from leadline_common.versions import current_release
+from leadline_common.zk.connection_record import ConnectionRecord
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.login import login_of
 from leadline_common.zk.ports import OpenTransport
@@ -71,7 +72,9 @@ async def _main(settings: CoordinatorSettings) -> None:
     connections = PeerConnections(tls, trust, authenticated)
     brokers, login = HttpBrokerClient(connections), login_of(settings)
     url = settings.advertised_url or listener.url
-    elector, service = _build(settings, url, brokers, login, await stored_transport(settings))
+    record = ConnectionRecord()
+    transport = await stored_transport(settings, record)
+    elector, service = _build(settings, url, brokers, login, transport, record)
     if internal is not None:
         elector.internal_url = settings.internal_advertised_url or internal.url
     names = AllowedNames.of(settings)
@@ -113,6 +116,7 @@ def _build(
     brokers: BrokerClient,
     credentials: ZkCredentials | None = None,
     open_transport: OpenTransport = KazooTransport,
+    record: ConnectionRecord | None = None,
 ) -> tuple[CoordinatorElector, CoordinatorService]:
     async def open_store() -> CoordinatorStore:
         store = ZkCoordinatorStore(credentials, open_transport)
@@ -124,6 +128,7 @@ def _build(
         brokers=brokers,
         clock=SystemClock(),
         new_id=lambda: uuid.uuid4().hex[:16],
+        record=record or ConnectionRecord(),
     )
     elector = CoordinatorElector(
         settings, url, dependencies, CoordinatorMetrics(settings.metrics_groups_max)

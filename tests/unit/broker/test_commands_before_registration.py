@@ -15,6 +15,7 @@ from leadline_client.errors import StaleIncarnation
 from leadline_common.rpc import StopReplicaRequest
 from leadline_common.zk.errors import ConnectionLoss
 from leadline_common.znodes import BrokerRegistration
+from tests.support.services.zookeeper import until
 from tests.unit.broker.small_cluster import NodeStore, StateNodes
 
 
@@ -63,6 +64,17 @@ async def place() -> Place:
     place = Place()
     await place.registrar.connect()
     return place
+
+
+async def test_the_registrar_says_why_it_has_not_registered_until_it_has(place: Place) -> None:
+    place.store.breaks = True
+    place.store.answer.set()
+    registering = asyncio.create_task(place.registrar.register())
+    await until(lambda: bool(place.registrar.problem), "the answer is lost")
+    assert place.registrar.problem == "ConnectionLoss"
+    place.store.breaks = False
+    await asyncio.wait_for(registering, 20)
+    assert place.registrar.problem == ""
 
 
 async def test_a_command_for_the_new_incarnation_waits_until_the_broker_knows_it(

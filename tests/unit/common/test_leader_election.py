@@ -17,7 +17,8 @@ from leadline_common.leader_election import (
 )
 from leadline_common.versions import SpokenVersions, own_versions
 from leadline_common.zk.client import Callback
-from leadline_common.zk.errors import ConnectionLoss
+from leadline_common.zk.errors import ConnectionLoss, NotPermitted
+from tests.support.services.zookeeper import until
 
 
 class WatchedSession:
@@ -96,6 +97,37 @@ async def test_a_candidate_that_wakes_up_can_still_be_cancelled(steps: int) -> N
 
     assert election.cancelled()
     assert standby.session.lost.is_set(), "the session is closed"
+
+
+class Refused(Standby):
+    """A candidate that an ACL keeps from taking part, until somebody repairs it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.repaired = False
+
+    @asynccontextmanager
+    async def prepared(self, session: WatchedSession) -> AsyncIterator[None]:
+        if not self.repaired:
+            self.repaired = True
+            raise NotPermitted("/controller")
+        async with super().prepared(session):
+            yield
+
+
+async def test_a_candidate_says_why_it_takes_no_part_until_it_does() -> None:
+    refused = Refused()
+    election = LeaderElection(refused)
+    running = asyncio.create_task(election.run())
+    try:
+        await until(lambda: bool(election.problem), "it was refused")
+        assert election.problem == str(NotPermitted("/controller"))
+        refused.session = WatchedSession()
+        await until(lambda: election.leader is not None, "it takes part")
+        assert election.problem == ""
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
 
 
 class SessionWithLostAnswer(WatchedSession):

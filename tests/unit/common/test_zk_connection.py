@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 import pytest
 from kazoo.exceptions import ConnectionDropped
@@ -10,6 +11,8 @@ from kazoo.protocol.connection import ConnectionHandler
 
 from leadline_common.tcp_ports import LOOPBACK, free_port
 from leadline_common.zk.connection import Connection
+from leadline_common.zk.connection_record import NO_SESSION, ConnectionRecord
+from leadline_common.zk.requests import EncodedRequest
 from leadline_common.zk.transport import _Client
 
 SESSION_MS = 6_000
@@ -17,7 +20,7 @@ READ_S = SESSION_MS / 1000 * 2 / 3
 
 
 def connection_to(hosts: str) -> Connection:
-    connection = _Client(hosts, SESSION_MS, None, None)._connection
+    connection = _Client(hosts, SESSION_MS, None, None, ConnectionRecord())._connection
     assert isinstance(connection, Connection)
     return connection
 
@@ -62,3 +65,48 @@ def test_a_server_that_answers_is_kept_however_long_ago_it_was_asked_first() -> 
     connection._read_socket(READ_S)
 
     connection._send_request(READ_S, 1)
+
+
+def test_a_record_names_each_server_until_one_is_connected() -> None:
+    record = ConnectionRecord()
+    assert record.no_session() == NO_SESSION
+    assert record.no_session("an ACL") == f"{NO_SESSION}: an ACL"
+    for server, reason in (("b:1", "silent"), ("a:1", "refused"), ("b:1", "older")):
+        record.failed(server, reason)
+    assert record.no_session("an ACL") == f"{NO_SESSION}: a:1: refused; b:1: older"
+    record.connected()
+    assert record.no_session() == NO_SESSION
+
+
+def test_a_session_begins_with_what_the_one_before_has_seen() -> None:
+    record = ConnectionRecord()
+    record.saw(7)
+    record.saw(5)
+    assert _Client("127.0.0.1:1", SESSION_MS, None, None, record).last_zxid == 7
+
+
+def test_a_server_is_asked_for_older_data_without_a_session_of_its_own() -> None:
+    """With the id 0 it would make one."""
+    connection, address = connection_to("127.0.0.1:1"), ("127.0.0.1", 1)
+    client = connection.client
+    client.last_zxid = 7
+    connection._refusals[address] = 3
+    with connection._stated_zxid(address):
+        asked = client.last_zxid, bool(client._session_id)
+    assert asked == (0, True)
+    assert (client.last_zxid, bool(client._session_id)) == (7, False)
+
+
+def break_on(connection: Connection, size: int) -> int:
+    """Let the connection break on a request; return the size that is named then."""
+    connection.client._pending.clear()
+    connection.client._pending.append((EncodedRequest(bytes(size)), None, 1))
+    with suppress(ConnectionDropped), connection._noting_large_requests():
+        raise ConnectionDropped
+    return connection._record.large_request
+
+
+def test_a_request_is_named_once_it_has_broken_two_connections_in_a_row() -> None:
+    connection = connection_to("127.0.0.1:1")
+    sizes = (100, 100, 20_000, 30_000, 20_000, 20_000)
+    assert [break_on(connection, size) for size in sizes] == [0, 0, 0, 0, 0, 20_000]

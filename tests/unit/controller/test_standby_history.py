@@ -11,7 +11,7 @@ import pytest
 
 from leadline_common.settings import ControllerSettings
 from leadline_common.znodes import AuditEntry
-from leadline_controller.domain.history import AuditRecord, ReaderPosition
+from leadline_controller.domain.history import AuditQuery, AuditRecord, ReaderPosition
 from leadline_controller.runtime.audit import replication
 from leadline_controller.runtime.audit.replication import AuditReplicator
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
@@ -35,8 +35,14 @@ class Entries:
         for wake in self._wakes:
             wake()
 
+    async def sync(self) -> None:
+        pass
+
     async def extent(self) -> tuple[int, int]:
         return len(self.records), len(self.records)
+
+    async def ids(self) -> list[int]:
+        return [record.id for record in self.records]
 
     async def skip_to(self, first: int) -> bool:
         return first > len(self.records)
@@ -68,6 +74,9 @@ class Stored:
 
     async def append(self, records: Sequence[AuditRecord]) -> None:
         self.records += records
+
+    async def find(self, query: AuditQuery, **_: object) -> list[AuditRecord]:
+        return [record for record in self.records if record.entry.kind == query.kind]
 
     async def check(self) -> None:
         assert self.cluster_id == "cluster"

@@ -122,7 +122,8 @@ def _example(value: Any) -> dict[str, Any]:
     return {"content": {"application/json": {"example": value}}}
 
 
-_NOT_READY = {"ready": False, "state": "not_ready", "reasons": ["no session with ZooKeeper"]}
+_NO_SESSION = "no session with ZooKeeper: zk1:2181: socket connection error: Connection refused"
+_NOT_READY = {"ready": False, "state": "not_ready", "reasons": [_NO_SESSION]}
 _METRICS_EXAMPLE = """# HELP leadline_http_requests_total Requests answered.
 # TYPE leadline_http_requests_total counter
 leadline_http_requests_total{method="GET",route="/healthz",status="200"} 1.0

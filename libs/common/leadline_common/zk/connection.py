@@ -4,8 +4,11 @@
   would never be left for another one.
 - A server that has just failed is tried last, and no attempt may take the whole session timeout.
 - A server with older data refuses a session without a word. Whether that is so is found out. The
-  session is not given up: the service has seen newer data, and must not act on a past state.
+  session is not given up: the service has seen newer data, and must not act on a past state. Nor
+  must its next session, which begins with what the last one has seen (`ConnectionRecord`).
 - Why there is no connection is logged in words, with the server's address, whenever it changes.
+- A server whose jute.maxbuffer is smaller than a request closes the connection without a word. The
+  same request is then sent again, for ever.
 
 All runs on kazoo's thread.
 """
@@ -24,6 +27,9 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Connect
 
+from leadline_common.zk.connection_record import ConnectionRecord, too_large
+from leadline_common.zk.requests import EncodedRequest
+
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
     from kazoo.retry import KazooRetry
@@ -36,6 +42,12 @@ _SILENT_SHARE: Final = 3 / 4
 """The part of kazoo's read timeout (2/3 of the session's) in which a server has to answer."""
 
 _REFUSALS: Final = 4
+BROKEN_BY_REQUEST: Final = "a request breaks the connection to ZooKeeper"
+_LARGE: Final = 16 * 1024
+"""Bytes of a request that a server may find too large; no smaller jute.maxbuffer is in use."""
+
+_NO_SESSION: Final = 1, bytes(16)
+"""Id and password of a session that no server knows: asking with them makes none."""
 
 CLOSED_AT_ONCE: Final = (
     "it closed the connection without an answer: it has no quorum, or has too many connections of "
@@ -57,14 +69,18 @@ class Connection(ConnectionHandler):
     handler: PollingHandler
     granted_timeout_ms: int = 0
 
-    def __init__(self, client: KazooClient, retry_sleeper: KazooRetry) -> None:
+    def __init__(
+        self, client: KazooClient, retry_sleeper: KazooRetry, record: ConnectionRecord
+    ) -> None:
         super().__init__(client, retry_sleeper)
+        self._record = record
         self._unanswered_since_s: float | None = None
         self._server: tuple[str, int] | None = None
         self._problems: dict[tuple[str, int], str] = {}
         self._refusals: Counter[tuple[str, int]] = Counter()
         self._with_older_data: set[tuple[str, int]] = set()
         self._states_zxid_zero = False
+        self._broken_on = 0
 
     def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
         """Return the addresses, as (name, address, port), with the latest server's as the last."""
@@ -89,22 +105,23 @@ class Connection(ConnectionHandler):
         self._server = address
         for known in (self._problems, self._refusals, self._with_older_data):
             known.clear()
+        self._record.connected()
         return timeouts
 
     @contextmanager
     def _stated_zxid(self, address: tuple[str, int]) -> Iterator[None]:
         """State zxid 0 instead of the latest one seen, at every fourth attempt that was refused."""
-        seen = self.client.last_zxid
-        refusals = self._refusals[address]
+        client, refusals = self.client, self._refusals[address]
+        seen, identity = client.last_zxid, (client._session_id, client._session_passwd)
         self._states_zxid_zero = seen > 0 and refusals % _REFUSALS == _REFUSALS - 1
         if self._states_zxid_zero:
             self._refusals[address] += 1
-            self.client.last_zxid = 0
+            client.last_zxid, (client._session_id, client._session_passwd) = 0, _NO_SESSION
         try:
             yield
         finally:
             if self._states_zxid_zero:
-                self.client.last_zxid = seen
+                client.last_zxid, (client._session_id, client._session_passwd) = seen, identity
 
     def _reason(self, address: tuple[str, int], problem: Exception) -> str:
         if not isinstance(problem, ConnectionDropped):
@@ -115,9 +132,10 @@ class Connection(ConnectionHandler):
         return OLDER_DATA if address in self._with_older_data else CLOSED_AT_ONCE
 
     def _log_problem(self, host: str, address: tuple[str, int], reason: str) -> None:
+        server = f"{host}:{address[1]}"
+        self._record.failed(server, reason)
         if self._problems.get(address) != reason:
             self._problems[address] = reason
-            server = f"{host}:{address[1]}"
             logger.warning("no connection to a ZooKeeper server", server=server, reason=reason)
 
     def _invoke(
@@ -136,9 +154,37 @@ class Connection(ConnectionHandler):
             self._unanswered_since_s = now_s
         elif now_s - self._unanswered_since_s > read_timeout * _SILENT_SHARE:
             raise ConnectionDropped("the server does not answer")
-        super()._send_request(read_timeout, connect_timeout)
+        with self._noting_large_requests():
+            super()._send_request(read_timeout, connect_timeout)
+
+    @contextmanager
+    def _noting_large_requests(self) -> Iterator[None]:
+        """If the connection breaks twice on a request of the same size, say so."""
+        try:
+            yield
+        except (ConnectionDropped, OSError):
+            sent = [*self.client._pending, *list(self.client._queue)[:1]]
+            size = max(map(_size_of, sent), default=0)
+            if size >= _LARGE and size == self._broken_on != self._record.large_request:
+                self._record.large_request = size
+                logger.warning(BROKEN_BY_REQUEST, reason=too_large(size))
+            self._broken_on = size
+            raise
 
     def _read_socket(self, read_timeout: float) -> int | None:
-        response = super()._read_socket(read_timeout)
+        pending = self.client._pending
+        first = pending[0] if pending else None
+        with self._noting_large_requests():
+            response = super()._read_socket(read_timeout)
+        is_answered = first is not None and (not pending or pending[0] is not first)
+        if is_answered and _size_of(first) >= self._record.large_request:
+            self._record.large_request = 0
         self._unanswered_since_s = None
+        self._record.saw(self.client.last_zxid)
         return response
+
+
+def _size_of(queued: tuple[object, ...] | None) -> int:
+    """Return the bytes of one of kazoo's queued requests; 0 if it is surely small, or none."""
+    request = queued[0] if queued else None
+    return request.size if isinstance(request, EncodedRequest) else 0

@@ -38,6 +38,11 @@ class EncodedRequest(_Undecoded):
     def __init__(self, encoded: bytes) -> None:
         self._encoded = encoded
 
+    @property
+    def size(self) -> int:
+        """How many bytes `serialize` returns."""
+        return len(self._encoded)
+
     def serialize(self) -> bytes:
         """Return opcode and body."""
         return self._encoded

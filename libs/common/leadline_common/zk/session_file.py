@@ -24,7 +24,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +34,7 @@ import structlog
 from leadline_client.file_lock import FileLock, FileLockHeld
 from leadline_common.identity import UnusableCredentials
 from leadline_common.settings import ServiceSettings
+from leadline_common.zk.connection_record import ConnectionRecord
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.ports import OpenTransport, SessionState
 from leadline_common.zk.tls import ZkTls
@@ -169,16 +170,6 @@ class SessionFile:
         await _close_stored(path)
         return cls(path, lock, settings)
 
-    def open_transport(
-        self,
-        hosts: str,
-        session_timeout_ms: int,
-        on_state: Callable[[SessionState], None],
-        credentials: ZkCredentials | None,
-    ) -> KazooTransport:
-        """Return the transport of a new session that is kept in the file; an `OpenTransport`."""
-        return _StoredTransport(self, hosts, session_timeout_ms, on_state, credentials)
-
     def write(self, identity: SessionIdentity, within_s: float) -> None:
         """Store a session, before anything depends on it; blocks for a moment. Thread-safe.
 
@@ -208,17 +199,19 @@ class SessionFile:
             logger.warning("the closed session is still stored", reason=_reason(problem))
 
 
-async def stored_transport(settings: ServiceSettings) -> OpenTransport:
-    """Return what opens the sessions of a service, which keeps them in its file if it has one.
+async def stored_transport(
+    settings: ServiceSettings, record: ConnectionRecord | None = None
+) -> OpenTransport:
+    """Return what opens the sessions of a service, one after another, in its file if it has one.
 
     Raises:
         UnusableCredentials: the file cannot be used; the message says why.
 
     """
-    path = settings.session_file
+    path, record = settings.session_file, record or ConnectionRecord()
     if path is None:
-        return KazooTransport
-    return (await SessionFile.hold(path, settings)).open_transport
+        return partial(KazooTransport, record=record)
+    return partial(_StoredTransport, await SessionFile.hold(path, settings), record=record)
 
 
 class _StoredTransport(KazooTransport):
@@ -231,10 +224,11 @@ class _StoredTransport(KazooTransport):
         session_timeout_ms: int,
         on_state: Callable[[SessionState], None],
         credentials: ZkCredentials | None,
+        record: ConnectionRecord | None,
     ) -> None:
         self._file = file
         self._stored: SessionIdentity | None = None
-        super().__init__(hosts, session_timeout_ms, on_state, credentials)
+        super().__init__(hosts, session_timeout_ms, on_state, credentials, record=record)
 
     def _on_connected(self) -> None:
         identity = self.identity

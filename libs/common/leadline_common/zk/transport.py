@@ -32,6 +32,7 @@ from kazoo.retry import KazooRetry
 
 from leadline_common.loop_watchdog import LoopWatchdog
 from leadline_common.zk.connection import Connection
+from leadline_common.zk.connection_record import ConnectionRecord
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import ConnectionLoss, NotConnected, SessionExpired, node_error
 from leadline_common.zk.polling_handler import PollingHandler
@@ -68,6 +69,7 @@ class _Client(KazooClient):
         session_timeout_ms: int,
         credentials: ZkCredentials | None,
         resumed: SessionIdentity | None,
+        record: ConnectionRecord,
     ) -> None:
         super().__init__(
             hosts,
@@ -77,7 +79,8 @@ class _Client(KazooClient):
             handler=PollingHandler(None if credentials is None else credentials.tls),
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0),
         )
-        self._connection: Connection = Connection(self, self._conn_retry.copy())
+        self._connection: Connection = Connection(self, self._conn_retry.copy(), record)
+        self.last_zxid = record.newest_zxid
         self._closing = threading.Lock()
 
     @property
@@ -160,7 +163,8 @@ class KazooTransport:
     Implements `zk.ports.Transport`.
 
     With `credentials`, each connection logs in by the digest scheme, over TLS if they have it.
-    With `resumed`, it takes over that session, unless it is over.
+    With `resumed`, it takes over that session, unless it is over. With the `record` of earlier
+    sessions, it uses no server whose data is older than what these have seen.
     """
 
     def __init__(
@@ -171,6 +175,7 @@ class KazooTransport:
         credentials: ZkCredentials | None = None,
         *,
         resumed: SessionIdentity | None = None,
+        record: ConnectionRecord | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_state = on_state
@@ -181,7 +186,9 @@ class KazooTransport:
         self._waiting: dict[_Completion[Any], None] = {}
         self._session_id = 0
         self._watchdog: LoopWatchdog | None = None
-        self._client = _Client(hosts, session_timeout_ms, credentials, resumed)
+        self._client = _Client(
+            hosts, session_timeout_ms, credentials, resumed, record or ConnectionRecord()
+        )
         self._client.add_listener(self._state_changed)
 
     @property

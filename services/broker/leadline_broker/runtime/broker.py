@@ -33,6 +33,7 @@ from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.keep_running import keep_running
 from leadline_common.metrics import Metrics
 from leadline_common.settings import BrokerSettings, stated
+from leadline_common.zk.connection_record import ConnectionRecord
 
 logger = structlog.get_logger(__name__)
 
@@ -68,12 +69,14 @@ class Broker:
         clock: Clock,
         metrics: Metrics,
         random: Random,
+        record: ConnectionRecord | None = None,
     ) -> None:
-        """Connect the parts; nothing is opened before `start`."""
+        """Connect the parts; nothing is opened before `start`. The store writes the `record`."""
         self.state = BrokerState(settings.broker_id, store.lease_valid)
         self.metadata = ClusterMetadataCache()
         self.coordinator_finder = CoordinatorFinder(store)
         self._store = store
+        self._record = record or ConnectionRecord()
         self._log_dir = Path(settings.log_dir)
         self._peers = peers
         self._open_logs = open_logs
@@ -199,7 +202,7 @@ class Broker:
         if self._engine is None:
             reasons.append("starting: no cluster or no logs yet")
         if not self._store.is_connected():
-            reasons.append("no session with ZooKeeper")
+            reasons.append(self._record.no_session(self._registrar.problem))
         if not self.state.granted:
             reasons.append("no grant from the controller in this incarnation")
         elif not self.state.lease_valid():

@@ -40,6 +40,10 @@ class ZkOutbox:
     def __init__(self, session: ZkSession) -> None:
         self._session = session
 
+    async def sync(self) -> None:
+        """Wait until reads see everything that ZooKeeper's leader has committed."""
+        await self._session.sync()
+
     async def extent(self) -> tuple[int, int]:
         """Return how many entries were ever created, and how many still exist.
 
@@ -54,7 +58,7 @@ class ZkOutbox:
 
         ZooKeeper cannot be told a number: entries are created, and deleted again.
         """
-        await self._session.sync()
+        await self.sync()
         next_id, _ = await self.extent()
         for start in range(next_id, first, SKIPPED_AT_ONCE):
             count = min(SKIPPED_AT_ONCE, first - start)

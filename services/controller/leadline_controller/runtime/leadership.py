@@ -28,6 +28,7 @@ from leadline_common.versions import (
     current_release,
     own_versions,
 )
+from leadline_common.zk.connection_record import ConnectionRecord
 from leadline_common.znodes import AuditEntry, ControllerRegistration
 from leadline_controller.domain.cluster import ClusterPolicy
 from leadline_controller.runtime.active_controller import ActiveController
@@ -43,7 +44,7 @@ class ControllerDependencies:
     """What a controller process is given: ZooKeeper, brokers, clock, ids and randomness.
 
     `random_index(n)` returns a number in [0, n). `charge_partitions(n)` raises QuotaExceeded if
-    the sender of a request may not create or delete partitions now.
+    the sender of a request may not create or delete partitions now. The stores write the `record`.
     """
 
     open_store: Callable[[], Awaitable[ControllerStore]]
@@ -52,6 +53,7 @@ class ControllerDependencies:
     new_id: Callable[[], str]
     random_index: Callable[[int], int]
     charge_partitions: Callable[[int], None] = lambda _: None
+    record: ConnectionRecord = field(default_factory=ConnectionRecord)
 
 
 @dataclass(eq=False)
@@ -94,6 +96,10 @@ class ControllerLeadership:
         if leader is None:
             return None
         return ControllerRow(leader.id, leader.url, leader.epoch, leader.internal_url)
+
+    def no_session(self) -> str:
+        """Return that there is no session, and why, as far as this process knows."""
+        return self.dependencies.record.no_session(self._election.problem)
 
     async def run(self) -> None:
         """Take part in elections until cancelled, then close the session.
@@ -144,6 +150,7 @@ class ControllerLeadership:
         if self.audit_replicator is None:
             yield
             return
+        await self.audit_replicator.require_no_older_copy(store.outbox, self.cluster_id)
         follow = self.audit_replicator.follow(store.outbox, self.cluster_id, self._until_settled)
         following = asyncio.create_task(follow, name="audit-replication")
         try:

@@ -103,6 +103,9 @@ class ControllerStore(ElectionSession, Protocol):
 class Outbox(Protocol):
     """The audit outbox in ZooKeeper, and each controller's position in it."""
 
+    async def sync(self) -> None:
+        """Wait until reads see everything that ZooKeeper's leader has committed."""
+
     async def extent(self) -> tuple[int, int]:
         """Return the id of the next entry, and the number of entries present."""
 

@@ -111,7 +111,7 @@ class ControllerService:
         """Yield problems, each with whether requests are served despite it."""
         store = self._leadership.store
         if store is None or not store.is_connected():
-            yield "no session with ZooKeeper", False
+            yield self._leadership.no_session(), False
         elif self.active is None:
             yield "no active controller is known", False
         elif self.active.id == self.id and not self.is_active:

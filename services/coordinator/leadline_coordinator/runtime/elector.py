@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from leadline_common import consumer_znodes
@@ -24,6 +24,7 @@ from leadline_common.versions import (
     current_release,
     own_versions,
 )
+from leadline_common.zk.connection_record import ConnectionRecord
 from leadline_common.zk.errors import ZkError
 from leadline_coordinator.runtime.context import CoordinatorContext, CoordinatorMetrics
 from leadline_coordinator.runtime.coordinator import Coordinator
@@ -33,12 +34,16 @@ from leadline_coordinator.runtime.ports import BrokerClient, CoordinatorStore
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorDependencies:
-    """What a coordinator process is given: ZooKeeper, brokers, clock and ids."""
+    """What a coordinator process is given: ZooKeeper, brokers, clock and ids.
+
+    The stores write the `record`.
+    """
 
     open_store: Callable[[], Awaitable[CoordinatorStore]]
     brokers: BrokerClient
     clock: Clock
     new_id: Callable[[], str]
+    record: ConnectionRecord = field(default_factory=ConnectionRecord)
 
 
 _CLUSTER_ID_POLL_S: Final = 0.2
@@ -75,6 +80,10 @@ class CoordinatorElector:
     def monotonic_ms(self) -> int:
         """Return the time of this process, in monotonic ms."""
         return self._dependencies.clock.monotonic_ms()
+
+    def no_session(self) -> str:
+        """Return that there is no session, and why, as far as this process knows."""
+        return self._dependencies.record.no_session(self.election.problem)
 
     # -- what the election asks for --------------------------------------------
 

@@ -107,7 +107,7 @@ class CoordinatorService:
         """Yield problems, each with whether requests are served despite it."""
         store = self._elector.election.session
         if store is None or not store.is_connected():
-            yield "no session with ZooKeeper", False
+            yield self._elector.no_session(), False
         elif self.active is None:
             yield "no active coordinator is known", False
         elif self.active.id == self.id and not self.is_active:

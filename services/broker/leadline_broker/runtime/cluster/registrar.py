@@ -45,7 +45,8 @@ class BrokerRegistrar:
     `rack`, `settings` and what `directories()` returns are part of the registration.
     `on_fenced()` is called as soon as the
     session is known to have ended, before anything else; `on_registered()` after each
-    registration.
+    registration. `problem` is why the last attempt to connect or register has failed, until one
+    succeeds.
     """
 
     store: ClusterStore
@@ -57,6 +58,7 @@ class BrokerRegistrar:
     on_fenced: Callable[[], None]
     on_registered: Callable[[], None]
     cluster_id: str = field(default="", init=False)
+    problem: str = field(default="", init=False)
     _lost: bool = field(default=False, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _answered: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -75,7 +77,7 @@ class BrokerRegistrar:
             except ZkError as error:
                 await self._pause("no session with ZooKeeper", error)
             else:
-                self._backoff.reset()
+                self._succeeded()
                 self.cluster_id = cluster_id
                 return cluster_id
 
@@ -100,7 +102,7 @@ class BrokerRegistrar:
                 continue
             if registration is None:
                 continue
-            self._backoff.reset()
+            self._succeeded()
             logger.info(
                 "registered",
                 incarnation=registration.incarnation,
@@ -185,7 +187,12 @@ class BrokerRegistrar:
             self.on_fenced()
         self._wake.set()
 
+    def _succeeded(self) -> None:
+        self._backoff.reset()
+        self.problem = ""
+
     async def _pause(self, event: str, error: ZkError) -> None:
         pause_ms = self._backoff.next_ms()
-        logger.warning(event, error=str(error) or type(error).__name__, pause_ms=round(pause_ms))
+        self.problem = str(error) or type(error).__name__
+        logger.warning(event, error=self.problem, pause_ms=round(pause_ms))
         await asyncio.sleep(pause_ms / 1000)

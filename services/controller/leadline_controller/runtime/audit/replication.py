@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -22,6 +22,7 @@ import structlog
 
 from leadline_client.errors import LeadlineError
 from leadline_common.clock import Clock
+from leadline_common.cluster_id import OlderCopy
 from leadline_common.identity import ServiceAddress, ServiceIdentity
 from leadline_common.settings import ControllerSettings
 from leadline_common.tracing import spans
@@ -30,6 +31,7 @@ from leadline_common.znodes import AuditEntry
 from leadline_controller.domain.history import (
     CLUSTER_RESTORED,
     HISTORY_GAP,
+    AuditQuery,
     AuditRecord,
     ReaderPosition,
 )
@@ -59,6 +61,10 @@ RESTORED_TIMEOUT_S = 10.0
 All controllers start at once then, in a ZooKeeper that knows none of them.
 """
 RETENTION_INTERVAL_S = 600.0
+OPEN_WITHIN_S = 5.0
+"""How long a disk may take to open the history before this controller takes part without it."""
+MOST_RESTORES = 1_000
+_RESTORES = AuditQuery(kind=CLUSTER_RESTORED)
 
 
 @dataclass(eq=False)
@@ -116,6 +122,39 @@ class AuditReplicator:
                 await asyncio.sleep(RETRY_S)
         finally:
             self._outbox = None
+
+    async def require_no_older_copy(self, outbox: Outbox, cluster_id: str) -> None:
+        """Refuse a ZooKeeper that lacks entries of which this history has later ones.
+
+        Each change of a partition is in one transaction with its entry. So such a ZooKeeper lacks
+        changes: an ISR in it may have a replica without acknowledged records, and topics that are
+        not in it would count as deleted. A history that cannot be read in time proves nothing.
+
+        Raises:
+            OlderCopy: it is an older copy, and not what `leadline cluster restore` has written
+                since.
+            ZkError: ZooKeeper was lost.
+
+        """
+        await outbox.sync()
+        next_id, _ = await outbox.extent()
+        try:
+            async with asyncio.timeout(OPEN_WITHIN_S):
+                await self.history.open(cluster_id)
+                _, stored = await self.history.ids()
+                if stored < next_id:
+                    return
+                earlier = await self.history.find(
+                    _RESTORES, cursor=None, newest_first=True, limit=MOST_RESTORES
+                )
+        except Exception as problem:  # Any database may be behind it; `follow` logs it, too.
+            logger.warning("history not compared with ZooKeeper", reason=repr(problem))
+            return
+        if not await _is_restored(outbox, {(one.id, one.entry.time) for one in earlier}):
+            raise OlderCopy(
+                f"ZooKeeper is an older copy: its next audit id is {next_id}, but the history has "
+                f"{stored}. Stop all services, and restore a backup (`leadline cluster restore`)"
+            )
 
     async def _number_after_history(self, outbox: Outbox) -> None:
         """Skip the ids that the history has already: another ZooKeeper would use them again.
@@ -300,6 +339,20 @@ class AuditReplicator:
         if deleted:
             self.oldest, _ = await self.history.ids()
             logger.info("expired audit entries deleted", count=deleted)
+
+
+async def _is_restored(outbox: Outbox, earlier: Set[tuple[int, int]]) -> bool:
+    """Tell whether a restore wrote what is there, which counts on the brokers' logs.
+
+    `earlier` are the ids and times of the restores that the history has: a copy made after one of
+    them has its entry, too.
+    """
+    for number in await outbox.ids():
+        for record in await outbox.read(number, 1):
+            is_restore = record.entry.kind == CLUSTER_RESTORED
+            if is_restore and (record.id, record.entry.time) not in earlier:
+                return True
+    return False
 
 
 def _address(reader: ReaderPosition) -> ServiceAddress:
