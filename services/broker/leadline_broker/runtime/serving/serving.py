@@ -339,8 +339,8 @@ class Serving:
 
         Raises:
             OffsetNotAvailable: the new leader does not know yet what its predecessor has
-                committed (KIP-207), or another one was elected meanwhile; for other errors
-                see `led`.
+                committed (KIP-207), or another one was elected or the topic recreated meanwhile;
+                for other errors see `led`.
 
         """
         partition = self._with_known_end(topic, number, leader_epoch)
@@ -349,10 +349,10 @@ class Serving:
         offset, timestamp = await offset_for_timestamp(
             partition.log, high_watermark, timestamp_ms, self.checks
         )
-        partition = self._with_known_end(topic, number)
-        state, log = partition.replica.state, partition.log
-        if state.leader_epoch != epoch:
-            raise OffsetNotAvailable("another leader was elected during the lookup")
+        current = self._with_known_end(topic, number)
+        state, log = current.replica.state, current.log
+        if current is not partition or state.leader_epoch != epoch:
+            raise OffsetNotAvailable("the leader or the topic has changed during the lookup")
         begin = state.high_watermark if offset is None else offset
         return PartitionEnds(
             log.log_start_offset,
