@@ -283,7 +283,8 @@ class Serving:
                         await partition.changed()
                         partition = readable()
                         records = self._read(partition, offset, last_epoch, max_bytes)
-            partition = readable()
+            if (current := readable()) is not partition:  # The topic was recreated just now.
+                partition, records = current, self._read(current, offset, last_epoch, max_bytes)
         partition.count_out(len(records))
         state = partition.replica.state
         next_offset, count = offset, 0
