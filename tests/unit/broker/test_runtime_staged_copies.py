@@ -339,6 +339,46 @@ async def test_an_upload_is_written_again_after_its_first_write_has_ended(
     assert await staging.read(key, ID) == data
 
 
+async def test_a_write_whose_request_was_cancelled_leaves_no_file(cluster: SmallCluster) -> None:
+    """The thread goes on: its file came after the removal, and counted at the next start."""
+    key, staging = (TOPIC_ID, 0), cluster.brokers[1].engine.staging
+    store = staging.store = GatedFiles(cluster.root / "1")
+    store.removing.set()
+    keeping = asyncio.create_task(staging.keep(key, ID, batch("x")))
+    await cluster.until(lambda: store.begun == 1, "the write has begun")
+    keeping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await keeping
+    stopping = asyncio.create_task(cluster.stop(1))
+    await asyncio.wait({stopping}, timeout=SOON_S)
+    assert not stopping.done()
+    store.writing.set()
+    await stopping
+
+    assert (staging.used_bytes, store.found()) == (0, [])
+
+
+async def test_an_upload_is_written_again_after_a_cancelled_write_has_ended(
+    cluster: SmallCluster,
+) -> None:
+    """Both threads wrote to one temporary file."""
+    key, data, staging = (TOPIC_ID, 0), batch("x"), cluster.brokers[1].engine.staging
+    store = staging.store = GatedFiles(cluster.root / "1")
+    store.removing.set()
+    keeping = asyncio.create_task(staging.keep(key, ID, data))
+    await cluster.until(lambda: store.begun == 1, "the write has begun")
+    keeping.cancel()
+
+    again = asyncio.create_task(staging.keep(key, ID, data))
+    await asyncio.wait({again}, timeout=SOON_S)
+    assert store.begun == 1
+    store.writing.set()
+    await again
+    await cluster.until(lambda: not cluster.brokers[1].engine.removals, "nothing is removed")
+
+    assert await staging.read(key, ID) == data
+
+
 @pytest.mark.parametrize("years", [10, -10])
 async def test_an_upload_expires_in_its_time_although_the_wall_clock_is_set(
     cluster: SmallCluster, years: int

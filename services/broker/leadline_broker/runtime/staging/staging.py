@@ -184,7 +184,17 @@ class Staging:
         upload = StagedUpload(staged_id, len(data), self._expiry(), pins=1)
         self._add(key, upload)
         self._writing[key, staged_id] = upload
-        stored = False
+        storing = asyncio.create_task(self._store(key, upload, data))
+        try:
+            await asyncio.shield(storing)  # The thread goes on, whoever is cancelled.
+        except asyncio.CancelledError:
+            self.discard(key, [staged_id])
+            raise
+        return upload
+
+    async def _store(self, key: ReplicaKey, upload: StagedUpload, data: Buffer) -> None:
+        """Write a file; remove it if its upload has left the index meanwhile."""
+        staged_id, stored = upload.staged_id, False
         try:
             await asyncio.to_thread(self.store.write, key, staged_id, data)
             stored = True
@@ -196,7 +206,16 @@ class Staging:
             elif self._find(key, staged_id) is None:
                 self._remove(key, [staged_id])
             upload.written.set()
-        return upload
+
+    async def finish(self) -> None:
+        """Wait for the writes that are in progress, whose requests may be gone."""
+        while self._writing:
+            await next(iter(self._writing.values())).written.wait()
+
+    @property
+    def writing(self) -> int:
+        """How many uploads are being written."""
+        return len(self._writing)
 
     def oldest_write(self) -> object:
         """Return the upload that has been written for longest, None if none is."""
