@@ -287,10 +287,9 @@ class Serving:
                 partition, records = current, self._read(current, offset, last_epoch, max_bytes)
         partition.count_out(len(records))
         state = partition.replica.state
-        next_offset, count = offset, 0
-        for header in parse_headers(records):
-            next_offset = header.next_offset
-            count += header.record_count
+        headers = list(parse_headers(records))
+        next_offset = headers[-1].next_offset if headers else offset
+        count = sum(header.record_count for header in headers)
         self.metrics.fetched(topic, count, len(records))
         return FetchedData(
             records,
