@@ -225,7 +225,7 @@ class Meanwhile:
 def test_a_flush_that_follows_at_once_does_not_lose_what_it_made_durable(
     flushed: Flushed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The durable end went back to that of the first flush, and nobody flushed again."""
+    """The durable end went back to that of the first flush."""
     flushed.log.append(batch(2))
     files = flushed.log._files
     meanwhile = Meanwhile(flushed.log, files.unpin)
