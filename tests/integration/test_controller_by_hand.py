@@ -11,6 +11,7 @@ from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import TopicAssignment
 from tests.integration.test_controller_spine import audit
+from tests.integration.test_external_changes import delete_topic_nodes
 from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import read_state
 from tests.support.services.zookeeper import until
@@ -112,3 +113,29 @@ async def test_whatever_is_deleted_has_its_audit_entry(rig: Rig, zk_session: ZkS
         "topic_states_deleted",
         "topic_deleted",
     ]
+
+
+async def test_a_topic_that_follows_one_whose_deletion_waits_is_not_deleted(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    """The end of that deletion, which a broker had held up, was taken for one of the new topic."""
+    controller = await rig.up(brokers=2, reconcile_interval_ms=100)
+    await create(controller, replica_assignment={"0": [1, 2]})
+    rig.brokers[2].deaf = True
+    answer = await controller.http.delete("/v1/topics/orders")
+    assert answer.status_code < 300, answer.text
+    await delete_topic_nodes(zk_session, "orders")
+    recreated = znodes.encode_topic(TopicAssignment("id-2", {0: (1, 2)}))
+    await zk_session.create(znodes.topic_path("orders"), recreated)
+    await until(lambda: rig.brokers[1].topic_ids.get("orders") == "id-2", "1 has the new topic")
+
+    rig.brokers[2].deaf = False
+    await until(lambda: rig.brokers[2].topic_ids.get("orders") == "id-2", "2 has the new topic")
+    await rig.settled(controller)
+    await create(controller, "later", replica_assignment={"0": [1, 2]})
+    await rig.settled(controller)
+
+    assert await zk_session.exists(znodes.topic_path("orders"))
+    assert (await read_state(zk_session, "orders", 0)).leader == 1
+    stops = [stop for broker in rig.brokers.values() for stop in broker.stops]
+    assert "id-2" not in {topic.topic_id for stop in stops for topic in stop.topics}

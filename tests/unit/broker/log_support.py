@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 
 from leadline_broker.adapters.log.file_cache import FileCache
@@ -61,17 +62,22 @@ class StartedFsync:
     def __init__(self, fd: int, on_done: OnDone) -> None:
         self.ended = False
         self._fd, self._on_done = fd, on_done
+        self._told = threading.Event()
 
     def wait(self) -> None:
-        """End it successfully, if it has not ended."""
+        """End it successfully, if it has not ended; return when it was told of."""
         if not self.ended:
             os.fdatasync(self._fd)
             self.end(None)
+        assert self._told.wait(30)
 
     def end(self, error: OSError | None) -> None:
         """End it with this outcome."""
         self.ended = True
-        self._on_done(error)
+        try:
+            self._on_done(error)
+        finally:
+            self._told.set()
 
 
 class LateFsyncs:

@@ -6,7 +6,10 @@ import errno
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +21,8 @@ from tests.unit.broker.log_support import LateFsyncs, batch, open_log, read_all
 
 SMALL_SEGMENT = 1_000
 DEADLINE_S = 30
+SOON_S = 0.2
+"""How long a test lets another thread go on, which may have to wait."""
 
 
 class Flushed:
@@ -193,6 +198,52 @@ def test_a_file_that_cannot_be_closed_fails_the_log(
     (failure,) = flushed.outcomes
     assert isinstance(failure, LogFailed)
     assert flushed.log.failed
+
+
+class Meanwhile:
+    """Replaces a step at the end of a flush: another flush is begun in a thread before it."""
+
+    def __init__(self, log: PartitionLog, step: Callable[..., Any]) -> None:
+        self._log, self._step = log, step
+        self._thread = ThreadPoolExecutor(1)
+        self._flushing: Future[int] | None = None
+
+    def __call__(self, *args: object) -> object:
+        """Give the other flush the time to end, and do the step."""
+        if self._flushing is None:
+            self._flushing = self._thread.submit(self._log.flush)
+            wait([self._flushing], timeout=SOON_S)
+        return self._step(*args)
+
+    def outcome(self) -> int:
+        """Return the durable end that the other flush has returned, or raise its error."""
+        assert self._flushing is not None
+        with self._thread:
+            return self._flushing.result(DEADLINE_S)
+
+
+def test_a_flush_that_follows_at_once_does_not_lose_what_it_made_durable(
+    flushed: Flushed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The durable end went back to that of the first flush."""
+    flushed.log.append(batch(2))
+    files = flushed.log._files
+    meanwhile = Meanwhile(flushed.log, files.unpin)
+    monkeypatch.setattr(files, "unpin", meanwhile)
+    flushed.fsync.wait()
+    assert meanwhile.outcome() == 3 == flushed.log.durable_end_offset
+
+
+def test_a_flush_that_follows_a_failed_one_at_once_does_not_retry_it(
+    flushed: Flushed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel may have dropped the pages: another fsync would succeed (R4)."""
+    meanwhile = Meanwhile(flushed.log, partial(Durability.fail, flushed.log._durability))
+    monkeypatch.setattr(Durability, "fail", lambda _, error: meanwhile(error))
+    flushed.fsync.end(OSError(errno.EIO, "broken"))
+    with pytest.raises(LogFailed):
+        meanwhile.outcome()
+    assert flushed.log.durable_end_offset == 1
 
 
 def test_a_kernel_that_refuses_leaves_the_flush_to_a_thread(flushed: Flushed) -> None:

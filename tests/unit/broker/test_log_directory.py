@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -19,6 +21,7 @@ from tests.unit.broker.log_support import batch, read_all
 
 ID_1 = "11111111-0000-0000-0000-000000000000"
 ID_2 = "22222222-0000-0000-0000-000000000000"
+DEADLINE_S = 20
 
 Start = Callable[[], LogDirectory]
 
@@ -146,6 +149,34 @@ def test_strays_are_kept_for_the_grace_period(start: Start) -> None:
     assert start().strays() == {name: since}
     assert directory.purge_strays(since + 1000, grace_ms=1000) == [name]
     assert directory.strays() == {}
+
+
+def test_a_stray_of_a_former_one_s_name_has_a_grace_period_of_its_own(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replica returned, and was set aside again, while a thread deleted other strays."""
+    directory = start()
+    for partition in (0, 1):
+        directory.open("t", ID_1, partition).append(batch(0))
+        directory.to_stray((ID_1, partition))
+        os.utime(directory.root / f"t-{partition}.{ID_1}-stray", (0, 0))
+    deleting, go_on, rmtree = Event(), Event(), shutil.rmtree
+
+    def wait_and_delete(path: Path, *, ignore_errors: bool) -> None:
+        deleting.set()
+        assert go_on.wait(DEADLINE_S)
+        rmtree(path, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", wait_and_delete)
+    with ThreadPoolExecutor(1) as thread:
+        purging = thread.submit(directory.purge_strays, 2_000, grace_ms=1_000)
+        assert deleting.wait(DEADLINE_S)
+        directory.open("t", ID_1, 1).append(batch(1))
+        directory.to_stray((ID_1, 1))
+        go_on.set()
+        assert purging.result(DEADLINE_S) == [f"t-0.{ID_1}-stray"]
+
+    assert read_all(directory.open("t", ID_1, 1)) == [batch(0), batch(1)]
 
 
 def test_the_longest_topic_name_can_be_moved_aside(start: Start) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -33,7 +34,9 @@ from leadline_client.errors import (
     UnknownLeaderEpoch,
     UnknownTopic,
 )
-from tests.unit.broker.small_cluster import TOPIC, SmallCluster, batch, three
+from tests.unit.broker.small_cluster import TOPIC, SmallCluster, batch, three, values
+
+NEXT_ID = "2" * 32
 
 
 @pytest.fixture
@@ -252,6 +255,33 @@ async def test_a_long_poll_ends_with_the_commit(cluster: SmallCluster) -> None:
     await cluster.produce(1, "v")
 
     assert await asyncio.wait_for(reading, 5) == ["v"]
+
+
+async def test_a_wait_that_ends_as_the_topic_is_recreated_returns_nothing_of_the_former_one(
+    cluster: SmallCluster,
+) -> None:
+    """The records of the former topic were returned with the id of the new one."""
+    await cluster.produce(1, "former")
+    engine, wait_s = cluster.brokers[1].engine, 0.05
+    fetching = asyncio.create_task(
+        engine.serving.fetch(
+            TOPIC, 0, 0, max_bytes=1 << 20, min_bytes=1 << 10, wait_ms=int(wait_s * 1000)
+        )
+    )
+    await asyncio.sleep(0)
+    cluster.publish(1, 0, (1, 2, 3))
+    granting = engine.commands.leader_and_isr(cluster.request(1, topic_id=NEXT_ID))
+
+    def recreate() -> None:
+        with pytest.raises(StopIteration):  # It has ended without a wait.
+            granting.send(None)
+
+    # The loop stands still until both are due, so that it runs the end of the wait, then this.
+    asyncio.get_running_loop().call_later(wait_s, recreate)
+    time.sleep(2 * wait_s)  # noqa: ASYNC251 - the loop is to stand still
+    fetched = await fetching
+
+    assert (fetched.topic_id, values(fetched.records)) == (NEXT_ID, [])
 
 
 async def test_a_long_poll_ends_when_leadership_goes(cluster: SmallCluster) -> None:

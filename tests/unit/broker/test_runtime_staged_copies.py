@@ -15,6 +15,7 @@ from leadline_broker.adapters.staged_files import StagedFiles
 from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.staging import staged_copies
 from leadline_broker.runtime.staging.publishing import PublishedBatch
+from leadline_broker.runtime.staging.staging import Staging
 from leadline_client.batches import Buffer
 from leadline_client.errors import (
     BodyTooLarge,
@@ -278,13 +279,22 @@ async def test_a_copy_is_kept_once(cluster: SmallCluster) -> None:
         await copies.read(ReadStagedRequest(**identity, staged_id="f" * 32))
 
 
+async def content(staging: Staging) -> bytes:
+    """Return what the upload has."""
+    with staging.pinned((TOPIC_ID, 0), [ID]) as [upload]:
+        return await staging.read((TOPIC_ID, 0), upload)
+
+
 class GatedFiles(StagedFiles):
-    """Staged uploads whose writes and removals wait until the test opens their gates."""
+    """Staged uploads whose writes, removals and reads wait until the test opens their gates."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.writing, self.removing = Event(), Event()
-        self.begun = 0
+        self.reading, self.answering = Event(), Event()
+        self.reading.set()
+        self.answering.set()
+        self.begun = self.looked = 0
 
     def write(self, key: ReplicaKey, staged_id: str, data: Buffer) -> None:
         self.begun += 1
@@ -294,6 +304,13 @@ class GatedFiles(StagedFiles):
     def remove(self, key: ReplicaKey, staged_ids: Iterable[str]) -> None:
         assert self.removing.wait(DEADLINE_S)
         super().remove(key, staged_ids)
+
+    def read(self, key: ReplicaKey, staged_id: str) -> bytes | None:
+        assert self.reading.wait(DEADLINE_S)
+        found = super().read(key, staged_id)
+        self.looked += 1
+        assert self.answering.wait(DEADLINE_S)
+        return found
 
 
 async def test_an_upload_is_written_again_after_its_removal_has_ended(
@@ -313,7 +330,7 @@ async def test_an_upload_is_written_again_after_its_removal_has_ended(
     await again
     await cluster.until(lambda: not cluster.brokers[1].engine.removals, "nothing is removed")
 
-    assert await staging.read(key, ID) == data
+    assert await content(staging) == data
 
 
 async def test_an_upload_is_written_again_after_its_first_write_has_ended(
@@ -336,7 +353,73 @@ async def test_an_upload_is_written_again_after_its_first_write_has_ended(
         await first
     await cluster.until(lambda: not cluster.brokers[1].engine.removals, "nothing is removed")
 
-    assert await staging.read(key, ID) == data
+    assert await content(staging) == data
+
+
+async def test_a_write_whose_request_was_cancelled_leaves_no_file(cluster: SmallCluster) -> None:
+    """The thread goes on: its file came after the removal, and counted at the next start."""
+    key, staging = (TOPIC_ID, 0), cluster.brokers[1].engine.staging
+    store = staging.store = GatedFiles(cluster.root / "1")
+    store.removing.set()
+    keeping = asyncio.create_task(staging.keep(key, ID, batch("x")))
+    await cluster.until(lambda: store.begun == 1, "the write has begun")
+    keeping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await keeping
+    stopping = asyncio.create_task(cluster.stop(1))
+    await asyncio.wait({stopping}, timeout=SOON_S)
+    assert not stopping.done()
+    store.writing.set()
+    await stopping
+
+    assert (staging.used_bytes, store.found()) == (0, [])
+
+
+async def test_an_upload_is_written_again_after_a_cancelled_write_has_ended(
+    cluster: SmallCluster,
+) -> None:
+    """Both threads wrote to one temporary file."""
+    key, data, staging = (TOPIC_ID, 0), batch("x"), cluster.brokers[1].engine.staging
+    store = staging.store = GatedFiles(cluster.root / "1")
+    store.removing.set()
+    keeping = asyncio.create_task(staging.keep(key, ID, data))
+    await cluster.until(lambda: store.begun == 1, "the write has begun")
+    keeping.cancel()
+
+    again = asyncio.create_task(staging.keep(key, ID, data))
+    await asyncio.wait({again}, timeout=SOON_S)
+    assert store.begun == 1
+    store.writing.set()
+    await again
+    await cluster.until(lambda: not cluster.brokers[1].engine.removals, "nothing is removed")
+
+    assert await content(staging) == data
+
+
+async def test_a_read_of_a_former_file_does_not_discard_the_upload_that_follows(
+    cluster: SmallCluster,
+) -> None:
+    """The replica was removed and made again, and was sent the copy again, while a thread read."""
+    key, data, staging = (TOPIC_ID, 0), batch("x"), cluster.brokers[1].engine.staging
+    store = staging.store = GatedFiles(cluster.root / "1")
+    store.writing.set()
+    store.removing.set()
+    await staging.keep(key, ID, data)
+    store.reading.clear()
+    store.answering.clear()
+    reading = asyncio.create_task(content(staging))
+    await asyncio.sleep(0)
+    staging.forget(key)
+    await cluster.until(lambda: not cluster.brokers[1].engine.removals, "the file is removed")
+    store.reading.set()
+    await cluster.until(lambda: store.looked == 1, "the file was not found")
+    await staging.keep(key, ID, data)
+    store.answering.set()
+    with pytest.raises(UnknownStaged):
+        await reading
+
+    assert await content(staging) == data
+    assert staging.used_bytes == len(data)
 
 
 @pytest.mark.parametrize("years", [10, -10])

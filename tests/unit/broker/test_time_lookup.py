@@ -92,6 +92,23 @@ async def test_the_answer_is_of_the_epoch_in_which_it_is_given(
         await lookup
 
 
+async def test_the_answer_is_not_of_a_topic_that_was_recreated_meanwhile(
+    cluster: SmallCluster, serving: Serving
+) -> None:
+    """Its leader epochs begin again, so that the epoch alone may be the same."""
+    serving.checks = checks = WatchedChecks()
+    await cluster.send(1, good("zstd", 10))
+    checks.go_on.clear()
+    lookup = asyncio.create_task(serving.offsets(TOPIC, 0, NOW + 9))
+    await until(lambda: checks.in_worker == 1, "the lookup is on its way")
+    cluster.publish(1, 0, (1, 2, 3))
+    await cluster.grant(1, 2, 3, topic_id="2" * 32)
+    assert serving.led(TOPIC, 0).log.log_end_offset == 0
+    checks.go_on.set()
+    with pytest.raises(OffsetNotAvailable):
+        await lookup
+
+
 async def test_a_batch_of_too_many_records_is_refused(
     cluster: SmallCluster, serving: Serving
 ) -> None:

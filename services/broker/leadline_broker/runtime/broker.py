@@ -273,6 +273,7 @@ class Broker:
         self._cancel_tasks()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._engine is not None:
+            await self._engine.staging.finish()
             await self._engine.removals.finish()
             with suppress(StorageFailed):  # Replicas learn their high watermarks again.
                 await self._engine.maintenance.checkpoint()

@@ -346,7 +346,7 @@ class Engine:
     def progress(self) -> tuple[int, ...]:
         """Return what changes with all that the disk ends while the broker stops."""
         flushed = self.flusher.ended, self.moving_flusher.ended
-        return *flushed, len(self.removals), self.logs.closed
+        return *flushed, self.staging.writing, len(self.removals), self.logs.closed
 
     def _heartbeat_request(self, isr_changes: list[tuple[str, int]]) -> HeartbeatRequest:
         self.throttle.on_heartbeat_sent()

@@ -92,6 +92,7 @@ class LogDirectory:
         self._logs: dict[ReplicaKey, PartitionLog] = {}
         self._names: dict[str, ReplicaKey] = {}
         self._checkpointing = threading.Lock()
+        self._setting_aside = threading.Lock()
         self._lock = root_files.lock_root(root)
         try:
             self.directory_id, is_new = root_files.claim(root, cluster_id, broker_id)
@@ -248,18 +249,25 @@ class LogDirectory:
 
     def purge_strays(self, now_ms: int, grace_ms: int) -> list[str]:
         """Delete the strays older than `stray.grace.ms`; return their names. Thread-safe."""
-        purged = []
         with STORAGE_ERRORS:
             strays = self.strays()
+        purged = []
         for name, since in strays.items():
-            if since <= now_ms - grace_ms:
-                doomed = self.root / (name.removesuffix(STRAY_SUFFIX) + DELETE_SUFFIX)
-                # `open` may have just restored it.
-                with contextlib.suppress(OSError, StorageFailed):
-                    self._rename(self.root / name, doomed)
-                    shutil.rmtree(doomed, ignore_errors=True)
-                    purged.append(name)
+            if since <= now_ms - grace_ms and (doomed := self._doom(name, since)) is not None:
+                shutil.rmtree(doomed, ignore_errors=True)
+                purged.append(name)
         return purged
+
+    def _doom(self, name: str, since: int) -> Path | None:
+        """Rename a stray for its removal; return None if it is not that one any more."""
+        # `open` may have just restored it, and its replica may be a stray of this name again.
+        stray = self.root / name
+        with self._setting_aside, contextlib.suppress(OSError, StorageFailed):
+            if stray.stat().st_mtime_ns // _MS == since:
+                doomed = self.root / (name.removesuffix(STRAY_SUFFIX) + DELETE_SUFFIX)
+                self._rename(stray, doomed)
+                return doomed
+        return None
 
     def persist_controller_epoch(self, epoch: int) -> None:
         """Store the highest accepted controller epoch; durable when this returns."""
@@ -376,9 +384,10 @@ class LogDirectory:
                 self._rename(stray, path)
 
     def _move_to_stray(self, path: Path, topic_id: str) -> None:
-        with STORAGE_ERRORS:
-            os.utime(path)
-        self._rename(path, free_name(path, topic_id, STRAY_SUFFIX))
+        with self._setting_aside:
+            with STORAGE_ERRORS:
+                os.utime(path)
+            self._rename(path, free_name(path, topic_id, STRAY_SUFFIX))
 
     def _rename(self, path: Path, target: Path) -> None:
         """Rename durably; raise StorageFailed if that fails."""

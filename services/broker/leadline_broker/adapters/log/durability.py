@@ -187,19 +187,29 @@ class Durability:
     def _end_flush(
         self, file: LogFile, end: int, on_flushed: OnFlushed, error: OSError | None
     ) -> None:
-        """End the flush that was begun. Nothing can have truncated or closed the log meanwhile."""
-        self._begun = None
+        """End the flush that was begun. Nothing can have truncated or closed the log meanwhile.
+
+        No thread flushes before the outcome is noted: it would retry the fsync that has failed, or
+        its durable end would be replaced by this lower one.
+        """
+        try:
+            failure = self._note_end(file, end, error)
+        finally:
+            self._begun = None
+        on_flushed(failure)
+
+    def _note_end(self, file: LogFile, end: int, error: OSError | None) -> LogFailed | None:
+        """Return why the log has failed: a callback has no caller to raise that to."""
         if error is not None:
+            failure = self.fail(error)
             self._put_back(Unsynced([file]))
-            on_flushed(self.fail(error))
-            return
+            return failure
         try:
             self.files.unpin(file)
         except OSError as problem:
-            on_flushed(self.fail(problem))  # A callback has no caller to raise it to.
-            return
+            return self.fail(problem)
         self.durable_end_offset = end
-        on_flushed(None)
+        return None
 
     def flush(self) -> int:
         """See `PartitionLog.flush`."""

@@ -283,13 +283,13 @@ class Serving:
                         await partition.changed()
                         partition = readable()
                         records = self._read(partition, offset, last_epoch, max_bytes)
-            partition = readable()
+            if (current := readable()) is not partition:  # The topic was recreated just now.
+                partition, records = current, self._read(current, offset, last_epoch, max_bytes)
         partition.count_out(len(records))
         state = partition.replica.state
-        next_offset, count = offset, 0
-        for header in parse_headers(records):
-            next_offset = header.next_offset
-            count += header.record_count
+        headers = list(parse_headers(records))
+        next_offset = headers[-1].next_offset if headers else offset
+        count = sum(header.record_count for header in headers)
         self.metrics.fetched(topic, count, len(records))
         return FetchedData(
             records,
@@ -339,8 +339,8 @@ class Serving:
 
         Raises:
             OffsetNotAvailable: the new leader does not know yet what its predecessor has
-                committed (KIP-207), or another one was elected meanwhile; for other errors
-                see `led`.
+                committed (KIP-207), or another one was elected or the topic recreated meanwhile;
+                for other errors see `led`.
 
         """
         partition = self._with_known_end(topic, number, leader_epoch)
@@ -349,10 +349,10 @@ class Serving:
         offset, timestamp = await offset_for_timestamp(
             partition.log, high_watermark, timestamp_ms, self.checks
         )
-        partition = self._with_known_end(topic, number)
-        state, log = partition.replica.state, partition.log
-        if state.leader_epoch != epoch:
-            raise OffsetNotAvailable("another leader was elected during the lookup")
+        current = self._with_known_end(topic, number)
+        state, log = current.replica.state, current.log
+        if current is not partition or state.leader_epoch != epoch:
+            raise OffsetNotAvailable("the leader or the topic has changed during the lookup")
         begin = state.high_watermark if offset is None else offset
         return PartitionEnds(
             log.log_start_offset,

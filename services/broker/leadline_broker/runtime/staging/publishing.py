@@ -191,11 +191,11 @@ class Publishing:
         """Return the content of some uploads; verify it."""
         data = bytearray()
         for upload in group:
-            content = await self._staging.read(key, upload.staged_id)
+            content = await self._staging.read(key, upload)
             try:
                 await asyncio.to_thread(validate, content)
             except CorruptBatch as error:
-                self._staging.discard(key, [upload.staged_id])
+                self._staging.lose(key, upload)
                 raise UnknownStaged(
                     f"the staged upload {upload.staged_id} is damaged", staged=[upload.staged_id]
                 ) from error

@@ -184,7 +184,17 @@ class Staging:
         upload = StagedUpload(staged_id, len(data), self._expiry(), pins=1)
         self._add(key, upload)
         self._writing[key, staged_id] = upload
-        stored = False
+        storing = asyncio.create_task(self._store(key, upload, data))
+        try:
+            await asyncio.shield(storing)  # The thread goes on, whoever is cancelled.
+        except asyncio.CancelledError:
+            self.discard(key, [staged_id])
+            raise
+        return upload
+
+    async def _store(self, key: ReplicaKey, upload: StagedUpload, data: Buffer) -> None:
+        """Write a file; remove it if its upload has left the index meanwhile."""
+        staged_id, stored = upload.staged_id, False
         try:
             await asyncio.to_thread(self.store.write, key, staged_id, data)
             stored = True
@@ -196,7 +206,16 @@ class Staging:
             elif self._find(key, staged_id) is None:
                 self._remove(key, [staged_id])
             upload.written.set()
-        return upload
+
+    async def finish(self) -> None:
+        """Wait for the writes that are in progress, whose requests may be gone."""
+        while self._writing:
+            await next(iter(self._writing.values())).written.wait()
+
+    @property
+    def writing(self) -> int:
+        """How many uploads are being written."""
+        return len(self._writing)
 
     def oldest_write(self) -> object:
         """Return the upload that has been written for longest, None if none is."""
@@ -246,7 +265,7 @@ class Staging:
             raise UnknownStaged(f"this broker has no staged upload {missing[0]}", staged=missing)
         return [upload for _, upload in found if upload is not None]
 
-    async def read(self, key: ReplicaKey, staged_id: str) -> bytes:
+    async def read(self, key: ReplicaKey, upload: StagedUpload) -> bytes:
         """Return the bytes of an upload.
 
         Raises:
@@ -254,11 +273,16 @@ class Staging:
             StorageFailed: the read failed.
 
         """
-        data = await asyncio.to_thread(self.store.read, key, staged_id)
+        data = await asyncio.to_thread(self.store.read, key, upload.staged_id)
         if data is None:
-            self.discard(key, [staged_id])
-            raise UnknownStaged(f"the staged upload {staged_id} is gone", staged=[staged_id])
+            self.lose(key, upload)
+            raise UnknownStaged("the staged upload is gone", staged=[upload.staged_id])
         return data
+
+    def lose(self, key: ReplicaKey, upload: StagedUpload) -> None:
+        """Delete an upload that is gone or damaged, but no other that has its id by now."""
+        if self._find(key, upload.staged_id) is upload:
+            self.discard(key, [upload.staged_id])
 
     async def recover(self, partition: Partition, staged_ids: Iterable[str]) -> None:
         """Copy missing uploads from other replicas.
@@ -365,8 +389,8 @@ class StagedCopyStore:
         """Return a copy. Also raises UnknownStaged and StorageFailed."""
         partition = self._hosted(request)
         require_current(partition.replica.state, request.leader, request.leader_epoch)
-        with self.staging.pinned(partition.key, [request.staged_id]):
-            return StagedRecords(await self.staging.read(partition.key, request.staged_id))
+        with self.staging.pinned(partition.key, [request.staged_id]) as [upload]:
+            return StagedRecords(await self.staging.read(partition.key, upload))
 
     def _hosted(self, request: StagedRequest) -> Partition:
         self.broker_state.require_addressed(request.broker_id, request.incarnation)

@@ -59,9 +59,10 @@ class DeletionsChanged(Trigger):
 
 @dataclass(frozen=True, slots=True)
 class TopicStopped(ControllerEvent):
-    """Every live broker has stopped and deleted its replicas of a topic."""
+    """Every live broker has stopped and deleted its replicas of a topic of this name and id."""
 
     topic: str
+    topic_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,8 @@ class DeletionManager(EventHandler):
     audit: AuditLog
     external: ExternalChanges
     charge_partitions: Callable[[int], None]
-    _stopping: set[str] = field(default_factory=set, init=False)
+    _stopping: set[tuple[str, str]] = field(default_factory=set, init=False)
+    """The name and the id of each topic that brokers are deleting."""
 
     async def on_elected(self) -> None:
         """Resume the deletions that an earlier controller began."""
@@ -185,23 +187,27 @@ class DeletionManager(EventHandler):
 
     def _begin(self, topic: TopicImage, zxid: int = 0) -> None:
         """Have brokers delete the replicas, and wait beside the queue until they have."""
-        if topic.name in self._stopping:
+        stopping = (topic.name, topic.topic_id)
+        if stopping in self._stopping:
             return
         self.image.apply([DeletionPending(topic.name, zxid)])
         self.dispatcher.delete_replicas(topic.name)
-        self._stopping.add(topic.name)
-        self.run_in_background(self._await_stops(topic.name), "topic-stops")
+        self._stopping.add(stopping)
+        self.run_in_background(self._await_stops(*stopping), "topic-stops")
 
-    async def _await_stops(self, name: str) -> None:
+    async def _await_stops(self, name: str, topic_id: str) -> None:
         await self.dispatcher.until(lambda: self.dispatcher.is_stopped(name))
-        self.queue.post(TopicStopped(name), current_cause())
+        self.queue.post(TopicStopped(name, topic_id), current_cause())
 
     @TopicStopped.handler
     async def on_stopped(self, event: TopicStopped) -> None:
-        """Delete the nodes of a topic that no live broker hosts any more."""
-        self._stopping.discard(event.topic)
+        """Delete the nodes of a topic that no live broker hosts any more.
+
+        Another topic of the name may have followed it, which nobody has deleted.
+        """
+        self._stopping.discard((event.topic, event.topic_id))
         topic = self.image.topics.get(event.topic)
-        if topic is None:
+        if topic is None or not topic.deleting:
             return
         if not self.dispatcher.is_stopped(event.topic):  # a broker came back
             self._begin(topic)
