@@ -66,6 +66,8 @@ def test_a_connection_is_told_from_one_of_another_process_with_the_same_port() -
         socket.socket() as ours,
     ):
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Nobody gets a bound port by connecting, without saying that it may be shared.
+        ours.bind((LOOPBACK, 0))
         ours.connect(first.getsockname())
         port, me = ours.getsockname()[1], os.getpid()
         to_first, to_second = (end.getsockname()[1] for end in (first, second))
