@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import leadline_client
+from tests.support.shared_folder import shared_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 RESOURCES = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
@@ -67,10 +68,13 @@ def make(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
     """The pages of the site by their paths, as in `docs/spark.html`."""
-    folder = tmp_path_factory.mktemp("site")
-    made = make(ROOT, folder)
-    assert made.returncode == 0, made.stderr
-    assert made.stderr == ""
+
+    def fill(folder: Path) -> None:
+        made = make(ROOT, folder)
+        assert made.returncode == 0, made.stderr
+        assert made.stderr == ""
+
+    folder = shared_folder(tmp_path_factory, "site", fill)
     paths = [path for path in folder.rglob("*.html") if "_static" not in path.parts]
     return {path.relative_to(folder).as_posix(): Page(path) for path in paths}
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.shared_folder import shared_folder
+
 ROOT = Path(__file__).resolve().parents[3]
 
 CODE = """\
@@ -76,17 +78,21 @@ def lines_with(pattern: str, text: str) -> set[tuple[int, str]]:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What mypy says about the code, with the settings of this repository."""
-    module = tmp_path_factory.mktemp("planted") / "planted.py"
-    module.write_text(CODE, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--no-pretty", "--no-error-summary", str(module)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-    )
-    return done.stdout + done.stderr
+
+    def fill(folder: Path) -> None:
+        module = folder / "planted.py"
+        module.write_text(CODE, encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, "-m", "mypy", "--no-pretty", "--no-error-summary", str(module)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=280,
+        )
+        (folder / "report").write_text(done.stdout + done.stderr, encoding="utf-8")
+
+    return (shared_folder(tmp_path_factory, "planted", fill) / "report").read_text(encoding="utf-8")
 
 
 def test_mypy_refuses_each_planted_error_and_nothing_else(report: str) -> None:
