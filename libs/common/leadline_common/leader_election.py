@@ -179,6 +179,7 @@ class LeaderElection(Generic[SessionT]):
 
         """
         while True:
+            self._pause_s = RETRY_S
             with self._logged("could not open a ZooKeeper session"):
                 # Without a variable that would keep the session, and its term, until the next one.
                 await self._handle_new_session(await self._candidate.open_session())
@@ -254,8 +255,8 @@ class LeaderElection(Generic[SessionT]):
             raise
         except (TermEnded, ZkError) as problem:
             self.problem = str(problem) or type(problem).__name__
-            needs_operator = isinstance(problem, OlderCopy | UnfinishedRestore)
-            self._pause_s = POLL_S if needs_operator else RETRY_S
+            if isinstance(problem, OlderCopy | UnfinishedRestore):
+                self._pause_s = POLL_S
             logger.warning(event, reason=self.problem)
         except Exception as problem:
             self.problem = type(problem).__name__

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from leadline_common import leader_election
+from leadline_common.cluster_id import OlderCopy
 from leadline_common.leader_election import (
     Claim,
     ElectionState,
@@ -19,6 +21,8 @@ from leadline_common.versions import SpokenVersions, own_versions
 from leadline_common.zk.client import Callback
 from leadline_common.zk.errors import ConnectionLoss, NotPermitted
 from tests.support.services.zookeeper import until
+
+LONG_S = 0.5
 
 
 class WatchedSession:
@@ -125,6 +129,37 @@ async def test_a_candidate_says_why_it_takes_no_part_until_it_does() -> None:
         refused.session = WatchedSession()
         await until(lambda: election.leader is not None, "it takes part")
         assert election.problem == ""
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+class Outdated(Refused):
+    """A candidate that finds an older copy of ZooKeeper's data, until an operator restores them."""
+
+    @asynccontextmanager
+    async def prepared(self, session: WatchedSession) -> AsyncIterator[None]:
+        if not self.repaired:
+            self.repaired = True
+            raise OlderCopy("an older copy")
+        async with super().prepared(session):
+            yield
+
+
+async def test_only_the_session_that_needs_an_operator_is_followed_by_a_long_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once repaired, each later session began two seconds after the one before."""
+    monkeypatch.setattr(leader_election, "POLL_S", LONG_S)
+    outdated = Outdated()
+    election = LeaderElection(outdated)
+    running = asyncio.create_task(election.run())
+    try:
+        await until(lambda: bool(election.problem), "the copy was refused")
+        assert election._pause_s == LONG_S
+        outdated.session = WatchedSession()
+        await until(lambda: election.leader is not None, "it takes part")
+        assert election._pause_s == leader_election.RETRY_S
     finally:
         running.cancel()
         await asyncio.wait([running])

@@ -253,20 +253,20 @@ class LogDirectory:
             strays = self.strays()
         purged = []
         for name, since in strays.items():
-            if since <= now_ms - grace_ms and (doomed := self._doom(name, since)) is not None:
-                shutil.rmtree(doomed, ignore_errors=True)
+            if since <= now_ms - grace_ms and (renamed := self._rename_expired(name, since)):
+                shutil.rmtree(renamed, ignore_errors=True)
                 purged.append(name)
         return purged
 
-    def _doom(self, name: str, since: int) -> Path | None:
+    def _rename_expired(self, name: str, since: int) -> Path | None:
         """Rename a stray for its removal; return None if it is not that one any more."""
         # `open` may have just restored it, and its replica may be a stray of this name again.
         stray = self.root / name
         with self._setting_aside, contextlib.suppress(OSError, StorageFailed):
             if stray.stat().st_mtime_ns // _MS == since:
-                doomed = self.root / (name.removesuffix(STRAY_SUFFIX) + DELETE_SUFFIX)
-                self._rename(stray, doomed)
-                return doomed
+                renamed = self.root / (name.removesuffix(STRAY_SUFFIX) + DELETE_SUFFIX)
+                self._rename(stray, renamed)
+                return renamed
         return None
 
     def persist_controller_epoch(self, epoch: int) -> None:
