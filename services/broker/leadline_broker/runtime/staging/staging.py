@@ -276,7 +276,9 @@ class Staging:
         data = await asyncio.to_thread(self.store.read, key, upload.staged_id)
         if data is None:
             self.lose(key, upload)
-            raise UnknownStaged("the staged upload is gone", staged=[upload.staged_id])
+            raise UnknownStaged(
+                f"the staged upload {upload.staged_id} is gone", staged=[upload.staged_id]
+            )
         return data
 
     def lose(self, key: ReplicaKey, upload: StagedUpload) -> None:
