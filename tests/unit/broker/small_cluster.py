@@ -21,7 +21,7 @@ from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
 from leadline_broker.domain.state import Addresses, Directories, PublishedState, TopicIdPartition
 from leadline_broker.runtime.broker import Broker
 from leadline_broker.runtime.serving.routing import RoutedRequests
-from leadline_broker.runtime.staging.staging import StagedCopyStore
+from leadline_broker.runtime.staging.staged_copy_store import StagedCopyStore
 from leadline_client import batches
 from leadline_client.errors import (
     ConnectionLost,

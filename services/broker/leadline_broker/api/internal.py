@@ -9,7 +9,7 @@ from leadline_broker.runtime.cluster.controller_check import ControllerCheck
 from leadline_broker.runtime.replication.commands import ControllerCommands
 from leadline_broker.runtime.replication.fetch_sessions import FetchSessions
 from leadline_broker.runtime.serving.routing import RoutedRequests
-from leadline_broker.runtime.staging.staging import StagedCopyStore
+from leadline_broker.runtime.staging.staged_copy_store import StagedCopyStore
 from leadline_client.errors import (
     BrokerFenced,
     CorruptBatch,

@@ -45,7 +45,8 @@ from leadline_broker.runtime.serving.serving import Serving
 from leadline_broker.runtime.serving.topic_appends import TopicAppends
 from leadline_broker.runtime.staging.publishing import Publishing
 from leadline_broker.runtime.staging.staged_copies import StagedCopies
-from leadline_broker.runtime.staging.staging import StagedCopyStore, Staging
+from leadline_broker.runtime.staging.staged_copy_store import StagedCopyStore
+from leadline_broker.runtime.staging.staging import Staging
 from leadline_client.backoff import Backoff
 from leadline_client.errors import StorageFailed
 from leadline_common.clock import Clock
