@@ -47,12 +47,13 @@ integration: setup ## Run the tests on real processes, three files at a time
 		$$($(BIN)/python -m tests.support.browser.chromium) \
 		tests/spark tests/e2e tests/contract tests/integration $(ARGS)
 
-check: lint types imports drift ## Lint, formatting, vocabulary, types, import rules, drift of generated files
+check: lint types imports drift ## Lint, formatting, vocabulary, rules of the repository, types, import rules, drift of generated files
 
 lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/typos
+	$(BIN)/python -m pytest -q tests/unit/test_repository.py
 
 types: setup
 	$(BIN)/python -m mypy

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from leadline_client import Client, NewTopic, Producer
+from tests.support.freezing import freeze
 from tests.support.services.up import Up, command_line, running, until
 
 SESSION_TIMEOUT_S = 60
@@ -94,7 +95,7 @@ def test_a_frozen_broker_keeps_its_session(up: Up) -> None:
     before = leaders(up)
     victim = before[0][0]
     pid = pid_of(up, "brokers", victim)
-    os.kill(pid, signal.SIGSTOP)
+    freeze(pid)
     file = up.data_dir / "sessions" / f"broker-{victim}"
     stored = file.read_bytes()
     try:

@@ -32,6 +32,7 @@ from leadline_common.zk.session_file import (
     running_kernel,
     stored_transport,
 )
+from tests.support.freezing import freeze
 from tests.support.services.cluster import wait_until
 from tests.support.services.session_owner import SESSION_TIMEOUT_MS
 from tests.support.services.up import command_line
@@ -80,7 +81,7 @@ async def test_a_frozen_process_keeps_its_session(
 ) -> None:
     file = tmp_path / "session"
     with owner(zk_chroot, file) as process:
-        process.send_signal(signal.SIGSTOP)
+        freeze(process.pid)
         for _ in range(50):
             with pytest.raises(SessionFileInUse):
                 await close_left_session(file)

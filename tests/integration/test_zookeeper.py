@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -37,6 +35,7 @@ from tests.support.embedded_zookeeper import (
     EmbeddedZooKeeper,
     ZooKeeperDidNotStart,
 )
+from tests.support.freezing import freeze
 from tests.support.services.zookeeper import SESSION_TIMEOUT_MS, expire, until
 
 
@@ -367,7 +366,7 @@ async def test_close_is_idempotent_and_ends_what_waits(own_server: EmbeddedZooKe
 
 def _freeze(server: EmbeddedZooKeeper) -> None:
     assert server.pid is not None
-    os.kill(server.pid, signal.SIGSTOP)
+    freeze(server.pid)
 
 
 # -- the embedded server -------------------------------------------------------

@@ -41,14 +41,21 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-    """Show how each test that passed only alone had failed, and at the very end which they are."""
+    """Show how each test that passed only alone had failed; at the very end, in a line each."""
     reports = terminalreporter.stats.get(_PASSED_ALONE, [])
     for report in reports:
         terminalreporter.section(f"{_PASSED_ALONE}, to be mended: {report.nodeid}")
         terminalreporter.line(report.longreprtext)
     yield
     for report in reports:
-        terminalreporter.line(f"{_PASSED_ALONE}: {report.nodeid}")
+        terminalreporter.line(f"{_PASSED_ALONE}: {report.nodeid} - {_first_failure(report)}")
+
+
+def _first_failure(report: pytest.TestReport) -> str:
+    """Return the first line of what was raised."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text: str = crash.message if crash else report.longreprtext
+    return text.partition("\n")[0]
 
 
 def _retry(session: pytest.Session, reporter: pytest.TerminalReporter, allowed: int) -> None:

@@ -20,7 +20,6 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ import httpx
 from leadline_cli.processes import Child
 from leadline_client.wire import NewTopic
 from tests.support.faults.load import Load
+from tests.support.freezing import freeze
 from tests.support.groups import member as group_member
 from tests.support.groups.log import (
     Event,
@@ -111,8 +111,8 @@ class Group:
         """Freeze members while the block runs (SIGSTOP, SIGCONT)."""
         children = [self.members[name].child for name in names]
         for child in children:
-            child.signal(signal.SIGSTOP)
-            await wait_until(partial(_is_stopped, child.pid), f"{child.name} has stopped")
+            assert child.pid is not None, f"{child.name} has ended"
+            await asyncio.to_thread(freeze, child.pid)
         since_s = time.monotonic()
         try:
             yield
@@ -341,8 +341,3 @@ async def loaded_group(
             await group.verify()
     finally:
         await group.stop()
-
-
-async def _is_stopped(pid: int | None) -> bool:
-    stat = await asyncio.to_thread(Path(f"/proc/{pid}/stat").read_text)
-    return stat.rpartition(")")[2].split()[0] == "T"

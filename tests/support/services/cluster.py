@@ -35,6 +35,7 @@ from leadline_client.retry import RetryPolicy
 from leadline_common.identity import ServiceIdentity
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.session import ZkSession
+from tests.support.freezing import freeze
 from tests.support.services.identities import load_tls
 
 T = TypeVar("T")
@@ -165,7 +166,9 @@ class Cluster:
     def pause(self, name: str) -> None:
         """Freeze a process (SIGSTOP)."""
         self._tell("freeze", name)
-        self.child(name).signal(signal.SIGSTOP)
+        child = self.child(name)
+        if child.running and child.pid is not None:
+            freeze(child.pid)
 
     def resume(self, name: str) -> None:
         """Let a frozen process go on (SIGCONT)."""
