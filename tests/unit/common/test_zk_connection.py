@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import pytest
 from kazoo.exceptions import ConnectionDropped
+from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import Connect
 
 from leadline_common.tcp_ports import LOOPBACK, free_port
 from leadline_common.zk.connection import Connection
@@ -38,6 +41,30 @@ def test_no_attempt_takes_more_than_its_part_of_the_session() -> None:
     with pytest.raises(ConnectionDropped):
         connection._connect(LOOPBACK, LOOPBACK, port)
     assert connection.handler.connect_within_s == SESSION_MS / 1000 / 3
+
+
+def test_a_server_that_does_not_answer_is_given_more_time_from_attempt_to_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that starts may never answer a connection, but the next one at once."""
+    waits, answers = [], [False, False, False, False, True, False]
+
+    def wait(_: object, timeout_s: float, request: object, xid: int | None = None) -> object:
+        waits.append(timeout_s)
+        if not answers.pop(0):
+            raise KazooTimeoutError
+        return Connect(0, 1, SESSION_MS, 1, bytes(16), read_only=False), 1
+
+    monkeypatch.setattr(ConnectionHandler, "_invoke", wait)
+    with socket.create_server((LOOPBACK, 0)) as server:
+        port = server.getsockname()[1]
+        connection = connection_to(f"{LOOPBACK}:{port}")
+        for answer in answers[:]:
+            with nullcontext() if answer else pytest.raises(KazooTimeoutError):
+                connection._connect(LOOPBACK, LOOPBACK, port)
+            assert connection._socket is not None
+            connection._socket.close()
+    assert waits == [1.5, 3, 6, 6, 6, 1.5]
 
 
 @pytest.fixture

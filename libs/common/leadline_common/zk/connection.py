@@ -41,6 +41,9 @@ logger = structlog.get_logger(__name__)
 _SILENT_SHARE: Final = 3 / 4
 """The part of kazoo's read timeout (2/3 of the session's) in which a server has to answer."""
 
+_SHARES: Final = 1 / 4, 1 / 2, 1
+"""The parts of an attempt's time in which a server has to answer: the first attempt, the next..."""
+
 _REFUSALS: Final = 4
 BROKEN_BY_REQUEST: Final = "a request breaks the connection to ZooKeeper"
 _LARGE: Final = 16 * 1024
@@ -75,6 +78,7 @@ class Connection(ConnectionHandler):
         super().__init__(client, retry_sleeper)
         self._record = record
         self._unanswered_since_s: float | None = None
+        self._unanswered_attempts = 0
         self._server: tuple[str, int] | None = None
         self._problems: dict[tuple[str, int], str] = {}
         self._refusals: Counter[tuple[str, int]] = Counter()
@@ -103,6 +107,7 @@ class Connection(ConnectionHandler):
             self._log_problem(host, address, self._reason(address, problem))
             raise
         self._server = address
+        self._unanswered_attempts = 0
         for known in (self._problems, self._refusals, self._with_older_data):
             known.clear()
         self._record.connected()
@@ -141,12 +146,32 @@ class Connection(ConnectionHandler):
     def _invoke(
         self, timeout: float, request: object, xid: int | None = None
     ) -> tuple[object, int | None] | int | None:
-        answer = super()._invoke(timeout, request, xid)
+        answer = (
+            self._ask_for_session(timeout, request)
+            if isinstance(request, Connect)
+            else super()._invoke(timeout, request, xid)
+        )
         if isinstance(answer, tuple) and isinstance(answer[0], Connect):
             if self._states_zxid_zero:
                 raise _ZxidZeroAccepted
             self.granted_timeout_ms = answer[0].time_out
         return answer
+
+    def _ask_for_session(
+        self, timeout_s: float, request: Connect
+    ) -> tuple[object, int | None] | int | None:
+        """Wait for the answer for longer from attempt to attempt.
+
+        ZooKeeper 3.9 neither answers nor closes a connection that asks before the server has made
+        its database. The session must outlive such an attempt.
+        """
+        share = _SHARES[min(self._unanswered_attempts, len(_SHARES) - 1)]
+        within_s = self.handler.connect_within_s or timeout_s
+        try:
+            return super()._invoke(within_s * share, request)
+        except KazooTimeoutError:
+            self._unanswered_attempts += 1
+            raise
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
         now_s = time.monotonic()
