@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
@@ -116,6 +117,29 @@ async def test_a_small_batch_that_turns_out_large_is_checked_in_a_thread() -> No
 
     assert header.size < SMALL_BYTES
     assert header.record_count == 5_000
+
+
+async def test_a_caller_that_leaves_does_not_make_room_for_another_thread() -> None:
+    """Else a client that asks and leaves, again and again, has any number of batches decoded."""
+    checks = checks_of(LARGE)
+    begun, goes_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def hold() -> None:
+        loop.call_soon_threadsafe(begun.set)
+        goes_on.wait(60)
+
+    left = asyncio.create_task(checks.read_in_worker(hold))
+    await begun.wait()
+    left.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await left
+    next_one = asyncio.create_task(checks.read_in_worker(goes_on.is_set))
+    # Its thread would have begun by the time another one, which is started later, has ended.
+    for _ in range(20):
+        await asyncio.to_thread(str)
+    goes_on.set()
+    assert await next_one, "two threads decoded at a time"
 
 
 async def test_a_small_limit_holds_for_small_batches() -> None:

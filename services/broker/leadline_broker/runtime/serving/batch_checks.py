@@ -84,13 +84,28 @@ class BatchChecks:
         return await self._in_worker(steps)
 
     async def _in_worker(self, steps: Steps) -> list[BatchHeader]:
-        async with self._workers:
-            return await asyncio.to_thread(partial(finish, steps, _let_others_run))
+        return await _in_thread(self._workers, partial(finish, steps, _let_others_run))
 
     async def read_in_worker(self, work: Callable[[], T]) -> T:
         """Run what decodes a stored batch in a thread that producers' checks do not wait for."""
-        async with self._readers:
-            return await asyncio.to_thread(work)
+        return await _in_thread(self._readers, work)
+
+
+async def _in_thread(room: asyncio.Semaphore, work: Callable[[], T]) -> T:
+    """Run `work` in a thread once there is room, which it takes until the thread has ended.
+
+    A caller that leaves earlier does not stop the thread.
+    """
+    await room.acquire()
+    running = asyncio.create_task(asyncio.to_thread(work))
+
+    def ended(task: asyncio.Task[T]) -> None:
+        room.release()
+        if not task.cancelled():
+            task.exception()  # The caller may have left.
+
+    running.add_done_callback(ended)
+    return await asyncio.shield(running)
 
 
 def check_times(headers: Iterable[BatchHeader], latest_ms: int) -> None:
