@@ -37,8 +37,10 @@ up: setup ## Run a cluster in the foreground
 
 test: unit integration ## Run every test but the long fault runs
 
+# The simulations first, and a few tests at a time: some take minutes, and would run alone at the end.
 unit: setup ## Run the tests that start no cluster, three at a time
-	$(BIN)/python -m pytest -n 3 --durations 30 tests/unit tests/simulation tests/runtime_simulation $(ARGS)
+	$(BIN)/python -m pytest -n 3 --maxschedchunk 8 --durations 30 \
+		tests/runtime_simulation tests/simulation tests/unit $(ARGS)
 
 # The longest first, and what shares a cluster together (tests/support/distribution.py).
 # Much of their time is waiting for a fault to be noticed, so that three keep two cores busy.
