@@ -16,6 +16,7 @@ from leadline_client.errors import (
     Forbidden,
     InvalidRequest,
     LeadlineError,
+    NotFound,
     QuotaExceeded,
     ServerNotTrusted,
     TokenNotSent,
@@ -128,17 +129,19 @@ class Caller:
             ClusterChanged: only brokers of another cluster answer.
             Unauthorized, Forbidden, TokenNotSent, ServerNotTrusted, QuotaExceeded: no broker
                 answered, and this is why one of them did not.
-            InvalidRequest: the client was closed.
+            InvalidRequest: the client was closed, or all addresses are of other services.
 
         """
         withheld: LeadlineError | None = None
         own_answers = False
+        others = 0
         lookup = target.lookup()
         if lookup is None:
             return
         limit_s = self.policy.metadata_timeout_s
         give_up_s = self.clock() + (self.policy.timeout_s if left_s is None else left_s)
-        for address in self.any_broker.addresses():
+        addresses = self.any_broker.addresses()
+        for address in addresses:
             url = address + lookup.path
             total_s = max(give_up_s - self.clock(), _LEAST_S)
             request = Request(lookup.method, url, lookup.params, timeout_s=limit_s, total_s=total_s)
@@ -148,6 +151,7 @@ class Caller:
                 self.any_broker.on_error(error)
                 withheld = error if isinstance(error, _UNSENT) else withheld
                 continue
+            others += _lacks_the_route(response)
             own_answers |= response.headers.get(CLUSTER_ID_HEADER) == self.cache.cluster_id
             try:
                 if self._apply_lookup(target, response):
@@ -157,6 +161,8 @@ class Caller:
                 withheld = error
         if withheld is not None and not (own_answers and isinstance(withheld, ClusterChanged)):
             raise withheld
+        if others == len(addresses) > 0:
+            raise InvalidRequest(f"{', '.join(addresses)}: not the address of a broker")
         target.apply_lookup(None)
 
     def _apply_lookup(self, target: Target, response: Response) -> bool:
@@ -237,6 +243,11 @@ class Caller:
         self.answered = True
         self.cache.identify(response.headers.get(CLUSTER_ID_HEADER))
         return response
+
+
+def _lacks_the_route(response: Response) -> bool:
+    """Tell whether this is a service of a cluster, but none that knows the request."""
+    return CLUSTER_ID_HEADER in response.headers and isinstance(_refusal(response), NotFound)
 
 
 def _refusal(response: Response) -> LeadlineError | None:

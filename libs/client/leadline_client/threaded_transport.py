@@ -10,6 +10,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from leadline_client.errors import InvalidRequest
 from leadline_client.transport import Request, Response, Transport
 
 _MOST_THREADS: Final = 256
@@ -29,20 +30,26 @@ class ThreadedTransport:
         self._threads = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="leadline-http")
 
     async def send(self, request: Request) -> Response:
-        """Return the response; raises as `Transport.send` does."""
+        """Return the response; raises as `Transport.send` does, and InvalidRequest once closed."""
+        self._check_open()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._send, request)
 
     async def aclose(self) -> None:
-        """Close the connections; a request under way ends by itself."""
+        """Close the connections; a request under way ends by itself, one that waits is refused."""
         self._is_closed = True
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False)
         if self._owned:
             self._transport.close()
 
     def _send(self, request: Request) -> Response:
+        self._check_open()
         try:
             return self._transport.send(request)
         finally:
             if self._is_closed and self._owned:
                 self._transport.close()  # The request may have left a connection to the next one.
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise InvalidRequest("the client is closed")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from leadline_client import threaded_transport
 from leadline_client.client import AsyncClient
 from leadline_client.errors import (
     ConnectionLost,
@@ -148,3 +149,22 @@ async def test_a_thread_that_ends_after_the_close_leaves_no_idle_connection(owne
     blocking.go_on.set()
     await asked
     assert blocking.events == (["closed", "GET ends", "closed"] if owned else ["GET ends"])
+
+
+async def test_a_request_that_still_waits_for_a_thread_is_refused_by_the_close(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was not sent. Cancelled, it would cancel the application's task."""
+    monkeypatch.setattr(threaded_transport, "_MOST_THREADS", 1)
+    blocking = Held()
+    transport = ThreadedTransport(blocking, owned=False)
+    asked = [asyncio.ensure_future(transport.send(Request("GET", "http://t"))) for _ in range(2)]
+    await until(blocking.begun.is_set, "the first one is under way")
+    await transport.aclose()
+    blocking.go_on.set()
+    assert (await asked[0]).status == 200
+    with pytest.raises(InvalidRequest, match="closed"):
+        await asked[1]
+    with pytest.raises(InvalidRequest, match="closed"):
+        await transport.send(Request("GET", "http://t"))
+    assert blocking.events == ["GET ends"]

@@ -11,13 +11,19 @@ import pytest
 from leadline_client import groups
 from leadline_client.client import AsyncClient, Client
 from leadline_client.core import ClientCore
-from leadline_client.errors import ConnectionLost, LogTruncated, Refused, error_from_body
+from leadline_client.errors import (
+    ConnectionLost,
+    InvalidRequest,
+    LogTruncated,
+    Refused,
+    error_from_body,
+)
 from leadline_client.flows import Flow
 from leadline_client.payloads import OutgoingRecord, document_of, error_of
 from leadline_client.producer import AsyncProducer
 from leadline_client.producer_settings import ProducerSettings
 from leadline_client.retry import RetryPolicy
-from leadline_client.transport import AsyncTransport, Request, Response
+from leadline_client.transport import CLUSTER_ID_HEADER, AsyncTransport, Request, Response
 from leadline_client.wire import Metadata, TopicPartition
 from tests.unit.client.standin import StandInCluster
 
@@ -110,6 +116,16 @@ async def test_no_record_counts_as_acknowledged_by_the_answer_of_somebody_else(
             sent = await producer.send("t", b"two", partition=0)
             with pytest.raises(ConnectionLost):
                 await sent
+
+
+async def test_a_controller_in_place_of_a_broker_is_named_at_once(
+    cluster: StandInCluster,
+) -> None:
+    """It has metadata, but does not know the coordinator of groups."""
+    transport = Replacing("/v1/consult", Response(404, {CLUSTER_ID_HEADER: "toy"}, b"{}"))
+    async with AsyncClient(cluster.bootstrap, transport=transport) as client:
+        with pytest.raises(InvalidRequest, match="not the address of a broker"):
+            await client.run(groups.committed(client.core, "g"))
 
 
 OFFSETS = {TopicPartition("t", 0): 1}
