@@ -26,6 +26,7 @@ from leadline_common.bulk_offsets import (
     PartitionAnswer,
     PartitionQuestion,
 )
+from leadline_common.slices import SLICE
 from tests.unit.broker.small_cluster import TOPIC, SmallCluster, batch
 
 LEADERS = {0: 1, 1: 2, 2: 3}
@@ -272,3 +273,17 @@ async def test_a_leader_has_longer_for_many_times(
     few, many = given
     assert few < 5_000
     assert many > 30_000
+
+
+@pytest.mark.parametrize("leader", [1, 2], ids=["here", "elsewhere"])
+async def test_very_many_partitions_are_answered_in_turns(
+    cluster: SmallCluster, leader: int
+) -> None:
+    asked = [PartitionQuestion(TOPIC, leader - 1)] * (5 * SLICE)
+    answering = asyncio.ensure_future(ask(cluster.brokers[1], BulkQuestion(partitions=asked)))
+    turns = 0
+    while not answering.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert watermarks(await answering) == [0] * len(asked)
+    assert turns > len(asked) / SLICE

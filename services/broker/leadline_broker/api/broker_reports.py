@@ -14,7 +14,12 @@ from fastapi import Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
-from leadline_broker.api.cluster import ReplicaBody, ReplicasBody
+from leadline_broker.api.shown_replicas import (
+    MOST_PARTITIONS,
+    ReplicasBody,
+    replicas_response,
+    shown_replicas,
+)
 from leadline_broker.runtime.broker import Broker
 from leadline_client.errors import BrokerFenced, BrokerNotAvailable, NotFound
 from leadline_common.api.administration import CLUSTER_TAG
@@ -24,7 +29,6 @@ from leadline_common.http.forward import Forwarder
 from leadline_common.http.router import ServiceRouter
 
 _TIMEOUT_S: Final = 5.0
-_MOST_PARTITIONS: Final = 999_999
 BrokerId = Annotated[int, Path(ge=0, le=2**31 - 1, description="The broker's id", examples=[1])]
 
 
@@ -118,11 +122,11 @@ def _add_replicas(router: ServiceRouter, broker: Broker, answer: _Answer) -> Non
         request: Request,
         topic: Annotated[str, Query(description="The topic's name", examples=["orders"])],
         first: Annotated[
-            int, Query(ge=0, le=_MOST_PARTITIONS, description="The lowest partition to list")
+            int, Query(ge=0, le=MOST_PARTITIONS, description="The lowest partition to list")
         ] = 0,
         last: Annotated[
-            int, Query(ge=0, le=_MOST_PARTITIONS, description="The highest partition to list")
-        ] = _MOST_PARTITIONS,
+            int, Query(ge=0, le=MOST_PARTITIONS, description="The highest partition to list")
+        ] = MOST_PARTITIONS,
     ) -> Response:
         """Return role, leader epoch and ends of the replicas that a live broker has of a topic.
 
@@ -131,8 +135,6 @@ def _add_replicas(router: ServiceRouter, broker: Broker, answer: _Answer) -> Non
         """
 
         async def here() -> Response:
-            rows = broker.engine.replicas.describe_topic(topic, first, last)
-            bodies = [ReplicaBody.model_validate(row, from_attributes=True) for row in rows]
-            return JSONResponse(ReplicasBody(replicas=bodies).model_dump())
+            return await replicas_response(await shown_replicas(broker.engine, topic, first, last))
 
         return await answer(broker_id, request, here)

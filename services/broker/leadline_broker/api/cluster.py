@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Annotated, Final
 
 import msgspec
 from fastapi import Query
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from leadline_broker.api import parameters
+from leadline_broker.api.shown_replicas import ReplicasBody, replicas_response, shown_replicas
 from leadline_broker.runtime.broker import Broker
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
-from leadline_broker.runtime.engine import Engine
-from leadline_broker.runtime.replication.partition import ReplicaInfo
 from leadline_broker.runtime.serving.load import BrokerLoadReport, LoadMeter, ReplicaLoad
 from leadline_client.errors import BrokerFenced, NoController, StoreOutcomeUnknown
 from leadline_client.wire import ControllerInfo
@@ -92,73 +91,6 @@ class ThisBroker(BaseModel):
     incarnation: int
     granted: bool
     controller: ControllerBody | None
-
-
-class FollowerBody(BaseModel):
-    """A follower as its leader knows it; what it has not stated in this leader epoch is -1."""
-
-    broker: int
-    log_end_offset: int = Field(description="The durable end of its log")
-    last_fetch_ms: int = Field(description="When it fetched last, in Unix ms")
-    last_caught_up_ms: int = Field(description="When it had the whole log last, in Unix ms")
-
-
-class ReplicaBody(BaseModel):
-    """One local replica. Ends are exclusive offsets; only a leader has `isr` and `followers`.
-
-    `role_epoch` is the leader epoch at which it took its role; null while it has none.
-    """
-
-    topic: str
-    topic_id: str
-    partition: int
-    role: str
-    role_epoch: int | None
-    leader_epoch: int
-    log_start_offset: int
-    log_end_offset: int
-    durable_end_offset: int
-    high_watermark: int
-    isr: list[int] | None
-    log_dir: str
-    size_bytes: int = Field(description="The size of its log on disk")
-    followers: list[FollowerBody] | None = None
-
-
-class ReplicasBody(BaseModel):
-    """Every local replica, by topic and partition."""
-
-    model_config = example(
-        {
-            "replicas": [
-                {
-                    "topic": "orders",
-                    "topic_id": _TOPIC_ID,
-                    "partition": 0,
-                    "role": "leader",
-                    "role_epoch": 5,
-                    "leader_epoch": 5,
-                    "log_start_offset": 0,
-                    "log_end_offset": 42,
-                    "durable_end_offset": 42,
-                    "high_watermark": 42,
-                    "isr": [1, 2],
-                    "log_dir": "/var/lib/leadline/orders-0",
-                    "size_bytes": 73_400_320,
-                    "followers": [
-                        {
-                            "broker": 2,
-                            "log_end_offset": 42,
-                            "last_fetch_ms": 1_790_000_060_000,
-                            "last_caught_up_ms": 1_790_000_060_000,
-                        }
-                    ],
-                }
-            ]
-        }
-    )
-
-    replicas: list[ReplicaBody]
 
 
 class FindCoordinatorBody(BaseModel):
@@ -237,12 +169,14 @@ def _add_routes(router: ServiceRouter, broker: Broker) -> None:
             controller=_controller(broker.metadata.controller),
         )
 
-    @router.get("/replicas", summary="List the replicas on this broker")
+    @router.get(
+        "/replicas", summary="List the replicas on this broker", response_model=ReplicasBody
+    )
     async def replicas(
         topic: Annotated[str | None, Query(description="Only replicas of this topic")] = None,
-    ) -> ReplicasBody:
+    ) -> Response:
         """Return role, leader epoch and ends of every local replica, or those of a topic."""
-        return ReplicasBody(replicas=shown_replicas(broker.engine, topic))
+        return await replicas_response(await shown_replicas(broker.engine, topic))
 
     @router.post(
         "/producer-ids",
@@ -256,30 +190,6 @@ def _add_routes(router: ServiceRouter, broker: Broker) -> None:
         """
         producer_id, producer_epoch = await broker.engine.producer_ids.allocate()
         return ProducerIdBody(producer_id=producer_id, producer_epoch=producer_epoch)
-
-
-def shown_replicas(engine: Engine, topic: str | None) -> list[ReplicaBody]:
-    """Return the local replicas, or those of a topic, with times in Unix ms."""
-    offset_ms = engine.clock.wall_ms() - engine.clock.monotonic_ms()
-    return [_shown_replica(replica, offset_ms) for replica in engine.replicas.describe(topic)]
-
-
-def _shown_replica(replica: ReplicaInfo, offset_ms: int) -> ReplicaBody:
-    def time(monotonic_ms: int) -> int:
-        return monotonic_ms + offset_ms if monotonic_ms else -1
-
-    followers = [
-        FollowerBody(
-            broker=one.broker,
-            log_end_offset=one.log_end_offset,
-            last_fetch_ms=time(one.last_fetch_ms),
-            last_caught_up_ms=time(one.last_caught_up_ms),
-        )
-        for one in replica.followers or ()
-    ]
-    shown = ReplicaBody.model_validate(replace(replica, followers=None), from_attributes=True)
-    shown.followers = None if replica.followers is None else followers
-    return shown
 
 
 def _controller(controller: ControllerInfo | ControllerRow | None) -> ControllerBody | None:

@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 from starlette.requests import Request
 
-from leadline_broker.api.cluster import FollowerBody, ReplicaBody
 from leadline_broker.api.v3 import config_changes, lags, reassignments, removal, replica_status
 from leadline_broker.api.v3.configs import alter_many_topic_configs
 from leadline_broker.api.v3.errors import OUTCOME_HEADER, REFUSED, V3Error, response_of
@@ -24,6 +23,7 @@ from leadline_broker.api.v3.routes import ClusterView, V3Context
 from leadline_broker.api.v3.shown_configs import cluster_configs, default_of, topic_configs
 from leadline_broker.api.v3.topics import add_partitions, list_topics, wanted_topic
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
+from leadline_broker.runtime.replication.partition import FollowerInfo, ReplicaInfo
 from leadline_client.errors import ConnectionLost, IdempotencyKeyReused, LeaderNotAvailable
 from leadline_client.wire import GroupState
 from leadline_common.api.brokers import DrainBody
@@ -363,12 +363,12 @@ def test_counts_that_are_left_out_or_minus_one_are_the_clusters_defaults(count: 
     assert (wanted.partitions, wanted.replication_factor) == (None, None)
 
 
-def replica(broker: int, end: int, followers: list[FollowerBody] | None = None) -> ReplicaBody:
-    return ReplicaBody(
+def replica(end: int, *followers: FollowerInfo) -> ReplicaInfo:
+    return ReplicaInfo(
         topic="orders",
         topic_id="id",
         partition=0,
-        role="leader" if followers is not None else "follower",
+        role="leader" if followers else "follower",
         role_epoch=3,
         leader_epoch=3,
         log_start_offset=2,
@@ -378,16 +378,16 @@ def replica(broker: int, end: int, followers: list[FollowerBody] | None = None) 
         isr=None,
         log_dir="",
         size_bytes=0,
-        followers=followers,
+        followers=followers or None,
     )
 
 
 def test_the_status_of_a_replica_joins_its_own_report_and_the_leaders(cluster: ClusterView) -> None:
-    known = FollowerBody(broker=2, log_end_offset=8, last_fetch_ms=50, last_caught_up_ms=40)
-    gone = FollowerBody(broker=3, log_end_offset=6, last_fetch_ms=-1, last_caught_up_ms=30)
+    known = FollowerInfo(broker=2, log_end_offset=8, last_fetch_ms=50, last_caught_up_ms=40)
+    gone = FollowerInfo(broker=3, log_end_offset=6, last_fetch_ms=-1, last_caught_up_ms=30)
     reports = {
-        ("orders", 0, 1): replica(1, 9, [known, gone]),
-        ("orders", 0, 2): replica(2, 9),
+        ("orders", 0, 1): replica(9, known, gone),
+        ("orders", 0, 2): replica(9),
     }
     first, second, third = (
         replica_status.status_of(cluster, "orders", row(0), broker, reports) for broker in (1, 2, 3)

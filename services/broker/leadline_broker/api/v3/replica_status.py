@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from starlette.responses import Response
 
-from leadline_broker.api.cluster import FollowerBody, ReplicaBody, ReplicasBody, shown_replicas
+from leadline_broker.api.shown_replicas import REPORTS, shown_replicas
 from leadline_broker.api.v3.lookup import find_row, find_rows
 from leadline_broker.api.v3.models.topics import KafkaReplicaStatus, KafkaReplicaStatusList
 from leadline_broker.api.v3.routes import (
@@ -21,11 +21,13 @@ from leadline_broker.api.v3.routes import (
     list_response,
     v3_router,
 )
+from leadline_broker.runtime.replication.partition import FollowerInfo, ReplicaInfo
 from leadline_client.errors import LeadlineError
 from leadline_common.access.caller import current_caller
 from leadline_common.http.forward import OutgoingRequest
 from leadline_common.http.service_queries import path_of
 from leadline_common.rpc import PartitionRow
+from leadline_common.slices import slices
 
 TAG: Final = "v3 replica status"
 _LIST: Final = "KafkaReplicaStatusList"
@@ -33,8 +35,8 @@ _TIMEOUT_S: Final = 5.0
 _UNKNOWN: Final = -1
 router = v3_router(TAG)
 
-Rows = Iterable[tuple[str, PartitionRow]]
-Reports = Mapping[tuple[str, int, int], ReplicaBody]
+Rows = Sequence[tuple[str, PartitionRow]]
+Reports = Mapping[tuple[str, int, int], ReplicaInfo]
 """What brokers say of their replicas, by topic, partition and broker."""
 
 
@@ -50,12 +52,11 @@ async def list_all_replica_status(cluster: InCluster) -> Response:
     """
     metadata = cluster.metadata
     names = current_caller().access.visible("topic", sorted(metadata.topic_names()))
-    found = [
-        (topic, row)
-        for topic in names
-        for number in metadata.partition_numbers(topic)
-        if (row := metadata.partition(topic, number)) is not None
-    ]
+    numbered = ((topic, number) for topic in names for number in metadata.partition_numbers(topic))
+    found: list[tuple[str, PartitionRow]] = []
+    async for some in slices(numbered):
+        rows = ((topic, metadata.partition(topic, number)) for topic, number in some)
+        found += [(topic, row) for topic, row in rows if row is not None]
     return await _listed(cluster, found, "topics", "-", "partitions", "-", "replica-status")
 
 
@@ -88,7 +89,6 @@ async def list_partition_replica_status(
 
 
 async def _listed(cluster: ClusterView, rows: Rows, *path: str | int) -> Response:
-    rows = list(rows)
     reports = await _reports(cluster, rows)
     items = (
         status_of(cluster, topic, row, broker_id, reports)
@@ -100,22 +100,25 @@ async def _listed(cluster: ClusterView, rows: Rows, *path: str | int) -> Respons
 
 async def _reports(cluster: ClusterView, rows: Rows) -> Reports:
     """Return what the live brokers with these replicas say of them."""
-    topics = {topic for topic, _ in rows}
-    live = cluster.metadata.brokers
-    asked = sorted({broker for _, row in rows for broker in row.replicas if broker in live})
+    topics: set[str] = set()
+    brokers: set[int] = set()
+    async for some in slices(rows):
+        topics.update(topic for topic, _ in some)
+        brokers.update(broker for _, row in some for broker in row.replicas)
+    asked = sorted(brokers & cluster.metadata.brokers.keys())
     topic = next(iter(topics)) if len(topics) == 1 else None
     answers = await asyncio.gather(*(_ask(cluster, broker, topic) for broker in asked))
-    return {
-        (one.topic, one.partition, broker): one
-        for broker, replicas in zip(asked, answers, strict=True)
-        for one in replicas
-    }
+    reports: dict[tuple[str, int, int], ReplicaInfo] = {}
+    for broker, replicas in zip(asked, answers, strict=True):
+        async for part in slices(replicas):
+            reports.update(((one.topic, one.partition, broker), one) for one in part)
+    return reports
 
 
-async def _ask(cluster: ClusterView, broker_id: int, topic: str | None) -> list[ReplicaBody]:
+async def _ask(cluster: ClusterView, broker_id: int, topic: str | None) -> list[ReplicaInfo]:
     context = cluster.context
     if broker_id == context.state.broker_id:
-        return shown_replicas(context.engine(), topic)
+        return await shown_replicas(context.engine(), topic)
     address = context.state.address_of(broker_id)
     if address is None:
         return []
@@ -125,7 +128,8 @@ async def _ask(cluster: ClusterView, broker_id: int, topic: str | None) -> list[
         content = await context.brokers.call(request, address, timeout_s=_TIMEOUT_S)
     except LeadlineError:
         return []
-    return ReplicasBody.model_validate_json(content, extra="ignore").replicas
+    report = await REPORTS.decode(content)
+    return [] if report is None else report.replicas
 
 
 def status_of(
@@ -158,6 +162,6 @@ def status_of(
     )
 
 
-def _followers(leader: ReplicaBody | None, broker_id: int) -> Iterator[FollowerBody]:
+def _followers(leader: ReplicaInfo | None, broker_id: int) -> Iterator[FollowerInfo]:
     followers = leader.followers if leader is not None else None
     return (one for one in followers or [] if one.broker == broker_id)

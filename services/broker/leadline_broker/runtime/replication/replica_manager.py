@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from leadline_broker.domain.replica import Replica, Role
@@ -50,6 +50,9 @@ class ReplicaManager:
     def __len__(self) -> int:
         return len(self._partitions)
 
+    def __contains__(self, partition: Partition) -> bool:
+        return self._partitions.get(partition.key) is partition
+
     def all(self) -> list[Partition]:
         """Return every replica."""
         return list(self._partitions.values())
@@ -58,20 +61,18 @@ class ReplicaManager:
         """Return the replicas that lead their partition."""
         return [p for p in self._partitions.values() if p.replica.leadership is not None]
 
-    def describe(self, topic: str | None = None) -> list[ReplicaInfo]:
-        """Return a description of every replica, or those of a topic, by topic and partition."""
-        asked = [one for one in self._partitions.values() if topic in (None, one.topic)]
-        rows = [partition.describe() for partition in asked]
-        return sorted(rows, key=lambda row: (row.topic, row.partition))
+    def ordered(self, topic: str | None = None) -> Iterator[Partition]:
+        """Yield the replicas of now, or those of a topic, by topic and partition."""
+        by_topic: dict[str, list[Partition]] = {}
+        for one in self._partitions.values():
+            if topic in (None, one.topic):
+                by_topic.setdefault(one.topic, []).append(one)
+        for name in sorted(by_topic):
+            yield from sorted(by_topic[name], key=lambda one: one.partition)
 
-    def describe_topic(self, topic: str, first: int, last: int) -> list[ReplicaInfo]:
-        """Return a description of the replicas of partitions `first` to `last` of a topic."""
-        found = sorted(
-            (partition.partition, partition)
-            for (name, number), partition in self._by_name.items()
-            if name == topic and first <= number <= last
-        )
-        return [partition.describe() for _, partition in found]
+    def describe(self) -> list[ReplicaInfo]:
+        """Return a description of every replica, by topic and partition."""
+        return [one.describe() for one in self.ordered()]
 
     def find(self, key: ReplicaKey) -> Partition | None:
         """Return the replica of (topic id, partition)."""

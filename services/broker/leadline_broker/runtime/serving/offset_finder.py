@@ -34,6 +34,7 @@ from leadline_common.bulk_offsets import (
 from leadline_common.clock import Clock
 from leadline_common.identity import ServiceAddress
 from leadline_common.rpc import NO_ERROR
+from leadline_common.slices import slices
 from leadline_common.waiting import CountedWait
 
 _ATTEMPTS: Final = 2
@@ -87,7 +88,7 @@ class OffsetFinder:
             found = await self._find(asked, ask_leaders=ask_leaders)
             left = deadline - self.clock.monotonic_ms()
             expired = left <= 0 or self.is_stopping
-            if expired or any(_is_beyond(answer, after) for answer in found):
+            if expired or (after and any(_is_beyond(answer, after) for answer in found)):
                 return BulkAnswer(found)
             with CountedWait():
                 await self._wait_for_update(found, after, left, ask_leaders=ask_leaders)
@@ -106,13 +107,11 @@ class OffsetFinder:
         self, asked: Sequence[PartitionQuestion], *, ask_leaders: bool
     ) -> list[PartitionAnswer]:
         """Return the results of this broker, and those of the other leaders for the rest."""
-        found = [await self._find_local(question) for question in asked]
+        found: list[PartitionAnswer] = []
+        async for some in slices(asked):
+            found += [await self._find_local(question) for question in some]
         for _ in range(_ATTEMPTS if ask_leaders else 0):
-            by_leader: dict[ServiceAddress, list[int]] = {}
-            for index, answer in enumerate(found):
-                leader = self._leader_to_ask(answer)
-                if leader is not None:
-                    by_leader.setdefault(leader, []).append(index)
+            by_leader = await self._by_leader(found)
             if not by_leader:
                 break
             answers = await asyncio.gather(
@@ -122,6 +121,18 @@ class OffsetFinder:
                 for index, row in zip(indexes, rows, strict=True):
                     found[index] = row
         return found
+
+    async def _by_leader(
+        self, found: Sequence[PartitionAnswer]
+    ) -> dict[ServiceAddress, list[int]]:
+        """Return the places of the results for which another leader is to be asked."""
+        by_leader: dict[ServiceAddress, list[int]] = {}
+        async for some in slices(enumerate(found)):
+            for index, answer in some:
+                leader = self._leader_to_ask(answer)
+                if leader is not None:
+                    by_leader.setdefault(leader, []).append(index)
+        return by_leader
 
     async def _find_local(self, question: PartitionQuestion) -> PartitionAnswer:
         topic, partition = question.topic_partition
