@@ -11,8 +11,12 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from leadline_client.wire import TopicPartition
+from leadline_common.slices import SLICE
 from leadline_coordinator.api import groups
 from leadline_coordinator.api.groups import GroupEndpoints, export_routes
+from leadline_coordinator.domain.records import CommittedOffset
+from leadline_coordinator.runtime.offsets import PartitionLag, in_order
 
 MANY = 4_000
 AT_ONCE = 1_000
@@ -81,3 +85,39 @@ async def test_groups_are_exported_in_turns(monkeypatch: pytest.MonkeyPatch) -> 
 
     assert len(answer.text.splitlines()) == MANY
     assert max(calls.values()) <= AT_ONCE
+
+
+def with_offsets() -> tuple[Any, dict[TopicPartition, CommittedOffset]]:
+    """Return a coordinator of a group with very many committed offsets."""
+    committed = CommittedOffset(7, time_ms=5)
+    offsets = {
+        TopicPartition(f"t{topic}", number): committed for number in range(500) for topic in (2, 1)
+    }
+    manager = SimpleNamespace(committer=SimpleNamespace(offsets=offsets))
+    lags = [PartitionLag(*one, committed=7, end=9, member=None) for one in in_order(offsets)]
+
+    async def lag(_group: str) -> list[PartitionLag]:
+        return lags
+
+    return SimpleNamespace(
+        manager=lambda _: manager, offsets=lambda: SimpleNamespace(lag=lag)
+    ), offsets
+
+
+@pytest.mark.parametrize("route", ["read_offsets", "read_lag"])
+async def test_very_many_offsets_of_a_group_are_shown_in_turns(
+    route: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator, offsets = with_offsets()
+    turns = 0
+
+    async def pause(_delay_s: float) -> None:
+        nonlocal turns
+        turns += 1
+
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    body = await getattr(GroupEndpoints(coordinator), route)("g")
+
+    rows = body.offsets if route == "read_offsets" else body.partitions
+    assert [(row.topic, row.partition) for row in rows] == sorted(offsets)
+    assert turns == len(offsets) / SLICE - 1

@@ -173,7 +173,7 @@ class OffsetRoutes(Protocol):
     """What a coordinator answers about the offsets of groups, besides commits."""
 
     @_route("GET /groups/{group}/offsets", "List committed offsets", UnknownGroup, GroupUnreadable)
-    def read_offsets(self, group: GroupName) -> models.OffsetsBody:
+    async def read_offsets(self, group: GroupName) -> models.OffsetsBody:
         """List the committed offsets of a group."""
 
     @_route("GET /groups/{group}/lag", "Get the lag of a group", UnknownGroup, GroupUnreadable)

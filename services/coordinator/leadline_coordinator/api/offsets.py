@@ -6,6 +6,9 @@ from leadline_client.wire import TopicPartition
 from leadline_common.access.caller import require, visible
 from leadline_common.access.rights import Action
 from leadline_common.api import group_models as models
+from leadline_common.slices import slices
+from leadline_coordinator.domain.records import CommittedOffset
+from leadline_coordinator.runtime.offsets import in_order
 from leadline_coordinator.runtime.service import CoordinatorService
 
 
@@ -14,34 +17,27 @@ class OffsetEndpoints:
 
     _coordinator: CoordinatorService
 
-    def read_offsets(self, group: str) -> models.OffsetsBody:
-        """Return the committed offsets of a group."""
-        offsets = self._coordinator.manager(group).committer.offsets
+    async def read_offsets(self, group: str) -> models.OffsetsBody:
+        """Return the committed offsets of a group, in turns of the loop if they are many."""
+        offsets = dict(self._coordinator.manager(group).committer.offsets)
         topics = _shown({one.topic for one in offsets})
-        return models.OffsetsBody(
-            offsets=[
-                models.OffsetBody(
-                    topic=topic,
-                    partition=number,
-                    offset=committed.offset,
-                    leader_epoch=committed.leader_epoch,
-                    metadata=committed.metadata,
-                    time=committed.time_ms,
-                )
-                for (topic, number), committed in sorted(offsets.items())
-                if topic in topics
-            ]
-        )
+        rows: list[models.OffsetBody] = []
+        async for some in slices(in_order(offsets)):
+            rows += [_offset_body(one, offsets[one]) for one in some if one.topic in topics]
+        return models.OffsetsBody(offsets=rows)
 
     async def read_lag(self, group: str) -> models.LagBody:
         """Return the lag of each partition, and the sum."""
         found = await self._coordinator.offsets().lag(group)
         topics = _shown({row.topic for row in found})
-        rows = [row for row in found if row.topic in topics]
-        return models.LagBody(
-            partitions=[models.LagRow.model_validate(row, from_attributes=True) for row in rows],
-            total=sum(row.lag or 0 for row in rows),
-        )
+        rows: list[models.LagRow] = []
+        async for some in slices(found):
+            rows += [
+                models.LagRow.model_validate(row, from_attributes=True)
+                for row in some
+                if row.topic in topics
+            ]
+        return models.LagBody(partitions=rows, total=sum(row.lag or 0 for row in rows))
 
     async def reset_offsets(self, group: str, body: models.ResetBody) -> models.ResetDone:
         """Set the offsets of a group without members."""
@@ -77,6 +73,17 @@ class OffsetEndpoints:
 
         """
         return {one.topic for one in self._coordinator.manager(group).committer.offsets}
+
+
+def _offset_body(one: TopicPartition, committed: CommittedOffset) -> models.OffsetBody:
+    return models.OffsetBody(
+        topic=one.topic,
+        partition=one.partition,
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        time=committed.time_ms,
+    )
 
 
 def _shown(topics: set[str]) -> set[str]:

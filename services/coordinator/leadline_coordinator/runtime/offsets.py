@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from leadline_client.errors import (
@@ -13,6 +13,7 @@ from leadline_client.errors import (
 )
 from leadline_client.wire import TopicPartition
 from leadline_common.group_commits import CommitRequest, OffsetToCommit, ResetTo
+from leadline_common.slices import slices
 from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry
 from leadline_coordinator.domain.commits import (
@@ -235,15 +236,18 @@ class GroupOffsets:
         owners, committed = manager.group.owners, manager.committer.offsets
         topic_partitions = owners.keys() | committed.keys()
         ends = await self._ends(topic_partitions, None)
-        return [
-            PartitionLag(
-                *one,
-                committed=committed[one].offset if one in committed else None,
-                end=ends[one].end if one in ends else None,
-                member=owners.get(one),
-            )
-            for one in sorted(topic_partitions)
-        ]
+        found: list[PartitionLag] = []
+        async for some in slices(in_order(topic_partitions)):
+            found += [
+                PartitionLag(
+                    *one,
+                    committed=committed[one].offset if one in committed else None,
+                    end=ends[one].end if one in ends else None,
+                    member=owners.get(one),
+                )
+                for one in some
+            ]
+        return found
 
     async def delete(self, group: str, topic: str | None = None) -> int:
         """Delete offsets of a group without members, of one topic or all; return how many.
@@ -320,6 +324,15 @@ class GroupOffsets:
 
     def _existing(self, one: TopicPartition, topic_id: str | None = None) -> TopicState:
         return existing_topic(self._coordinator.topics.topics, one, topic_id)
+
+
+def in_order(partitions: Collection[TopicPartition]) -> Iterator[TopicPartition]:
+    """Yield the partitions of now by topic and number; they are sorted a topic at a time."""
+    by_topic: dict[str, list[TopicPartition]] = {}
+    for one in partitions:
+        by_topic.setdefault(one.topic, []).append(one)
+    for topic in sorted(by_topic):
+        yield from sorted(by_topic[topic])
 
 
 def _target(

@@ -122,9 +122,7 @@ class OffsetFinder:
                     found[index] = row
         return found
 
-    async def _by_leader(
-        self, found: Sequence[PartitionAnswer]
-    ) -> dict[ServiceAddress, list[int]]:
+    async def _by_leader(self, found: Sequence[PartitionAnswer]) -> dict[ServiceAddress, list[int]]:
         """Return the places of the results for which another leader is to be asked."""
         by_leader: dict[ServiceAddress, list[int]] = {}
         async for some in slices(enumerate(found)):
