@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from leadline_broker.domain.replica import Role
+from leadline_broker.runtime.replication.partition import Traffic
 from leadline_broker.runtime.serving.load import LoadMeter, ReplicaLoad
+from leadline_common.slices import SLICE
 from tests.support.manual_clock import ManualClock
 from tests.unit.broker.small_cluster import SmallCluster, batch, three
 
@@ -78,17 +84,17 @@ async def test_only_what_is_in_the_window_counts(cluster: SmallCluster) -> None:
     load = meter(cluster, 1, clock)
     await cluster.produce(1, "v")
     clock.advance(WINDOW_MS // 2)
-    load.sample()
+    await load.sample()
     await cluster.produce(1, "v")
     clock.advance(WINDOW_MS // 2)
-    load.sample()
+    await load.sample()
     assert (await row(load)).records_in == 2
 
     clock.advance(WINDOW_MS // 2)
-    load.sample()
+    await load.sample()
     assert (await row(load)).records_in == 1
     clock.advance(WINDOW_MS // 2)
-    load.sample()
+    await load.sample()
 
     assert (await row(load)).records_in == 0
     assert (await row(load)).size_bytes == 2 * SIZE
@@ -105,3 +111,53 @@ async def test_the_window_and_the_disk_are_told(cluster: SmallCluster) -> None:
     assert report.window_end_ms - report.window_start_ms == 1_500
     assert 0 < report.disk_free_bytes <= report.disk_total_bytes
     assert report.broker_id == 1
+
+
+class Stored:
+    """A replica that leads, and has appended one record."""
+
+    topic, topic_id = "t", "id"
+    replica = SimpleNamespace(role=Role.LEADER)
+    log = SimpleNamespace(size_bytes=10)
+    traffic = Traffic(7, 1, 3)
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+
+
+class ManyReplicas:
+    """Stands in for the replicas of a broker."""
+
+    def __init__(self) -> None:
+        self._all = [Stored(number) for number in range(5 * SLICE)]
+        self.all = self.ordered = lambda: self._all
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("work", "passes"), [("sample", 1), ("report", 1), ("totals", 2)])
+async def test_the_load_of_very_many_replicas_is_measured_in_turns(
+    work: str, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = LoadMeter(
+        1,
+        configuration=cast("Any", SimpleNamespace(current=SimpleNamespace(load_window_ms=1_000))),
+        replicas=cast("Any", ManyReplicas()),
+        logs=cast("Any", SimpleNamespace(space=lambda: (9, 8))),
+        clock=ManualClock(),
+    )
+    turns = 0
+
+    async def pause(_delay_s: float) -> None:
+        nonlocal turns
+        turns += 1
+
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    await getattr(load, work)()
+    assert turns == passes * 4
+
+    totals = await load.totals()
+    found = totals.produced_bytes, totals.produced_records, totals.fetched_bytes
+    assert found == (35 * SLICE, 5 * SLICE, 15 * SLICE)
+    assert (totals.leaders, totals.size_bytes) == (5 * SLICE, 50 * SLICE)

@@ -6,7 +6,7 @@ A produce or fetch costs three additions; the totals are sampled a few times per
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -17,6 +17,7 @@ from leadline_broker.runtime.ports import LogStore
 from leadline_broker.runtime.replication.partition import Partition, Traffic
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_common.clock import Clock
+from leadline_common.slices import slices
 
 _SAMPLES: Final = 6
 """Samples per window; the reported window may be longer than the setting by one interval."""
@@ -95,12 +96,14 @@ class LoadMeter:
         """Sample the totals periodically; never returns."""
         while True:
             await asyncio.sleep(self.configuration.current.load_window_ms / _SAMPLES / 1000)
-            self.sample()
+            await self.sample()
 
-    def sample(self) -> None:
+    async def sample(self) -> None:
         """Sample the totals, and drop samples that are older than the window."""
         now = self.clock.monotonic_ms()
-        totals = {p: p.traffic for p in self.replicas.all() if p.traffic != _NO_TRAFFIC}
+        totals: dict[Partition, Traffic] = {}
+        async for some in slices(self.replicas.all()):
+            totals.update((p, p.traffic) for p in some if p.traffic != _NO_TRAFFIC)
         self._samples.append(_Sample(now, totals))
         begin = now - self.configuration.current.load_window_ms
         while len(self._samples) > 1 and self._samples[1].at_ms <= begin:
@@ -111,34 +114,43 @@ class LoadMeter:
         total, free = await asyncio.to_thread(self.logs.space)
         now, first = self.clock.monotonic_ms(), self._samples[0]
         end = self.clock.wall_ms()
-        rows = [_row(p, first.totals.get(p, _NO_TRAFFIC)) for p in self.replicas.all()]
+        rows: list[ReplicaLoad] = []
+        async for some in slices(self.replicas.ordered()):
+            rows += [_row(p, first.totals.get(p, _NO_TRAFFIC)) for p in some if p in self.replicas]
         return BrokerLoadReport(
             broker_id=self.broker_id,
             window_start_ms=end - (now - first.at_ms),
             window_end_ms=end,
             disk_total_bytes=total,
             disk_free_bytes=free,
-            partitions=sorted(rows, key=lambda row: (row.topic, row.partition)),
+            partitions=rows,
         )
 
     async def totals(self) -> BrokerLoadTotals:
         """Return the load over the same window as `report`, added up."""
         load = await self.report()
-        led = [row for row in load.partitions if row.is_leader]
-        replicated = sum(row.bytes_in for row in load.partitions if not row.is_leader)
+        sums: Counter[str] = Counter()
+        async for some in slices(load.partitions):
+            led = [row for row in some if row.is_leader]
+            sums["leaders"] += len(led)
+            sums["size_bytes"] += sum(row.size_bytes for row in some)
+            sums["produced_bytes"] += sum(row.bytes_in for row in led)
+            sums["produced_records"] += sum(row.records_in for row in led)
+            sums["replicated_bytes"] += sum(row.bytes_in for row in some if not row.is_leader)
+            sums["fetched_bytes"] += sum(row.bytes_out for row in some)
         return BrokerLoadTotals(
             broker_id=load.broker_id,
             window_start_ms=load.window_start_ms,
             window_end_ms=load.window_end_ms,
             disk_total_bytes=load.disk_total_bytes,
             disk_free_bytes=load.disk_free_bytes,
-            size_bytes=sum(row.size_bytes for row in load.partitions),
-            leaders=len(led),
+            size_bytes=sums["size_bytes"],
+            leaders=sums["leaders"],
             replicas=len(load.partitions),
-            produced_bytes=sum(row.bytes_in for row in led),
-            produced_records=sum(row.records_in for row in led),
-            replicated_bytes=replicated,
-            fetched_bytes=sum(row.bytes_out for row in load.partitions),
+            produced_bytes=sums["produced_bytes"],
+            produced_records=sums["produced_records"],
+            replicated_bytes=sums["replicated_bytes"],
+            fetched_bytes=sums["fetched_bytes"],
         )
 
 
