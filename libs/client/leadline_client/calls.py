@@ -162,7 +162,8 @@ class Caller:
         if withheld is not None and not (own_answers and isinstance(withheld, ClusterChanged)):
             raise withheld
         if others == len(addresses) > 0:
-            raise InvalidRequest(f"{', '.join(addresses)}: not the address of a broker")
+            listed = ", ".join(addresses)
+            raise InvalidRequest(f"there is no broker at {listed}: give the address of one")
         target.apply_lookup(None)
 
     def _apply_lookup(self, target: Target, response: Response) -> bool:

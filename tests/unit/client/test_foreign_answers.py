@@ -124,7 +124,7 @@ async def test_a_controller_in_place_of_a_broker_is_named_at_once(
     """It has metadata, but does not know the coordinator of groups."""
     transport = Replacing("/v1/consult", Response(404, {CLUSTER_ID_HEADER: "toy"}, b"{}"))
     async with AsyncClient(cluster.bootstrap, transport=transport) as client:
-        with pytest.raises(InvalidRequest, match="not the address of a broker"):
+        with pytest.raises(InvalidRequest, match="no broker at"):
             await client.run(groups.committed(client.core, "g"))
 
 
