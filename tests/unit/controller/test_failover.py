@@ -25,6 +25,7 @@ from leadline_controller.domain.cluster import (
 from leadline_controller.domain.controlled_shutdown import (
     assess_stop_risks,
     decide_controlled_shutdown,
+    partitions_hosted_by,
 )
 from leadline_controller.domain.draining import move_leaders_off
 from leadline_controller.domain.failover import (
@@ -319,7 +320,7 @@ def test_defect_07_a_controlled_shutdown_counts_the_floor_without_the_replicas_b
     image.apply([TopicSet(TOPIC, TopicAssignment("id-1", {0: (2, 1)}, adding={0: (2,)}), 1, 11)])
     image.mark_stopping(2)
 
-    assert assess_stop_risks(image, 2).can_stop
+    assert assess_stop_risks(image, 2, partitions_hosted_by(image, 2)).can_stop
     decision = only(decide_controlled_shutdown(image, [NAME]))
 
     assert (decision.after.leader, decision.after.isr, decision.after.eligible) == (1, (1,), ())

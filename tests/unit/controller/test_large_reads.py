@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from leadline_common.elections import StopRisk
 from leadline_common.slices import SLICE
 from leadline_common.znodes import TopicAssignment
 from leadline_controller.api.administration import ControllerAdministration
@@ -73,6 +74,17 @@ async def test_brokers_are_counted_in_turns() -> None:
     assert turns > 2 * partitions / (COUNTED_AT_ONCE + EACH)
     counts = [(one.id, one.leaders, one.replicas, one.misplaced) for one in body.brokers]
     assert counts == [(1, partitions, partitions, 0), (2, 0, partitions, 0)]
+
+
+async def test_whether_a_broker_can_stop_is_told_in_turns() -> None:
+    body, turns = await answer_and_turns(administration_of(image_of_many()).can_stop(1))
+
+    assert turns >= (LARGE + TOPICS * EACH) / SLICE
+    totals = {row.reason: (row.total, len(row.partitions)) for row in body.reasons}
+    assert totals == {
+        StopRisk.NO_SUCCESSOR: (TOPICS * EACH, 20),
+        StopRisk.BELOW_MIN_INSYNC: (LARGE, 20),
+    }
 
 
 async def test_the_cluster_and_its_topics_are_summed_up_in_turns() -> None:

@@ -17,6 +17,7 @@ from leadline_controller.domain.cluster import BrokerDown, BrokerUp, ClusterImag
 from leadline_controller.domain.controlled_shutdown import (
     assess_stop_risks,
     decide_controlled_shutdown,
+    partitions_hosted_by,
 )
 from leadline_controller.domain.election import elect
 from leadline_controller.domain.failover import (
@@ -177,7 +178,7 @@ def test_defect_01_no_leadership_moves_to_an_emptied_member() -> None:
     assert elect_preferred(image, [NAME]) == []
     image.mark_stopping(2)
     assert decide_controlled_shutdown(image, [NAME]) == []
-    risks = assess_stop_risks(image, 2)
+    risks = assess_stop_risks(image, 2, partitions_hosted_by(image, 2))
     assert risks.partitions == {StopRisk.NO_SUCCESSOR: [NAME]}
 
 

@@ -137,7 +137,7 @@ class BrokerAdministration(Protocol):
     """What a controller answers about taking brokers out of service."""
 
     @route("GET /brokers/{broker_id}/can-stop", "Check whether a broker can stop", NotFound)
-    def can_stop(self, broker_id: BrokerId) -> CanStop:
+    async def can_stop(self, broker_id: BrokerId) -> CanStop:
         """Return the risks of stopping a broker now, and change nothing.
 
         `no_successor`: the broker leads the partition, and no other ISR member can.

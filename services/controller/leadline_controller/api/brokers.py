@@ -11,9 +11,11 @@ from leadline_common.api import brokers as models
 from leadline_common.api.brokers import CanStop, DrainBody, RiskRow
 from leadline_common.api.models import TopicPartitionBody
 from leadline_common.api.tasks import TaskBody
+from leadline_common.slices import slices
 from leadline_controller.api.reassignments import dry_run_view
 from leadline_controller.api.tasks import find_task
 from leadline_controller.domain.controlled_shutdown import (
+    StopRisks,
     assess_stop_risks,
     partitions_hosted_by,
     partitions_led_by,
@@ -35,10 +37,12 @@ class BrokerEndpoints:
 
     _controller: ControllerService
 
-    def can_stop(self, broker_id: int) -> CanStop:
+    async def can_stop(self, broker_id: int) -> CanStop:
         """Tell whether a broker can stop without risk, and list the risks."""
         self._controller.broker(broker_id)
-        risks = assess_stop_risks(self._controller.image(), broker_id)
+        image, risks = self._controller.image(), StopRisks({})
+        async for some in slices(partitions_hosted_by(image, broker_id)):
+            risks = risks.plus(assess_stop_risks(image, broker_id, some))
         return CanStop(
             broker=broker_id,
             can_stop=risks.can_stop,

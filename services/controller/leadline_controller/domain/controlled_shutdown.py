@@ -91,16 +91,25 @@ class StopRisks(msgspec.Struct, frozen=True):
         """Whether no partition is at risk."""
         return not self.partitions
 
+    def plus(self, other: StopRisks) -> StopRisks:
+        """Return these risks and those of other partitions."""
+        both = {
+            risk: self.partitions.get(risk, []) + other.partitions.get(risk, [])
+            for risk in StopRisk
+        }
+        return StopRisks({risk: found for risk, found in both.items() if found})
 
-def assess_stop_risks(image: ClusterImage, broker_id: int) -> StopRisks:
-    """Return what would happen to each partition if a broker stopped now.
+
+def assess_stop_risks(
+    image: ClusterImage, broker_id: int, hosted: Iterable[TopicPartition]
+) -> StopRisks:
+    """Return what would happen to partitions that a broker hosts if it stopped now.
 
     Other stopping brokers count as stopped. A partition is not at risk if the broker is
     not in its ISR, or has lost the log directory of its membership (rule R17).
     """
     found: dict[StopRisk, list[TopicPartition]] = {}
     others, find_misplaced = image.electable - {broker_id}, misplaced_finder(image.brokers)
-    hosted = partitions_hosted_by(image, broker_id)
     for topic_partition, partition in _active_partitions(image, hosted):
         topic, number = image.topics[topic_partition.topic], topic_partition.partition
         misplaced = find_misplaced(topic, number, partition.state)
