@@ -11,10 +11,12 @@ from typing import Any, cast
 import pytest
 
 from leadline_client.wire import TopicPartition
+from leadline_common.reassignments import ReassignmentPhase
 from leadline_common.settings import ControllerSettings
+from leadline_common.slices import SLICE
 from leadline_common.tasks import Intent
 from leadline_controller.api.exports import ExportEndpoints
-from leadline_controller.api.reassignments import ReassignmentEndpoints
+from leadline_controller.api.reassignments import ReassignmentEndpoints, reassignments_view
 from leadline_controller.domain.cluster import ClusterImage, StateSet
 from leadline_controller.domain.reassignment.batches import ReassignmentLimits
 from leadline_controller.domain.reassignment.machine import Elect, Expand, Finish, Shrink, Wait
@@ -67,6 +69,12 @@ def agent_of(image: ClusterImage, queue: ReassignmentQueue, steps: Steps) -> Rea
     return ReassignmentAgent(image=image, reassignments=queue, steps=cast("Any", steps), **given)
 
 
+def active_of(image: ClusterImage, queue: ReassignmentQueue, agent: ReassignmentAgent) -> Any:
+    """Return an active controller whose reassignments have copied nothing yet."""
+    progress = SimpleNamespace(by_partition=dict)
+    return SimpleNamespace(agent=agent, reassignments=queue, image=image, progress=progress)
+
+
 @pytest.mark.parametrize("cause", ["steps", "list", "export"])
 async def test_very_many_reassignments_are_examined_in_turns(
     cause: str, monkeypatch: pytest.MonkeyPatch
@@ -82,12 +90,7 @@ async def test_very_many_reassignments_are_examined_in_turns(
         return some(*given)
 
     monkeypatch.setattr(ReassignmentQueue, "refresh_some", counted)
-    active = SimpleNamespace(
-        agent=agent,
-        reassignments=queue,
-        image=image,
-        progress=SimpleNamespace(by_partition=dict),
-    )
+    active = active_of(image, queue, agent)
     service = cast("Any", SimpleNamespace(active_controller=lambda: active, image=lambda: image))
     asked: Any = SimpleNamespace(_controller=service)
     causes: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
@@ -107,6 +110,28 @@ async def test_very_many_reassignments_are_examined_in_turns(
     if cause == "steps":
         assert [one.topic_partition.partition for one in steps.due] == list(range(MANY))
         assert all(isinstance(one.action, Expand) for one in steps.due)
+
+
+async def test_very_many_reassignments_are_described_in_turns_as_they_were_in_the_first() -> None:
+    image, queue = many()
+    agent = agent_of(image, queue, Steps())
+    active = active_of(image, queue, agent)
+    before = await reassignments_view(active, None)
+
+    work = asyncio.ensure_future(reassignments_view(active, TOPIC))
+    turns = 0
+    while not work.done():
+        await asyncio.sleep(0)
+        turns += 1
+        for entry in queue if turns == 2 else ():
+            entry.state = None
+
+    assert turns >= MANY / SLICE
+    assert await work == before
+    assert [one.partition for one in before.reassignments] == list(range(MANY))
+    assert {one.state for one in (await reassignments_view(active, None)).reassignments} == {
+        ReassignmentPhase.WAITING
+    }
 
 
 async def exported(service: Any) -> None:

@@ -24,6 +24,7 @@ from leadline_client.errors import (
 )
 from leadline_common.api.models import changed_example
 from leadline_common.http.errors import Responses, error_responses, is_read_only
+from leadline_common.http.long_bodies import encode_long
 from leadline_common.http.router import ServiceRouter
 
 TopicName = Annotated[str, Path(description="The topic's name", examples=["orders"])]
@@ -103,7 +104,8 @@ def route(
         responses = document(*errors, unavailable=unavailable)
         if other is not None:
             responses = other.documented() | responses
-        endpoint = _endpoint(method, defaults or {}, other, etag_of)
+        success = options.get("status_code", 200)
+        endpoint = _endpoint(method, defaults or {}, other, etag_of, success)
         declared = options | {"methods": [verb], "summary": summary, "responses": responses}
         setattr(method, _ROUTE, (path, endpoint, declared))
         return method
@@ -124,6 +126,7 @@ def _endpoint(
     defaults: Mapping[str, Any],
     other: OtherSuccess | None,
     etag_of: Callable[[Any], str] | None,
+    success: int,
 ) -> Callable[..., Any]:
     """Return an endpoint that calls this method of the application's administration."""
     signature = inspect.signature(method, eval_str=True)
@@ -138,7 +141,11 @@ def _endpoint(
             response.status_code = other.status
         if etag_of is not None:
             response.headers["ETag"] = f'"{etag_of(answer)}"'
-        return answer
+        encoded = await encode_long(answer) if isinstance(answer, BaseModel) else None
+        if encoded is None:
+            return answer
+        status, headers = response.status_code or success, dict(response.headers)
+        return Response(encoded, status, headers, media_type="application/json")
 
     update_wrapper(endpoint, method)
     vars(endpoint)["__signature__"] = signature.replace(

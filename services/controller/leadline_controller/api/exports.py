@@ -35,18 +35,16 @@ class ExportEndpoints:
         if table == "reassignments":
             await self._controller.active_controller().agent.refresh()
         image = self._controller.image()
+        version = image.version
         rows: Iterable[Row]
         if table == "partitions":
             rows = partition_rows(image)
         elif table == "brokers":
             rows = list(broker_rows(image))
         else:
-            rows = list(self._reassignment_rows(image.version))
-        return TableExport(encode_rows(rows), image.version)
-
-    def _reassignment_rows(self, version: int) -> Iterator[dict[str, Any]]:
-        for row in reassignments_view(self._controller.active_controller(), None).reassignments:
-            yield {"metadata_version": version, **row.model_dump()}
+            view = await reassignments_view(self._controller.active_controller(), None)
+            rows = ({"metadata_version": version, **r.model_dump()} for r in view.reassignments)
+        return TableExport(encode_rows(rows), version)
 
 
 def broker_rows(image: ClusterImage) -> Iterator[dict[str, Any]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from copy import copy
+
 import msgspec
 
 from leadline_client.wire import TopicPartition
@@ -17,6 +20,7 @@ from leadline_common.api.reassignments import (
 )
 from leadline_common.api.tasks import TaskBody, TaskPartitions
 from leadline_common.reassignments import WaitReason
+from leadline_common.slices import slices
 from leadline_common.tasks import TargetRow, TaskState
 from leadline_controller.api.tasks import find_task
 from leadline_controller.domain.reassignment.machine import ReassignmentState, Wait
@@ -36,7 +40,7 @@ class ReassignmentEndpoints:
         """Return the reassignments of one topic, or of all topics with None."""
         active = self._controller.active_controller()
         await active.agent.refresh()
-        return reassignments_view(active, topic)
+        return await reassignments_view(active, topic)
 
     async def reassign(self, wanted: ReassignmentBody) -> TaskBody:
         """Submit a reassignment, or with `dry_run` only validate it."""
@@ -63,34 +67,35 @@ class ReassignmentEndpoints:
         return CancelledReassignment(topic=topic, partition=partition, start=list(start))
 
 
-def reassignments_view(active: ActiveController, topic: str | None) -> Reassignments:
-    """Describe the reassignments of one topic, or of all topics with None.
+async def reassignments_view(active: ActiveController, topic: str | None) -> Reassignments:
+    """Describe the reassignments of one topic, or of all topics with None, in turns of the loop.
 
-    Call `refresh` of the agent before, which leaves turns of the event loop to others.
+    They are described as they are in the first turn. Call `refresh` of the agent before.
     """
     queue, limits = active.reassignments, active.agent.limits
     queue.refresh(active.image, limits)
-    entries = sorted(
-        (entry for entry in queue if topic in (None, entry.topic_partition.topic)),
-        key=lambda entry: entry.topic_partition,
-    )
+    entries = [copy(entry) for entry in queue if topic in (None, entry.topic_partition.topic)]
     blocked, bytes_left = queue.blocked_by_leader_limit(limits), active.progress.by_partition()
-    return Reassignments(
-        reassignments=[
-            _row(
-                entry,
-                bytes_left.get(entry.topic_partition, 0),
-                is_blocked=entry.topic_partition in blocked,
-            )
-            for entry in entries
-        ],
-        current_batch=[
-            _batch_row(entry.topic_partition, entry.state)
-            for entry in entries
-            if entry.state is not None and entry.is_running
-        ],
-        limits=LimitsBody(**msgspec.structs.asdict(limits)),
+    shown = Reassignments(
+        reassignments=[], current_batch=[], limits=LimitsBody(**msgspec.structs.asdict(limits))
     )
+    async for some in slices(_in_order(entries)):
+        for entry in some:
+            one = entry.topic_partition
+            left = bytes_left.get(one, 0)
+            shown.reassignments.append(_row(entry, left, is_blocked=one in blocked))
+            if entry.state is not None and entry.is_running:
+                shown.current_batch.append(_batch_row(one, entry.state))
+    return shown
+
+
+def _in_order(entries: Iterable[QueuedReassignment]) -> Iterator[QueuedReassignment]:
+    """Yield entries by topic and partition; they are sorted a topic at a time."""
+    by_topic: dict[str, list[QueuedReassignment]] = {}
+    for entry in entries:
+        by_topic.setdefault(entry.topic_partition.topic, []).append(entry)
+    for topic in sorted(by_topic):
+        yield from sorted(by_topic[topic], key=lambda entry: entry.topic_partition)
 
 
 def _row(entry: QueuedReassignment, bytes_left: int, *, is_blocked: bool) -> Reassignment:
