@@ -53,6 +53,18 @@ def _until(end_ms: int, now_ms: Callable[[], int], items: Iterator[T]) -> Iterat
             return
 
 
+def in_order(items: Iterable[T], place: Callable[[T], tuple[str, int]]) -> Iterator[T]:
+    """Yield the items of now by `place`, a topic and a partition.
+
+    They are grouped at the first step, and each topic is sorted at its turn, so that none is long.
+    """
+    by_topic: dict[str, list[T]] = {}
+    for item in items:
+        by_topic.setdefault(place(item)[0], []).append(item)
+    for topic in sorted(by_topic):
+        yield from sorted(by_topic[topic], key=place)
+
+
 def batched(items: Iterable[T], size: int = SLICE) -> Iterator[list[T]]:
     """Yield the items in parts of at most `size`."""
     left = iter(items)

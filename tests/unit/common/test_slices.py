@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from leadline_common.slices import TURN_MS, in_turns, parts, slices, timed_turns
+from leadline_common.slices import TURN_MS, in_order, in_turns, parts, slices, timed_turns
 
 
 @pytest.mark.parametrize(
@@ -73,3 +73,11 @@ async def test_what_a_timed_turn_leaves_comes_in_the_next() -> None:
     clock = count()
     found = [next(turn) async for turn in timed_turns("abc", lambda: next(clock))]
     assert found == ["a", "b", "c"]
+
+
+def test_items_come_by_topic_and_partition_as_they_are_at_the_first_step() -> None:
+    items = [("b", 2), ("a", 10), ("b", 1), ("a", 9)]
+    found = in_order(items, lambda item: item)
+    first = next(found)
+    items.append(("c", 1))
+    assert [first, *found] == [("a", 9), ("a", 10), ("b", 1), ("b", 2)]

@@ -16,7 +16,7 @@ from leadline_common.slices import SLICE
 from leadline_coordinator.api import groups
 from leadline_coordinator.api.groups import GroupEndpoints, export_routes
 from leadline_coordinator.domain.records import CommittedOffset
-from leadline_coordinator.runtime.offsets import PartitionLag, in_order
+from leadline_coordinator.runtime.offsets import PartitionLag
 
 MANY = 4_000
 AT_ONCE = 1_000
@@ -94,7 +94,7 @@ def with_offsets() -> tuple[Any, dict[TopicPartition, CommittedOffset]]:
         TopicPartition(f"t{topic}", number): committed for number in range(500) for topic in (2, 1)
     }
     manager = SimpleNamespace(committer=SimpleNamespace(offsets=offsets))
-    lags = [PartitionLag(*one, committed=7, end=9, member=None) for one in in_order(offsets)]
+    lags = [PartitionLag(*one, committed=7, end=9, member=None) for one in sorted(offsets)]
 
     async def lag(_group: str) -> list[PartitionLag]:
         return lags

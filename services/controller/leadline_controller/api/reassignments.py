@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from copy import copy
 
 import msgspec
@@ -20,7 +19,7 @@ from leadline_common.api.reassignments import (
 )
 from leadline_common.api.tasks import TaskBody, TaskPartitions
 from leadline_common.reassignments import WaitReason
-from leadline_common.slices import slices
+from leadline_common.slices import in_order, slices
 from leadline_common.tasks import TargetRow, TaskState
 from leadline_controller.api.tasks import find_task
 from leadline_controller.domain.reassignment.machine import ReassignmentState, Wait
@@ -79,7 +78,7 @@ async def reassignments_view(active: ActiveController, topic: str | None) -> Rea
     shown = Reassignments(
         reassignments=[], current_batch=[], limits=LimitsBody(**msgspec.structs.asdict(limits))
     )
-    async for some in slices(_in_order(entries)):
+    async for some in slices(in_order(entries, lambda entry: entry.topic_partition)):
         for entry in some:
             one = entry.topic_partition
             left = bytes_left.get(one, 0)
@@ -87,15 +86,6 @@ async def reassignments_view(active: ActiveController, topic: str | None) -> Rea
             if entry.state is not None and entry.is_running:
                 shown.current_batch.append(_batch_row(one, entry.state))
     return shown
-
-
-def _in_order(entries: Iterable[QueuedReassignment]) -> Iterator[QueuedReassignment]:
-    """Yield entries by topic and partition; they are sorted a topic at a time."""
-    by_topic: dict[str, list[QueuedReassignment]] = {}
-    for entry in entries:
-        by_topic.setdefault(entry.topic_partition.topic, []).append(entry)
-    for topic in sorted(by_topic):
-        yield from sorted(by_topic[topic], key=lambda entry: entry.topic_partition)
 
 
 def _row(entry: QueuedReassignment, bytes_left: int, *, is_blocked: bool) -> Reassignment:

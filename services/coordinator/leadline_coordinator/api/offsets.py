@@ -6,9 +6,8 @@ from leadline_client.wire import TopicPartition
 from leadline_common.access.caller import require, visible
 from leadline_common.access.rights import Action
 from leadline_common.api import group_models as models
-from leadline_common.slices import slices
+from leadline_common.slices import in_order, slices
 from leadline_coordinator.domain.records import CommittedOffset
-from leadline_coordinator.runtime.offsets import in_order
 from leadline_coordinator.runtime.service import CoordinatorService
 
 
@@ -22,7 +21,7 @@ class OffsetEndpoints:
         offsets = dict(self._coordinator.manager(group).committer.offsets)
         topics = _shown({one.topic for one in offsets})
         rows: list[models.OffsetBody] = []
-        async for some in slices(in_order(offsets)):
+        async for some in slices(in_order(offsets, lambda one: one)):
             rows += [_offset_body(one, offsets[one]) for one in some if one.topic in topics]
         return models.OffsetsBody(offsets=rows)
 

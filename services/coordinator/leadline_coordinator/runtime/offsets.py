@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from leadline_client.errors import (
@@ -13,7 +13,7 @@ from leadline_client.errors import (
 )
 from leadline_client.wire import TopicPartition
 from leadline_common.group_commits import CommitRequest, OffsetToCommit, ResetTo
-from leadline_common.slices import slices
+from leadline_common.slices import in_order, slices
 from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry
 from leadline_coordinator.domain.commits import (
@@ -237,7 +237,7 @@ class GroupOffsets:
         topic_partitions = owners.keys() | committed.keys()
         ends = await self._ends(topic_partitions, None)
         found: list[PartitionLag] = []
-        async for some in slices(in_order(topic_partitions)):
+        async for some in slices(in_order(topic_partitions, lambda one: one)):
             found += [
                 PartitionLag(
                     *one,
@@ -324,15 +324,6 @@ class GroupOffsets:
 
     def _existing(self, one: TopicPartition, topic_id: str | None = None) -> TopicState:
         return existing_topic(self._coordinator.topics.topics, one, topic_id)
-
-
-def in_order(partitions: Collection[TopicPartition]) -> Iterator[TopicPartition]:
-    """Yield the partitions of now by topic and number; they are sorted a topic at a time."""
-    by_topic: dict[str, list[TopicPartition]] = {}
-    for one in partitions:
-        by_topic.setdefault(one.topic, []).append(one)
-    for topic in sorted(by_topic):
-        yield from sorted(by_topic[topic])
 
 
 def _target(

@@ -18,6 +18,7 @@ from leadline_broker.runtime.replication.partition import (
 )
 from leadline_common.long_lived import LongLived
 from leadline_common.rpc import replica_fingerprint
+from leadline_common.slices import in_order
 
 
 @dataclass(eq=False)
@@ -63,12 +64,8 @@ class ReplicaManager:
 
     def ordered(self, topic: str | None = None) -> Iterator[Partition]:
         """Yield the replicas of now, or those of a topic, by topic and partition."""
-        by_topic: dict[str, list[Partition]] = {}
-        for one in self._partitions.values():
-            if topic in (None, one.topic):
-                by_topic.setdefault(one.topic, []).append(one)
-        for name in sorted(by_topic):
-            yield from sorted(by_topic[name], key=lambda one: one.partition)
+        asked = (one for one in self._partitions.values() if topic in (None, one.topic))
+        return in_order(asked, lambda one: one.topic_partition)
 
     def describe(self) -> list[ReplicaInfo]:
         """Return a description of every replica, by topic and partition."""
