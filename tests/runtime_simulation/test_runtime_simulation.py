@@ -50,6 +50,9 @@ from tests.runtime_simulation.run import report, search, shrink, simulate
 from tests.runtime_simulation.services import LEFT_DISK
 from tests.runtime_simulation.topics import MOVED
 
+# Some of these tests only compute, for minutes: how long depends on what else the machine does.
+pytestmark = pytest.mark.timeout(1200)
+
 CHUNK = 30
 SEEDS = 30
 CHUNK_WITH_ADDITIONS = 40
