@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -74,8 +75,10 @@ def walked(view: ZkView, partition: int) -> list[tuple[list[int], list[int], lis
 async def hosts(cluster: Cluster) -> dict[int, str]:
     """Return the role that each broker says it has in partition 0."""
     found = {}
-    for broker in cluster.supervisor.layout.brokers:
-        for row in await cluster.replicas(broker.name):
+    brokers = cluster.supervisor.layout.brokers
+    answers = await asyncio.gather(*(cluster.replicas(broker.name) for broker in brokers))
+    for broker, rows in zip(brokers, answers, strict=True):
+        for row in rows:
             if (row["topic"], row["partition"]) == (TOPIC, 0):
                 found[int(broker.name.rpartition("-")[2])] = row["role"]
     return found
@@ -99,7 +102,7 @@ async def test_the_printed_example_on_ten_brokers() -> None:
                 adding = set(before.adding.get(0, ()))
                 assert set(roles) - adding >= set(before.partitions[0]) - adding
                 seen += bool(adding & roles.keys())
-        assert seen, "void: the steps went by unseen"
+        assert seen > 3, "void: the steps went by unseen"
         view = await read_cluster(cluster)
         assert walked(view, 0) == [
             ([6, 1, 2, 3, 4, 5], [6], []),
