@@ -27,6 +27,7 @@ from leadline_common.bulk_offsets import (
     PartitionQuestion,
 )
 from leadline_common.slices import SLICE
+from tests.support.turns import answer_and_turns
 from tests.unit.broker.small_cluster import TOPIC, SmallCluster, batch
 
 LEADERS = {0: 1, 1: 2, 2: 3}
@@ -280,10 +281,7 @@ async def test_very_many_partitions_are_answered_in_turns(
     cluster: SmallCluster, leader: int
 ) -> None:
     asked = [PartitionQuestion(TOPIC, leader - 1)] * (5 * SLICE)
-    answering = asyncio.ensure_future(ask(cluster.brokers[1], BulkQuestion(partitions=asked)))
-    turns = 0
-    while not answering.done():
-        await asyncio.sleep(0)
-        turns += 1
-    assert watermarks(await answering) == [0] * len(asked)
+    question = BulkQuestion(partitions=asked)
+    rows, turns = await answer_and_turns(ask(cluster.brokers[1], question))
+    assert watermarks(rows) == [0] * len(asked)
     assert turns > len(asked) / SLICE

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import cast
 
 from leadline_broker.api.shown_replicas import (
     REPORTS,
@@ -18,9 +16,9 @@ from leadline_broker.api.shown_replicas import (
 from leadline_broker.runtime.engine import Engine
 from leadline_broker.runtime.replication.partition import FollowerInfo, ReplicaInfo
 from leadline_common.slices import SLICE
+from tests.support.turns import answer_and_turns
 from tests.unit.broker.small_cluster import TOPIC, three
 
-T = TypeVar("T")
 MANY = 5 * SLICE
 
 
@@ -52,20 +50,6 @@ class ManyReplicas:
 def engine_with(replicas: ManyReplicas) -> Engine:
     clock = SimpleNamespace(wall_ms=lambda: 1_000_000, monotonic_ms=lambda: 400)
     return cast("Engine", SimpleNamespace(replicas=replicas, clock=clock))
-
-
-async def answer_and_turns(
-    work: Coroutine[Any, Any, T], at_turn_2: Callable[[], object] = lambda: None
-) -> tuple[T, int]:
-    """Return what a read answers, and how many turns others get meanwhile."""
-    task = asyncio.ensure_future(work)
-    turns = 0
-    while not task.done():
-        await asyncio.sleep(0)
-        turns += 1
-        if turns == 2:
-            at_turn_2()
-    return await task, turns
 
 
 async def test_many_replicas_are_described_and_encoded_in_turns() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Protocol
@@ -16,6 +15,7 @@ from leadline_common.api.routes import add_declared_routes, route
 from leadline_common.http.long_bodies import encode_long
 from leadline_common.http.router import ServiceRouter
 from leadline_common.slices import SLICE
+from tests.support.turns import answer_and_turns
 
 
 class Row(BaseModel):
@@ -51,12 +51,8 @@ async def test_a_body_that_is_not_long_is_left_to_the_framework(rows: int) -> No
 
 async def test_a_long_body_is_encoded_in_turns_as_it_is_at_once() -> None:
     body = body_of(5 * SLICE + 1)
-    encoding = asyncio.ensure_future(encode_long(body))
-    turns = 0
-    while not encoding.done():
-        await asyncio.sleep(0)
-        turns += 1
-    assert await encoding == body.model_dump_json().encode()
+    encoded, turns = await answer_and_turns(encode_long(body))
+    assert encoded == body.model_dump_json().encode()
     assert turns > 5
 
 

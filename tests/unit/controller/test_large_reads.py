@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,6 +19,7 @@ from leadline_controller.domain.cluster import (
     TopicGone,
     TopicSet,
 )
+from tests.support.turns import answer_and_turns
 from tests.unit.controller.images import TOPIC, cluster, state
 
 TOPICS = 40
@@ -51,20 +50,6 @@ def administration_of(image: ClusterImage) -> ControllerAdministration:
         topic=image.topics.__getitem__,
     )
     return ControllerAdministration(cast("Any", controller), cast("Any", None))
-
-
-async def answer_and_turns(
-    work: Coroutine[Any, Any, Any], at_turn_2: Callable[[], object] = lambda: None
-) -> tuple[Any, int]:
-    """Return what a read answers, and how many turns others get meanwhile."""
-    task = asyncio.ensure_future(work)
-    turns = 0
-    while not task.done():
-        await asyncio.sleep(0)
-        turns += 1
-        if turns == 2:
-            at_turn_2()
-    return await task, turns
 
 
 async def test_brokers_are_counted_in_turns() -> None:

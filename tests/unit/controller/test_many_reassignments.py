@@ -26,6 +26,7 @@ from leadline_controller.domain.reassignment.queue import (
     ReassignmentQueue,
 )
 from leadline_controller.runtime.reassignment.agent import ReassignmentAgent
+from tests.support.turns import answer_and_turns
 from tests.unit.controller.images import TOPIC, cluster, state
 from tests.unit.controller.test_reassignment_queue import catch_up, write
 
@@ -118,16 +119,14 @@ async def test_very_many_reassignments_are_described_in_turns_as_they_were_in_th
     active = active_of(image, queue, agent)
     before = await reassignments_view(active, None)
 
-    work = asyncio.ensure_future(reassignments_view(active, TOPIC))
-    turns = 0
-    while not work.done():
-        await asyncio.sleep(0)
-        turns += 1
-        for entry in queue if turns == 2 else ():
+    def change_everything() -> None:
+        for entry in queue:
             entry.state = None
 
+    shown, turns = await answer_and_turns(reassignments_view(active, TOPIC), change_everything)
+
     assert turns >= MANY / SLICE
-    assert await work == before
+    assert shown == before
     assert [one.partition for one in before.reassignments] == list(range(MANY))
     assert {one.state for one in (await reassignments_view(active, None)).reassignments} == {
         ReassignmentPhase.WAITING
