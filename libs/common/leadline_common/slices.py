@@ -54,9 +54,9 @@ def _until(end_ms: int, now_ms: Callable[[], int], items: Iterator[T]) -> Iterat
 
 
 def in_order(items: Iterable[T], place: Callable[[T], tuple[str, int]]) -> Iterator[T]:
-    """Yield the items of now by `place`, a topic and a partition.
+    """Yield the items that there are at the first step, by `place`: a topic and a partition.
 
-    They are grouped at the first step, and each topic is sorted at its turn, so that none is long.
+    They are grouped at once, but each topic is sorted when it is reached, so that no step is long.
     """
     by_topic: dict[str, list[T]] = {}
     for item in items:

@@ -5,11 +5,14 @@ A list of 100,000 reassignments takes 0.3 s, for which a controller would do not
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from collections.abc import Callable, Iterable
+from typing import TypeGuard, TypeVar
 
 from pydantic import BaseModel
 
 from leadline_common.slices import SLICE, slices
+
+T = TypeVar("T")
 
 
 async def encode_long(body: BaseModel) -> bytes | None:
@@ -25,8 +28,7 @@ async def encode_long(body: BaseModel) -> bytes | None:
 async def _member(body: BaseModel, name: str) -> bytes:
     value = getattr(body, name)
     if _is_long(value):
-        parts = [b",".join(map(_encode, some)) async for some in slices(value)]
-        return b"[%s]" % b",".join(parts)
+        return await encode_list(value, encode_model)
     alone = body.model_dump_json(include={name})
     return alone.removeprefix(f'{{"{name}":').removesuffix("}").encode()
 
@@ -35,5 +37,12 @@ def _is_long(value: object) -> TypeGuard[list[BaseModel]]:
     return isinstance(value, list) and len(value) > SLICE and isinstance(value[0], BaseModel)
 
 
-def _encode(row: BaseModel) -> bytes:
-    return row.model_dump_json().encode()
+async def encode_list(items: Iterable[T], encode: Callable[[T], bytes], size: int = SLICE) -> bytes:
+    """Return items as a JSON array, of which at most `size` are encoded in a turn."""
+    parts = [b",".join(map(encode, some)) async for some in slices(items, size)]
+    return b"[%s]" % b",".join(parts)
+
+
+def encode_model(model: BaseModel) -> bytes:
+    """Return a model as JSON."""
+    return model.model_dump_json().encode()

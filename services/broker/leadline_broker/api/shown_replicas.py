@@ -15,6 +15,7 @@ from starlette.responses import Response
 from leadline_broker.runtime.engine import Engine
 from leadline_broker.runtime.replication.partition import FollowerInfo, ReplicaInfo
 from leadline_common.api.models import example
+from leadline_common.http.long_bodies import encode_list
 from leadline_common.http.long_lists import LongListDecoder
 from leadline_common.rpc import JSON
 from leadline_common.slices import slices
@@ -120,8 +121,8 @@ async def shown_replicas(
 
 async def replicas_response(replicas: list[ReplicaInfo]) -> Response:
     """Return the response with these replicas, as `ReplicasBody` says."""
-    encoded = [b",".join(map(_encode, some)) async for some in slices(replicas)]
-    return Response(b'{"replicas":[' + b",".join(encoded) + b"]}", media_type=JSON)
+    encoded = await encode_list(replicas, _encode)
+    return Response(b'{"replicas":%s}' % encoded, media_type=JSON)
 
 
 def _with_unix_times(replica: ReplicaInfo, offset_ms: int) -> ReplicaInfo:

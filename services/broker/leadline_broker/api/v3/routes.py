@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import sha256
@@ -27,6 +26,7 @@ from leadline_broker.runtime.engine import Engine
 from leadline_client.errors import NoController
 from leadline_common.http.errors import Responses
 from leadline_common.http.forward import Forward, Forwarder
+from leadline_common.http.long_bodies import encode_list, encode_model
 from leadline_common.http.router import ServiceRouter
 from leadline_common.http.service_queries import ServiceQueries
 
@@ -183,14 +183,10 @@ def also(status: int, model: type[BaseModel], meaning: str, responses: Responses
 
 async def list_response(kind: str, metadata: ListMetadata, items: Iterable[BaseModel]) -> Response:
     """Return the response with a list; long ones are encoded a part at a time."""
-    described = kind.encode(), metadata.model_dump_json().encode()
-    head = b'{"kind":"%s","metadata":%s,"data":[' % described
-    encoded: list[bytes] = []
-    for number, item in enumerate(items, start=1):
-        encoded.append(item.model_dump_json().encode())
-        if number % _CHUNK == 0:
-            await asyncio.sleep(0)
-    return Response(head + b",".join(encoded) + b"]}", media_type="application/json")
+    data = await encode_list(items, encode_model, _CHUNK)
+    members = kind.encode(), encode_model(metadata), data
+    body = b'{"kind":"%s","metadata":%s,"data":%s}' % members
+    return Response(body, media_type="application/json")
 
 
 def documented(

@@ -63,7 +63,7 @@ class ReplicaManager:
         return [p for p in self._partitions.values() if p.replica.leadership is not None]
 
     def ordered(self, topic: str | None = None) -> Iterator[Partition]:
-        """Yield the replicas of now, or those of a topic, by topic and partition."""
+        """Return the replicas, or those of a topic, by topic and partition."""
         asked = (one for one in self._partitions.values() if topic in (None, one.topic))
         return in_order(asked, lambda one: one.topic_partition)
 
