@@ -134,7 +134,7 @@ class Caller:
         """
         withheld: LeadlineError | None = None
         own_answers = False
-        others = 0
+        not_brokers = 0
         lookup = target.lookup()
         if lookup is None:
             return
@@ -151,7 +151,7 @@ class Caller:
                 self.any_broker.on_error(error)
                 withheld = error if isinstance(error, _UNSENT) else withheld
                 continue
-            others += _lacks_the_route(response)
+            not_brokers += _is_of_no_broker(response)
             own_answers |= response.headers.get(CLUSTER_ID_HEADER) == self.cache.cluster_id
             try:
                 if self._apply_lookup(target, response):
@@ -161,7 +161,7 @@ class Caller:
                 withheld = error
         if withheld is not None and not (own_answers and isinstance(withheld, ClusterChanged)):
             raise withheld
-        if others == len(addresses) > 0:
+        if addresses and not_brokers == len(addresses):
             listed = ", ".join(addresses)
             raise InvalidRequest(f"there is no broker at {listed}: give the address of one")
         target.apply_lookup(None)
@@ -246,8 +246,8 @@ class Caller:
         return response
 
 
-def _lacks_the_route(response: Response) -> bool:
-    """Tell whether this is a service of a cluster, but none that knows the request."""
+def _is_of_no_broker(response: Response) -> bool:
+    """Tell whether a service of Leadline answered that lacks a route which all brokers have."""
     return CLUSTER_ID_HEADER in response.headers and isinstance(_refusal(response), NotFound)
 
 

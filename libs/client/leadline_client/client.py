@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
-from typing import Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar
+from typing import Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from leadline_client import groups
@@ -31,9 +31,8 @@ from leadline_client.security import Authenticator, Security
 from leadline_client.stdlib_transport import StdlibTransport
 from leadline_client.threaded_transport import ThreadedTransport
 from leadline_client.tracing import operation_span, traced, traced_async
-from leadline_client.transport import AsyncTransport, Transport
+from leadline_client.transport import CLOSED, AsyncTransport, Transport
 
-_CLOSED: Final = "the client is closed"
 P = ParamSpec("P")
 T = TypeVar("T")
 AsyncSource: TypeAlias = "AsyncClient | str | Sequence[str]"
@@ -151,7 +150,7 @@ class Client:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise InvalidRequest(_CLOSED)
+            raise InvalidRequest(CLOSED)
 
     def __enter__(self) -> Self:
         return self
@@ -275,7 +274,7 @@ class AsyncClient:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise InvalidRequest(_CLOSED)
+            raise InvalidRequest(CLOSED)
 
     async def __aenter__(self) -> Self:
         return self

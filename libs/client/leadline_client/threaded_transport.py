@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from leadline_client.errors import InvalidRequest
-from leadline_client.transport import Request, Response, Transport
+from leadline_client.transport import CLOSED, Request, Response, Transport
 
 _MOST_THREADS: Final = 256
 """Every long poll takes a thread, so a consumer can read that many partitions at the same time."""
@@ -52,4 +52,4 @@ class ThreadedTransport:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise InvalidRequest("the client is closed")
+            raise InvalidRequest(CLOSED)

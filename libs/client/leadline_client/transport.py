@@ -33,6 +33,9 @@ CLUSTER_ID_HEADER: Final = "x-leadline-cluster-id"
 LARGEST_BODY: Final = 1 << 31
 """In bytes; a response that states a longer body is an error."""
 
+CLOSED: Final = "the client is closed"
+"""Why a request is refused whose client was closed before it was sent."""
+
 TOO_SLOW: Final = "the whole answer did not come in time"
 """Why a response is given up of which parts still come."""
 

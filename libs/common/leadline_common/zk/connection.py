@@ -42,7 +42,7 @@ _SILENT_SHARE: Final = 3 / 4
 """The part of kazoo's read timeout (2/3 of the session's) in which a server has to answer."""
 
 _SHARES: Final = 1 / 4, 1 / 2, 1
-"""The parts of an attempt's time in which a server has to answer: the first attempt, the next..."""
+"""The parts of its time in which a server has to answer: at the first attempt, and so on."""
 
 _REFUSALS: Final = 4
 BROKEN_BY_REQUEST: Final = "a request breaks the connection to ZooKeeper"
@@ -146,11 +146,9 @@ class Connection(ConnectionHandler):
     def _invoke(
         self, timeout: float, request: object, xid: int | None = None
     ) -> tuple[object, int | None] | int | None:
-        answer = (
-            self._ask_for_session(timeout, request)
-            if isinstance(request, Connect)
-            else super()._invoke(timeout, request, xid)
-        )
+        if not isinstance(request, Connect):
+            return super()._invoke(timeout, request, xid)
+        answer = self._ask_for_session(timeout, request)
         if isinstance(answer, tuple) and isinstance(answer[0], Connect):
             if self._states_zxid_zero:
                 raise _ZxidZeroAccepted
