@@ -24,7 +24,7 @@ from tests.support.faults.scenario import (
 from tests.support.services.cluster import Cluster, wait_until
 
 _RECORD = OutgoingRecord(b"." * 64 * 1024)
-_THROTTLE = 1 << 20
+_THROTTLE = 1 << 19
 _STANDSTILL = 1_000
 """Bytes per second: less than is appended, so that no replica catches up."""
 
