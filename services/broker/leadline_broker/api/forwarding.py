@@ -34,6 +34,27 @@ COORDINATOR_TIMEOUT_S: Final = 45.0
 """Longer than a standby coordinator waits for the active one."""
 
 
+class ForwardedRoute(APIRoute):
+    """A route that only has the documentation of the other service.
+
+    Requests are forwarded before the framework finds it (`ForwardingLayer`).
+    """
+
+    def get_route_handler(self) -> Forward:
+        """Return what refuses a request that was not forwarded."""
+        return _not_forwarded
+
+
+async def _not_forwarded(request: Request) -> Response:
+    raise NotImplementedError(f"{request.url.path} is forwarded before it is routed")
+
+
+_ADMINISTRATION: Final = administration.administration_routes(ForwardedRoute)
+_GROUPS: Final = groups.group_routes(ForwardedRoute)
+"""Made on import, which a fork server does once for all processes: they are most of an application.
+"""
+
+
 def find_controller(metadata: ClusterMetadataCache) -> ServiceAddress:
     """Return where the active controller is.
 
@@ -79,9 +100,8 @@ def add_administration(
             return await send()
         return await with_next_controller(metadata, send)
 
-    router = administration.administration_routes(_forwarded_by(forward))
-    app.add_routes_of(router)
-    return _operations_of(router, forward)
+    app.add_routes_of(_ADMINISTRATION)
+    return _operations_of(_ADMINISTRATION, forward)
 
 
 def add_groups(
@@ -100,10 +120,9 @@ def add_groups(
             raise CoordinatorNotAvailable("another coordinator is being elected")
         return response
 
-    router = groups.group_routes(_forwarded_by(forward))
-    app.add_routes_of(router)
+    app.add_routes_of(_GROUPS)
     app.add_asgi_route(groups.COMMIT, _ForwardedCommit(forward))
-    return _operations_of(router, forward)
+    return _operations_of(_GROUPS, forward)
 
 
 def _raise_for_no_controller(response: Response) -> None:
@@ -122,21 +141,6 @@ def _address(kind: Kind, found: ControllerRow) -> ServiceAddress:
 
 def _operations_of(router: ServiceRouter, forward: Forward) -> dict[str, Forward]:
     return {route.name: forward for route in iter_route_contexts(router.routes) if route.name}
-
-
-def _forwarded_by(forward: Forward) -> type[APIRoute]:
-    """Return a kind of route that only has the documentation of the other service.
-
-    Requests are forwarded before the framework finds it (`ForwardingLayer`).
-    """
-
-    class ForwardedRoute(APIRoute):
-        """Is handled by the other service."""
-
-        def get_route_handler(self) -> Forward:
-            return forward
-
-    return ForwardedRoute
 
 
 class _ForwardedCommit:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from typing import Final
 
 from starlette.middleware import Middleware
 
@@ -48,7 +49,7 @@ from leadline_common.rpc import (
 )
 from leadline_common.versions import current_release
 from leadline_controller.api.administration import ControllerAdministration
-from leadline_controller.api.guarded import guarded_route
+from leadline_controller.api.guarded import GuardedRoute
 from leadline_controller.runtime.channel.metadata_snapshot import MetadataView
 from leadline_controller.runtime.service import ControllerService
 
@@ -64,6 +65,8 @@ _LOCAL = LocalPaths(
     prefixes=("/v1/what-if/", "/v1/audit", AUDIT_TABLE),
     suffixes=("/history",),
 )
+_ADMINISTRATION: Final = administration_routes(GuardedRoute)
+"""Made on import, which a fork server does once for all processes: it is most of an application."""
 _FORWARD_TIMEOUT_S = 75.0
 """Longer than the longest long poll."""
 
@@ -102,7 +105,8 @@ def build_app(
     provide_computer(app, computer)
     administration: Administration = ControllerAdministration(controller, computer)
     app.state.administration = administration
-    app.add_routes_of(administration_routes(guarded_route(controller)))
+    app.state.controller = controller
+    app.add_routes_of(_ADMINISTRATION)
     app.add_routes_of(metadata_routes(CLUSTER_TAG, read, NoController))
     _add_internal_routes(app, controller)
     add_console(app, "controller")

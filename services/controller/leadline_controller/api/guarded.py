@@ -14,7 +14,6 @@ import zlib
 import msgspec
 import structlog
 from fastapi import Request
-from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from leadline_client.errors import InvalidRequest, LeadlineError
@@ -41,30 +40,33 @@ _ETAG = re.compile(r'"[!#-~]*"')
 _STORED_HEADERS = ("content-type", "etag", "location")
 
 
-def guarded_route(controller: ControllerService) -> type[APIRoute]:
-    """Return the route class for a controller's administration routes."""
+class GuardedRoute(StrictRoute):
+    """A route that adds ETags to reads and applies the guard headers to changes.
 
-    class GuardedRoute(StrictRoute):
-        """A route that adds ETags to reads and applies the guard headers to changes."""
+    It serves any application with `app.state.controller`, so that a process makes it once.
+    """
 
-        def get_route_handler(self) -> Serve:
-            serve = super().get_route_handler()
-            method = min(self.methods or ("GET",))
-            path, endpoint = self.path, self.endpoint
-            if method == "GET" and resource_of(path, method) is not None:
-                return _tagging(controller, path, serve)
-            if changes_something(method, endpoint):
-                return _guarding(controller, path, serve)
-            return serve
-
-    return GuardedRoute
+    def get_route_handler(self) -> Serve:
+        """Return what serves a request."""
+        serve = super().get_route_handler()
+        method = min(self.methods or ("GET",))
+        if method == "GET" and resource_of(self.path, method) is not None:
+            return _tagging(self.path, serve)
+        if changes_something(method, self.endpoint):
+            return _guarding(self.path, serve)
+        return serve
 
 
-def _tagging(controller: ControllerService, path: str, serve: Serve) -> Serve:
+def _controller_of(request: Request) -> ControllerService:
+    controller: ControllerService = request.app.state.controller
+    return controller
+
+
+def _tagging(path: str, serve: Serve) -> Serve:
     """Add the ETag of the resource to the response of a read."""
 
     async def tagging(request: Request) -> Response:
-        named = _named(path, request)
+        named, controller = _named(path, request), _controller_of(request)
         # Take the ETag before reading, so that a concurrent change makes it too old, never too new.
         etag = None if named is None else controller.active_controller().etags.of(named)
         response = await serve(request)
@@ -75,14 +77,14 @@ def _tagging(controller: ControllerService, path: str, serve: Serve) -> Serve:
     return tagging
 
 
-def _guarding(controller: ControllerService, path: str, serve: Serve) -> Serve:
+def _guarding(path: str, serve: Serve) -> Serve:
     async def guarding(request: Request) -> Response:
         guard = Guard(_condition(path, request))
         key = request.headers.get(IDEMPOTENCY_KEY)
         if key is not None and path in WITHOUT_KEYS:
             raise _invalid(IDEMPOTENCY_KEY, "this route takes none: its response is not kept")
         if key is not None:
-            return await _once(controller, key, guard, request, serve)
+            return await _once(_controller_of(request), key, guard, request, serve)
         with guard_scope(guard):
             return await serve(request)
 

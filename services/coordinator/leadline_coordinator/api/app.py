@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import starmap
+from typing import Final
 
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -35,6 +36,8 @@ from leadline_coordinator.runtime.service import CoordinatorService
 
 CHANNEL_DOCUMENT_PATH = "/asyncapi.json"
 _LOCAL = LocalPaths(exact=("/v1/coordinator", ME_PATH), prefixes=("/v1/what-if/",))
+_GROUPS: Final = groups.group_routes()
+"""Made on import, which a fork server does once for all processes: it is most of an application."""
 _FORWARD_TIMEOUT_S = 30.0
 _DESCRIPTION = """\
 Leadline's group coordinator: consumer groups, their assignments, and their committed offsets. Any
@@ -81,7 +84,7 @@ def build_app(
     app.add_routes_of(about.coordinator_routes(coordinator))
     administration: groups.GroupAdministration = GroupEndpoints(coordinator)
     app.state.administration = administration
-    app.add_routes_of(groups.group_routes())
+    app.add_routes_of(_GROUPS)
     app.add_routes_of(export_routes(coordinator))
     gate = partial(
         StandbyGate,
