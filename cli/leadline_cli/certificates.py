@@ -13,12 +13,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from leadline_cli.authorities import INTERNAL
 from leadline_common.identity import ServiceIdentity
 
 _LIFETIME: Final = dt.timedelta(days=3_650)
-INTERNAL: Final = "Leadline internal CA"
-PUBLIC: Final = "Leadline public CA"
-ZOOKEEPER: Final = "Leadline ZooKeeper CA"
 _LABEL: Final = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST_NAME: Final = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*")
 _SKEW: Final = dt.timedelta(days=1)

@@ -21,14 +21,18 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from leadline_cli.certificates import INTERNAL, PUBLIC, ZOOKEEPER, Authority
+from leadline_cli.authorities import INTERNAL, PUBLIC, ZOOKEEPER
 from leadline_client.file_lock import FileLock
 from leadline_client.security import Security
 from leadline_common.identity import KINDS, Kind, ServiceIdentity
 from leadline_common.zk.credentials import ZkCredentials, digest_of, read_credentials
+
+if TYPE_CHECKING:
+    from leadline_cli.certificates import Authority
 
 DIRECTORY: Final = "credentials"
 """Where `leadline up` keeps them, below the data directory."""
@@ -247,16 +251,18 @@ class Credentials:
 
 def _authority(certificate: Path, key: Path, name: str) -> Authority:
     """Return the authority in two files; make it if there is none."""
+    # Each command imports this module, few of them make anything, and cryptography takes 0.1 s.
+    kind: type[Authority] = import_module("leadline_cli.certificates").Authority
     if not certificate.exists() and not key.exists():
-        authority = Authority.new(name_text=name)
+        authority = kind.new(name_text=name)
         write_private(key, authority.key_pem)
         write_private(certificate, authority.certificate_pem)
         return authority
     try:
         if not certificate.exists() and not any(certificate.parent.glob(_SIGNED_BY[name])):
             # A run that was interrupted has written the key, and signed nothing with it.
-            write_private(certificate, Authority.of_key(key.read_bytes(), name).certificate_pem)
-        found = Authority.load(certificate.read_bytes(), key.read_bytes())
+            write_private(certificate, kind.of_key(key.read_bytes(), name).certificate_pem)
+        found = kind.load(certificate.read_bytes(), key.read_bytes())
         found.require_valid()
     except (OSError, ValueError) as problem:
         raise UnusableAuthority(

@@ -10,7 +10,8 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from leadline_cli.certificates import PUBLIC, Authority
+from leadline_cli.authorities import PUBLIC
+from leadline_cli.certificates import Authority
 from tests.integration.secure.world import World, bearer, in_sync
 from tests.support.issuer import AUDIENCE, TestIssuer
 from tests.support.services.cluster import CALM, Cluster, wait_until

@@ -19,7 +19,8 @@ import pytest
 from typer.testing import CliRunner
 from websockets.asyncio.client import connect as connect_websocket
 
-from leadline_cli.certificates import INTERNAL, Authority
+from leadline_cli.authorities import INTERNAL
+from leadline_cli.certificates import Authority
 from leadline_cli.credentials import LOOPBACK_HOSTS, Credentials
 from leadline_cli.main import app
 from leadline_client import (

@@ -20,7 +20,8 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import web
 
-from leadline_cli.certificates import PUBLIC, Authority
+from leadline_cli.authorities import PUBLIC
+from leadline_cli.certificates import Authority
 from leadline_cli.credentials import LOOPBACK_HOSTS, client_security
 from leadline_client.errors import Unauthorized
 from leadline_client.security import Authenticator

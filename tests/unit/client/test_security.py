@@ -18,7 +18,8 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request as Handshake
 from websockets.http11 import Response as Answer
 
-from leadline_cli.certificates import PUBLIC, Authority
+from leadline_cli.authorities import PUBLIC
+from leadline_cli.certificates import Authority
 from leadline_client import AsyncClient, AsyncProducer, Client, Consumer, Producer, Security
 from leadline_client.errors import (
     ConnectionLost,

@@ -21,7 +21,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from websockets.asyncio.client import connect as connect_websocket
 
-from leadline_cli.certificates import PUBLIC, Authority
+from leadline_cli.authorities import PUBLIC
+from leadline_cli.certificates import Authority
 from leadline_cli.credentials import LOOPBACK_HOSTS, Credentials
 from leadline_client.errors import ConnectionLost
 from leadline_common.http import handshakes
