@@ -49,7 +49,7 @@ SETTLE_S = 900.0
 COLLECT = {
     " -m pytest": " -m pytest --collect-only -q",
     **{
-        f"make {name}": f"make -C {ROOT} {name} ARGS=--collect-only"
+        f"make {name}": f"make -C {ROOT} {name} SEEDS=1 ARGS=--collect-only"
         for name in ("faults", "gate", "soak")
     },
 }
@@ -154,7 +154,7 @@ SPECS = {
     "security": Spec(preludes=["", ""]),
     "self-healing": Spec(prepared=[ORDERS]),
     "simulation": Spec(
-        replaced={"0-10000": "0-20", "0-2000": "0-4", **COLLECT},
+        replaced={"0-10000": "0-20", "0-2000": "0-1", **COLLECT},
         linked=["tests", "pyproject.toml"],
     ),
     "tables": Spec(prepared=[ORDERS], preludes=[SESSION, ""]),

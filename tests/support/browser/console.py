@@ -16,6 +16,8 @@ from playwright.async_api import Locator, Page, expect
 from tests.support.browser.page import HEIGHT, WIDTH, open_page
 
 SCREENSHOTS: Final = Path(__file__).parents[3] / ".artifacts" / "screenshots"
+TAKE_PICTURES: Final = "LEADLINE_SCREENSHOTS"
+"""The environment variable that asks for pictures."""
 Theme = Literal["light", "dark"]
 THEMES: Final[tuple[Theme, ...]] = ("light", "dark")
 WIDTHS: Final = (2000, 1600, 1024, 390, 360)
@@ -63,12 +65,11 @@ async def serious(page: Page) -> list[str]:
 
 
 async def check_looks(page: Page, name: str) -> None:
-    """Check the page that is shown in both themes and at all widths, and take pictures of it.
+    """Check the page that is shown in both themes and at all widths.
 
     axe finds nothing serious, and the page is not wider than the window. The pictures that are 1280
     pixels wide are those of the documentation.
     """
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     await page.get_by_label("Theme").select_option("light")
     assert await serious(page) == [], f"{name}, light"
     await page.set_viewport_size({"width": 1280, "height": 800})
@@ -81,7 +82,7 @@ async def check_looks(page: Page, name: str) -> None:
         # Charts are drawn again a moment after the window has changed.
         fits = "width => document.documentElement.scrollWidth <= width"
         await page.wait_for_function(fits, arg=width)
-        await page.screenshot(path=SCREENSHOTS / f"{name}-{width}.png", full_page=True)
+        await screenshot(page, f"{name}-{width}", full_page=True)
     await page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
 
 
@@ -155,6 +156,10 @@ async def run(line: str) -> str:
     return printed
 
 
-async def screenshot(page: Page, name: str) -> None:
-    """Keep a picture of the page for the documentation, and for whoever looks at it."""
-    await page.screenshot(path=SCREENSHOTS / f"{name}.png")
+async def screenshot(page: Page, name: str, *, full_page: bool = False) -> None:
+    """Keep a picture of the page for the documentation, if one is asked for.
+
+    Without a graphics card a picture of a whole page takes longer than all other checks of it.
+    """
+    if os.environ.get(TAKE_PICTURES):
+        await page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=full_page)
