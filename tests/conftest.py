@@ -19,6 +19,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = [
+    "tests.support.collector",
     "tests.support.distribution",
     "tests.support.faults.scenario_options",
     "tests.support.left_out",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 from weakref import ref
 
+import pytest
+
 from leadline_common import znodes
 from leadline_common.leader_election import RETRY_S
 from leadline_controller.runtime.active_controller import ActiveController
@@ -15,6 +17,7 @@ from tests.runtime_simulation.world import World
 _ANY = -1
 
 
+@pytest.mark.usefixtures("own_collector")
 def test_nothing_is_left_of_a_term_when_the_process_leads_again() -> None:
     """Each term has an image of the whole cluster, and freezes what there is.
 

@@ -12,7 +12,8 @@ from leadline_common.long_lived import LongLived, collector_paused
 
 
 @pytest.fixture(autouse=True)
-def unfrozen() -> Iterator[None]:
+def unfrozen(own_collector: None) -> Iterator[None]:
+    del own_collector
     gc.unfreeze()
     yield
     gc.unfreeze()
