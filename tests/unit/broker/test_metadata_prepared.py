@@ -48,25 +48,29 @@ def request_of(
 def test_what_was_prepared_makes_no_difference(
     steps: list[tuple[bool, Content, set[str], bool]],
 ) -> None:
+    asyncio.run(apply_both_ways(steps))
+
+
+async def apply_both_ways(steps: list[tuple[bool, Content, set[str], bool]]) -> None:
     plain, prepared = ClusterMetadataCache(), ClusterMetadataCache()
     waiting = NOTHING_PREPARED
     for version, (full, content, deleted, _) in enumerate(steps, start=1):
         request = request_of(version, content, deleted, full=full or version == 1)
         made = waiting
         if waiting is NOTHING_PREPARED:
-            made = asyncio.run(prepared.prepare(request))
+            made = await prepared.prepare(request)
         waiting = NOTHING_PREPARED
         if version < len(steps) and steps[version][3]:
             later_full, later, gone, _ = steps[version]
             early = request_of(version + 1, later, gone, full=later_full)
-            waiting = asyncio.run(prepared.prepare(early))
+            waiting = await prepared.prepare(early)
         plain.apply(request)
         prepared.apply(request, made)
 
         assert prepared.document() == plain.document()
         for earlier in range(version + 1):
             base = MetadataTag(1, earlier)
-            both = [asyncio.run(cache.changes(base, sorted)) for cache in (plain, prepared)]
+            both = [await cache.changes(base, sorted) for cache in (plain, prepared)]
             assert both[0] == both[1]
 
 
