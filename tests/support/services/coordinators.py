@@ -146,6 +146,7 @@ class CoordinatorRig:
             self._server.should_exit = True
             await self._serving
         await self.http.aclose()
+        await self.app.forwarder.close()
 
 
 @contextlib.asynccontextmanager
