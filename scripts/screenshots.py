@@ -39,7 +39,7 @@ def main() -> None:
         picture.unlink(missing_ok=True)
     # One test after the other: rates and charts are not to show a busy machine.
     tests = [sys.executable, "-m", "pytest", "-n0", *PICTURES.values()]
-    environment = os.environ | {"LEADLINE_SCREENSHOTS": "1"}
+    environment = os.environ | {"TAKE_SCREENSHOTS": "1"}
     done = subprocess.run(tests, cwd=ROOT, env=environment, check=False)
     if done.returncode:
         sys.exit(done.returncode)

@@ -1,4 +1,7 @@
-"""The names of a cluster's authorities, apart from what makes them: few commands need that."""
+"""The names of the certificate authorities of a cluster.
+
+They are apart from `certificates.py`, which imports cryptography.
+"""
 
 from __future__ import annotations
 

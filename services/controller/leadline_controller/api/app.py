@@ -66,7 +66,7 @@ _LOCAL = LocalPaths(
     suffixes=("/history",),
 )
 _ADMINISTRATION: Final = administration_routes(GuardedRoute)
-"""Made on import, which a fork server does once for all processes: it is most of an application."""
+"""Made on import, so that a fork server makes them once for all processes."""
 _FORWARD_TIMEOUT_S = 75.0
 """Longer than the longest long poll."""
 

@@ -43,7 +43,7 @@ _STORED_HEADERS = ("content-type", "etag", "location")
 class GuardedRoute(StrictRoute):
     """A route that adds ETags to reads and applies the guard headers to changes.
 
-    It serves any application with `app.state.controller`, so that a process makes it once.
+    The controller is `app.state.controller`, so that applications can share a route.
     """
 
     def get_route_handler(self) -> Serve:

@@ -37,7 +37,7 @@ from leadline_coordinator.runtime.service import CoordinatorService
 CHANNEL_DOCUMENT_PATH = "/asyncapi.json"
 _LOCAL = LocalPaths(exact=("/v1/coordinator", ME_PATH), prefixes=("/v1/what-if/",))
 _GROUPS: Final = groups.group_routes()
-"""Made on import, which a fork server does once for all processes: it is most of an application."""
+"""Made on import, so that a fork server makes them once for all processes."""
 _FORWARD_TIMEOUT_S = 30.0
 _DESCRIPTION = """\
 Leadline's group coordinator: consumer groups, their assignments, and their committed offsets. Any
