@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from leadline_broker.runtime.broker import Broker
+from leadline_broker.runtime.serving.offset_finder import MOST_ASKED
 from leadline_client.errors import (
     BrokerFenced,
+    ConnectionLost,
     InvalidRequest,
     LeaderNotAvailable,
     NotLeader,
@@ -26,6 +28,7 @@ from leadline_common.bulk_offsets import (
     PartitionAnswer,
     PartitionQuestion,
 )
+from leadline_common.identity import ServiceAddress
 from leadline_common.slices import SLICE
 from tests.support.turns import answer_and_turns
 from tests.unit.broker.small_cluster import TOPIC, SmallCluster, batch
@@ -274,6 +277,30 @@ async def test_a_leader_has_longer_for_many_times(
     few, many = given
     assert few < 5_000
     assert many > 30_000
+
+
+async def test_a_leader_is_asked_for_a_limited_number_at_a_time(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, sizes = cluster.brokers[1], []
+    offsets = broker.engine.offset_finder.peers.offsets
+
+    async def counted(to: ServiceAddress, question: BulkQuestion, timeout_ms: int) -> BulkAnswer:
+        sizes.append(len(question.partitions))
+        if len(sizes) == 3:
+            raise ConnectionLost("the leader died")
+        return await offsets(to, question, timeout_ms)
+
+    monkeypatch.setattr(broker.engine.offset_finder.peers, "offsets", counted)
+    asked = [PartitionQuestion(TOPIC, 1)] * (4 * MOST_ASKED + 1)
+
+    rows = await ask(broker, BulkQuestion(partitions=asked))
+
+    assert sizes == [MOST_ASKED] * 3
+    answered = [row.error_code for row in rows]
+    assert answered[: 2 * MOST_ASKED] == [0] * (2 * MOST_ASKED)
+    assert set(answered[2 * MOST_ASKED :]) == {LeaderNotAvailable.code}
+    assert len(answered) == len(asked)
 
 
 @pytest.mark.parametrize("leader", [1, 2], ids=["here", "elsewhere"])

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Protocol
 
 import httpx
+import msgspec
 import pytest
 from fastapi import FastAPI
 from pydantic import BaseModel
 
 from leadline_common.api.routes import add_declared_routes, route
-from leadline_common.http.long_bodies import encode_long
+from leadline_common.http.long_bodies import encode_long, encode_record
 from leadline_common.http.router import ServiceRouter
 from leadline_common.slices import SLICE
 from tests.support.turns import answer_and_turns
@@ -54,6 +56,34 @@ async def test_a_long_body_is_encoded_in_turns_as_it_is_at_once() -> None:
     encoded, turns = await answer_and_turns(encode_long(body))
     assert encoded == body.model_dump_json().encode()
     assert turns > 5
+
+
+@dataclass(frozen=True)
+class Report:
+    """As `Body`, of plain Python."""
+
+    before: str
+    rows: list[dict[str, int]]
+    after: float | None = None
+
+
+class Struct(msgspec.Struct, frozen=True):
+    """As `Report`, of msgspec."""
+
+    before: str
+    rows: list[dict[str, int]]
+    after: float | None = None
+
+
+@pytest.mark.parametrize("kind", [Report, Struct])
+@pytest.mark.parametrize("rows", [0, 1, SLICE, 5 * SLICE + 1])
+async def test_a_record_is_encoded_in_turns_as_it_is_at_once(
+    kind: type[Report | Struct], rows: int
+) -> None:
+    record = kind('"rows":[]', [{"n": n} for n in range(rows)], 0.5)
+    encoded, turns = await answer_and_turns(encode_record(record, "rows"))
+    assert encoded == msgspec.json.encode(record)
+    assert turns >= rows / SLICE
 
 
 class Routes(Protocol):

@@ -26,6 +26,7 @@ from leadline_common.http.app import ServiceApp
 from leadline_common.http.errors import read_only
 from leadline_common.http.internal import caller_of
 from leadline_common.http.json_bodies import UnacceptableBody, decode_body
+from leadline_common.http.long_bodies import encode_record
 from leadline_common.http.long_lists import LongListDecoder
 from leadline_common.http.middleware import limit_body
 from leadline_common.http.operation import INTERNAL, Body, Operation, Parameter
@@ -63,6 +64,7 @@ def bulk_route(
     changes_nothing: bool = False,
     speaker: Callable[[RequestT], ServiceIdentity] | None = None,
     long_list: str | None = None,
+    long_answer: str | None = None,
 ) -> None:
     """Serve POST `path`: decode a `request_type`, await `handler`, encode its result.
 
@@ -72,7 +74,8 @@ def bulk_route(
 
     `speaker` returns the service that a request says it comes from. Every internal route has one,
     and refuses requests of any other service. `long_list` names the member that is nearly all of a
-    long JSON request; it is decoded in turns.
+    long JSON request, `long_answer` that of a long JSON response: they are decoded and encoded in
+    turns.
     """
     if (tag == INTERNAL) is not (speaker is not None):
         raise ValueError(f"{path}: an internal route, and no other, names who may call it")
@@ -89,7 +92,9 @@ def bulk_route(
         responses=[Body(media_type, "The outcome", response_type, response_example)],
         errors=[BodyTooLarge, UnsupportedFormat, *([Forbidden] if speaker else []), *errors],
     )
-    endpoint = bulk_endpoint(handler, request_type, encoding, max_body_bytes, speaker, long_list)
+    endpoint = bulk_endpoint(
+        handler, request_type, encoding, max_body_bytes, speaker, long_list, long_answer
+    )
     if changes_nothing:
         read_only(endpoint)
     app.add_asgi_route(operation, endpoint)
@@ -102,6 +107,7 @@ def bulk_endpoint(
     max_body_bytes: int = DEFAULT_MAX_BULK_BYTES,
     speaker: Callable[[RequestT], ServiceIdentity] | None = None,
     long_list: str | None = None,
+    long_answer: str | None = None,
 ) -> ASGIApp:
     """Return the endpoint of a bulk route, for `ServiceApp.add_asgi_route`."""
     codec: Any = msgspec.json if encoding == "json" else msgspec.msgpack
@@ -109,7 +115,7 @@ def bulk_endpoint(
     decode, encode = codec.Decoder(request_type).decode, codec.Encoder().encode
     long = None if long_list is None else LongListDecoder(request_type, long_list)
     return _BulkEndpoint(
-        handler, decode, encode, media_type.encode(), max_body_bytes, speaker, long
+        handler, decode, encode, media_type.encode(), max_body_bytes, speaker, long, long_answer
     )
 
 
@@ -124,6 +130,7 @@ class _BulkEndpoint(Generic[RequestT, ResponseT]):
     max_body_bytes: int
     speaker: Callable[[RequestT], ServiceIdentity] | None
     long_list: LongListDecoder[RequestT] | None
+    long_answer: str | None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         limit_body(scope, self.max_body_bytes)
@@ -132,8 +139,14 @@ class _BulkEndpoint(Generic[RequestT, ResponseT]):
         if self.speaker is not None:
             self._require_speaker(scope, self.speaker(request))
         response = await self.handler(request, **scope["path_params"])
-        body = response if isinstance(response, bytes) else self.encode(response)
-        await send_body(send, body, self.media_type)
+        await send_body(send, await self._encoded(response), self.media_type)
+
+    async def _encoded(self, response: ResponseT | bytes) -> bytes:
+        if isinstance(response, bytes):
+            return response
+        if self.long_answer is None:
+            return self.encode(response)
+        return await encode_record(response, self.long_answer)
 
     @staticmethod
     def _require_speaker(scope: Scope, claimed: ServiceIdentity) -> None:

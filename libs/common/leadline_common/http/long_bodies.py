@@ -6,8 +6,10 @@ A list of 100,000 reassignments takes 0.3 s, for which a controller would do not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeGuard, TypeVar
+from dataclasses import fields
+from typing import Any, TypeGuard, TypeVar
 
+import msgspec
 from pydantic import BaseModel
 
 from leadline_common.slices import SLICE, slices
@@ -41,6 +43,28 @@ async def encode_list(items: Iterable[T], encode: Callable[[T], bytes], size: in
     """Return items as a JSON array, of which at most `size` are encoded in a turn."""
     parts = [b",".join(map(encode, some)) async for some in slices(items, size)]
     return b"[%s]" % b",".join(parts)
+
+
+async def encode_record(record: Any, list_name: str) -> bytes:
+    """Return a struct or dataclass as JSON, of whose member `list_name` a part in each turn.
+
+    Each of its members is encoded, also those that are their default.
+    """
+    members = [
+        b'"%s":%s' % (name.encode(), await _part(getattr(record, name), in_turns=name == list_name))
+        for name in _names_of(record)
+    ]
+    return b"{%s}" % b",".join(members)
+
+
+def _names_of(record: Any) -> Iterable[str]:
+    if isinstance(record, msgspec.Struct):
+        return record.__struct_fields__
+    return [field.name for field in fields(record)]
+
+
+async def _part(value: Any, *, in_turns: bool) -> bytes:
+    return await encode_list(value, msgspec.json.encode) if in_turns else msgspec.json.encode(value)
 
 
 def encode_model(model: BaseModel) -> bytes:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Final
 
-import msgspec
 from fastapi import Query
 from pydantic import BaseModel
 from starlette.responses import Response
@@ -31,6 +30,7 @@ from leadline_common.api.models import ControllerBody, example
 from leadline_common.http.bulk import send_body
 from leadline_common.http.caching import Document
 from leadline_common.http.errors import error_responses, read_only
+from leadline_common.http.long_bodies import encode_record
 from leadline_common.http.operation import Body, Operation
 from leadline_common.http.router import ServiceRouter
 from leadline_common.rpc import JSON, ControllerRow
@@ -209,4 +209,4 @@ class LoadEndpoint:
         del receive
         parameters.Query(scope, ())
         load = await self._meter().report()
-        await send_body(send, msgspec.json.encode(load), JSON.encode())
+        await send_body(send, await encode_record(load, "partitions"), JSON.encode())

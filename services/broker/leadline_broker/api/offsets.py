@@ -212,4 +212,6 @@ def add_bulk_offsets(app: ServiceApp, offset_finder: Callable[[], OffsetFinder])
         request_example=BulkQuestion(partitions=[PartitionQuestion("orders", 0)]),
         response_example=BulkAnswer([row]),
         changes_nothing=True,
+        long_list="partitions",
+        long_answer="partitions",
     )
