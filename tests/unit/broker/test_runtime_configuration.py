@@ -24,6 +24,7 @@ from leadline_common.settings import BrokerSettings, settings_table
 from leadline_common.slices import SLICE
 from leadline_common.zk.errors import ConnectionLoss
 from tests.support.bad_input.batches import bomb
+from tests.support.turns import answer_and_turns
 from tests.unit.broker.small_cluster import (
     CLUSTER,
     TOPIC,
@@ -155,12 +156,42 @@ async def test_a_setting_that_changes_during_a_large_grant_holds_for_all_of_it(
         assert len(engine.replicas) < len(numbers)
         changed = current(cluster).model_copy(update={"min_insync_replicas": 2})
         cluster.brokers[1]._configuration.current = changed
-        engine.reconfigure()
+        await engine.reconfigure()
 
         await granting
 
         settings = {partition.settings.replica for partition in engine.replicas.all()}
         assert {one.min_insync_replicas for one in settings} == {2}
+
+
+async def test_very_many_replicas_are_reconfigured_in_turns(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = cluster.brokers[1].engine
+    many = engine.replicas.all() * (5 * SLICE)
+    monkeypatch.setattr(engine.replicas, "all", lambda: many)
+    changed = current(cluster).model_copy(update={"log_segment_bytes": 2**20})
+    cluster.brokers[1]._configuration.current = changed
+
+    _, turns = await answer_and_turns(engine.reconfigure())
+
+    assert turns >= 5
+
+
+async def test_a_replica_that_is_deleted_meanwhile_is_left_alone(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = cluster.brokers[1].engine
+    (partition,) = engine.replicas.all()
+    before = partition.settings
+    monkeypatch.setattr(engine.replicas, "all", lambda: [partition] * (SLICE + 1))
+    monkeypatch.setattr(type(engine.replicas), "__contains__", lambda *_: False)
+    changed = current(cluster).model_copy(update={"min_insync_replicas": 2})
+    cluster.brokers[1]._configuration.current = changed
+
+    await engine.reconfigure()
+
+    assert partition.settings is before
 
 
 async def test_configs_that_a_role_changed_are_those_of_later_metadata(

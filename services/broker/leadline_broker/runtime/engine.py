@@ -53,6 +53,7 @@ from leadline_common.clock import Clock
 from leadline_common.identity import InternalAddress
 from leadline_common.rpc import HeartbeatRequest, HeartbeatResponse, LateRow
 from leadline_common.settings import BrokerSettings
+from leadline_common.slices import slices
 
 _MAX_LATE_ROWS: Final = 1_000
 
@@ -324,13 +325,19 @@ class Engine:
         others = self.isr_writer.run(), self.staging.run(), self.copies.run(), self.load.run()
         return [*flushers, *others, *self.maintenance.loops()]
 
-    def reconfigure(self) -> None:
-        """Apply changed settings of this broker or of the cluster at once."""
+    async def reconfigure(self) -> None:
+        """Apply changed settings of this broker or of the cluster; to some replicas in each turn.
+
+        Roles that arrive meanwhile have the new ones.
+        """
         settings = self._dependencies.configuration.current
         self.logs.limit_open_files(settings.open_files_max)
         self._topic_settings.rebase(settings)
-        for partition in self.replicas.all():
-            self.replicas.configure(partition, self._topic_settings.updated(partition.settings))
+        async for some in slices(self.replicas.all()):
+            for partition in some:
+                if partition in self.replicas:
+                    updated = self._topic_settings.updated(partition.settings)
+                    self.replicas.configure(partition, updated)
 
     def fence_all(self) -> None:
         """Fence every replica and close every fetch session at once."""

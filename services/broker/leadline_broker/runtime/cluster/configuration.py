@@ -7,7 +7,7 @@ also read periodically. An invalid value affects only its own setting.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -22,6 +22,10 @@ logger = structlog.get_logger(__name__)
 _POLL_INTERVAL_S: Final = 10.0
 
 
+async def _no_change() -> None:
+    """Do nothing: nothing depends on the settings yet."""
+
+
 class Configuration:
     """This broker's settings, updated while it runs. Owned by the event loop.
 
@@ -31,7 +35,7 @@ class Configuration:
 
     def __init__(self, static: BrokerSettings, store: ClusterStore) -> None:
         self.current = static
-        self.on_change: Callable[[], None] = lambda: None
+        self.on_change: Callable[[], Awaitable[None]] = _no_change
         self._static = static
         self._store = store
         self._dynamic: dict[Level, Mapping[str, str]] = {"broker": {}, "cluster": {}}
@@ -54,7 +58,7 @@ class Configuration:
         )
         if before != self.current:
             logger.info("settings changed", **_differences(before, self.current))
-            self.on_change()
+            await self.on_change()
 
     async def run(self) -> None:
         """Keep the settings up to date; never returns."""
