@@ -20,7 +20,8 @@ from pathlib import Path
 from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
-from leadline_client.batches import encode, header_at, stamp
+from leadline_client.batch_header import header_at
+from leadline_client.batches import encode, stamp
 from leadline_client.wire import Record
 
 ROUND_BYTES = 64 << 20

@@ -11,7 +11,7 @@ from random import Random
 import httpx
 import pytest
 
-from leadline_client import batches
+from leadline_client.batch_header import HEADER_BYTES, parse_headers
 from leadline_client.errors import StorageFailed
 from leadline_client.wire import NewTopic
 from tests.support.checks.recovered_tails import TRUNCATED, crc_problems
@@ -32,7 +32,6 @@ from tests.support.services.cluster import wait_until
 BROKERS = ("broker-1", "broker-2", "broker-3")
 DISK_BYTES = 96 << 20
 BESIDE_THE_RECORDS = (".index", "leader-epoch-checkpoint", "replication-offset-checkpoint")
-_BATCH_HEADER = 61
 _WIPES = 20
 needs_mounts = pytest.mark.skipif(own.why_not() is not None, reason=f"{MARK}: {own.why_not()}")
 needs_power_cuts = pytest.mark.skipif(
@@ -190,7 +189,7 @@ def tear(log: Path, seeded: Random) -> None:
     """Leave the beginning of one more batch, as a crash in the middle of a write does."""
     segment = last_segment(log)
     data = segment.read_bytes()
-    segment.write_bytes(data + (data or bytes(_BATCH_HEADER))[: seeded.randrange(1, _BATCH_HEADER)])
+    segment.write_bytes(data + (data or bytes(HEADER_BYTES))[: seeded.randrange(1, HEADER_BYTES)])
 
 
 def append_garbage(log: Path, seeded: Random) -> None:
@@ -301,14 +300,14 @@ async def test_s20_flipped_bit_in_a_closed_segment(seeded: Random) -> None:
 def damage_a_batch(segment: Path, seeded: Random) -> None:
     """Flip one bit of the records of some batch, which its CRC covers."""
     data = bytearray(segment.read_bytes())
-    header = seeded.choice(list(batches.parse_headers(bytes(data))))
-    place = header.position + seeded.randrange(_BATCH_HEADER, header.size)
+    header = seeded.choice(list(parse_headers(bytes(data))))
+    place = header.position + seeded.randrange(HEADER_BYTES, header.size)
     data[place] ^= 1 << seeded.randrange(8)
     segment.write_bytes(data)
 
 
 def _end_of(segment: Path) -> int:
-    return [header.next_offset for header in batches.parse_headers(segment.read_bytes())][-1]
+    return [header.next_offset for header in parse_headers(segment.read_bytes())][-1]
 
 
 async def nothing_damaged_is_served(running: Scenario, broker: str, segment: Path) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from leadline_client import batches, channel, compiled_codec, plain_codec
+from leadline_client.batch_header import HEADER_BYTES, header_at
 from leadline_client.errors import InvalidRequest, LeadlineError
-from leadline_client.plain_codec import HEADER
 from leadline_client.record_checks import check_batches, finish
 from leadline_client.unreadable import UnreadableRecords
 from leadline_common import consumer_znodes, znodes
@@ -51,7 +51,7 @@ class Target:
 
 def sealed(data: bytes) -> bytes:
     """Return a batch with this content whose length, format and CRC are right."""
-    batch = bytearray(data.ljust(HEADER.size, b"\0"))
+    batch = bytearray(data.ljust(HEADER_BYTES, b"\0"))
     struct.pack_into(">i", batch, _LENGTH_POSITION, len(batch) - 12)
     batch[_MAGIC_POSITION] = 2
     return with_crc(batch)
@@ -60,7 +60,7 @@ def sealed(data: bytes) -> bytes:
 def check_and_decode(data: bytes) -> None:
     """Check a batch as a producer's; what is accepted must be readable, with those offsets."""
     batch = sealed(data)
-    header = batches.header_at(batch)
+    header = header_at(batch)
     finish(check_batches(batch, _LIMIT, _LIMIT))
     found = [record.offset for record in batches.decode(batch, _LIMIT)]
     assert found == list(range(header.base_offset, header.base_offset + header.record_count))

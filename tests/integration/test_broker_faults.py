@@ -14,7 +14,7 @@ import pytest
 
 from leadline_broker.api.next_controller import NEXT_CONTROLLER_S
 from leadline_cli.credentials import Credentials
-from leadline_client.batches import parse_headers
+from leadline_client.batch_header import parse_headers
 from leadline_client.errors import NoController
 from leadline_client.wire import NewTopic
 from leadline_common.identity import ServiceIdentity

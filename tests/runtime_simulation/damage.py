@@ -13,7 +13,7 @@ from typing import Final
 
 from leadline_broker.adapters.log.errors import CorruptFile
 from leadline_broker.adapters.log.layout import INDEX_SUFFIX, LOG_SUFFIX, read_identity
-from leadline_client import batches
+from leadline_client.batch_header import HEADER_BYTES, parse_headers
 from leadline_client.wire import TopicPartition
 from tests.runtime_simulation.cluster import Cluster
 from tests.runtime_simulation.plan import Fault
@@ -22,7 +22,6 @@ from tests.runtime_simulation.services import BrokerService
 DAMAGED: Final = "a bit flipped in a closed segment"
 DAMAGED_INDEX: Final = "a bit flipped in an index"
 DELETED: Final = "a damaged replica was deleted"
-_HEADER_BYTES: Final = 61
 _EXPIRED_S: Final = 2.5
 _CAUGHT_UP_S: Final = 1.2
 _ELECTED_S: Final = 0.3
@@ -49,9 +48,9 @@ class Damage:
             cluster.world.reached(DAMAGED_INDEX)
             _flip(index, random.randrange(size), random)
             return
-        header = random.choice(list(batches.parse_headers(segment.read_bytes())))
+        header = random.choice(list(parse_headers(segment.read_bytes())))
         cluster.world.reached(DAMAGED)
-        _flip(segment, header.position + random.randrange(_HEADER_BYTES, header.size), random)
+        _flip(segment, header.position + random.randrange(HEADER_BYTES, header.size), random)
         cluster.wiped = broker.number
         identity = read_identity(segment.parent)
         self._damaged = broker, segment.parent, identity.topic_id

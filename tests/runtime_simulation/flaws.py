@@ -30,7 +30,7 @@ from leadline_broker.runtime.replication.fetchers import ReplicaFetcher
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.serving.serving import Serving
-from leadline_client.batches import parse_headers
+from leadline_client.batch_header import parse_headers
 from leadline_client.errors import LeadlineError
 from leadline_client.membership import MembershipManager
 from leadline_client.retry import Attempts

@@ -14,7 +14,7 @@ from typing import Final
 
 from leadline_broker.adapters.log.layout import METADATA_FILE, PartitionIdentity, read_identity
 from leadline_broker.runtime.replication.partition import Partition
-from leadline_client import batches
+from leadline_client.batch_header import parse_headers
 from leadline_client.wire import TopicPartition
 from tests.runtime_simulation.plan import Retention
 from tests.runtime_simulation.services import BrokerService
@@ -69,7 +69,7 @@ class LogStarts:
         """Check that the first segment may be removed."""
         self.world.reached(REMOVED)
         where, start = segments[0].parent, int(segments[1].stem)
-        headers = list(batches.parse_headers(segments[0].read_bytes()))
+        headers = list(parse_headers(segments[0].read_bytes()))
         partition = TopicPartition(identity.topic, identity.partition)
         name = self.topics.name_at(partition, identity.topic_id, headers[0].leader_epoch)
         place = (name, identity.partition)

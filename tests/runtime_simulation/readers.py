@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from leadline_client import batches
+from leadline_client.batch_header import parse_headers
 from leadline_client.errors import CorruptBatch, LeadlineError, OffsetOutOfRange, StorageFailed
 from tests.runtime_simulation.log_starts import LogStarts
 from tests.runtime_simulation.messages import FETCH_PATH, Fetch, Fetched
@@ -134,7 +135,7 @@ class Reader(Client):
 
     def _name_of(self, fetched: Fetched) -> str:
         """Return which incarnation has answered, by the leader epochs of the records."""
-        headers = list(batches.parse_headers(fetched.records))
+        headers = list(parse_headers(fetched.records))
         if headers:
             return self.topics.name_at(self.place, fetched.topic_id, headers[-1].leader_epoch)
         # Of an answer without records only the topic is known.

@@ -16,6 +16,7 @@ from leadline_broker.adapters.log.layout import (
     write_identity,
 )
 from leadline_client import batches
+from leadline_client.batch_header import header_at
 from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.log_starts import REMOVED, RESTARTED, LogStarts
 from tests.runtime_simulation.plan import Retention
@@ -43,7 +44,7 @@ def a_replica(root: Path, *starts: int, written_ms: int = 0) -> list[Path]:
     found = []
     for start in starts:
         data = bytearray(batches.encode([Record(b"value")], now_ms=written_ms))
-        batches.stamp(data, batches.header_at(data), start, 0)
+        batches.stamp(data, header_at(data), start, 0)
         found.append(directory / offset_name(start, LOG_SUFFIX))
         found[-1].write_bytes(data)
     return found

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_client import batches
+from leadline_client.batch_header import header_at
 from leadline_client.client import AsyncClient
 from leadline_client.errors import CorruptBatch
 from leadline_client.payloads import OutgoingRecord
@@ -212,7 +213,7 @@ def test_a_reassignment_takes_no_directory_of_a_replica_that_stays() -> None:
 
 def stored(base_offset: int, epoch: int, *values: str) -> bytes:
     data = bytearray(batches.encode([OutgoingRecord(value.encode()) for value in values], now_ms=1))
-    batches.stamp(data, batches.header_at(data), base_offset, epoch)
+    batches.stamp(data, header_at(data), base_offset, epoch)
     return bytes(data)
 
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from leadline_client import batches
+from leadline_client.batch_header import header_at
 from leadline_client.errors import CorruptBatch
 from leadline_client.payloads import OutgoingRecord
 from leadline_common.znodes import (
@@ -29,7 +30,7 @@ KEY = ("t", 0)
 
 def stored(base_offset: int, epoch: int, *values: str) -> bytes:
     data = bytearray(batches.encode([OutgoingRecord(value.encode()) for value in values], now_ms=1))
-    batches.stamp(data, batches.header_at(data), base_offset, epoch)
+    batches.stamp(data, header_at(data), base_offset, epoch)
     return bytes(data)
 
 
@@ -37,7 +38,7 @@ def replica(root: Path, *segments: bytes, broker: str = "broker-1") -> Replica:
     directory = root / broker / "t-0"
     directory.mkdir(parents=True)
     for segment in segments:
-        (directory / f"{batches.header_at(segment).base_offset:020d}.log").write_bytes(segment)
+        (directory / f"{header_at(segment).base_offset:020d}.log").write_bytes(segment)
     return read_replica(broker, root / broker, "t", 0)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline_client.plain_codec import HEADER
+from leadline_client.batch_header import HEADER_BYTES
 from tests.fuzz.targets import TARGETS, Target, check_and_decode, compare_codecs
 from tests.support.bad_input.batches import good
 
@@ -36,8 +36,8 @@ def test_a_good_batch_gets_through_to_the_records() -> None:
 def test_a_number_of_more_than_64_bits_is_the_same_to_both_codecs(last: int) -> None:
     """Here as the length of a header's value: its last byte has one bit left."""
     record = b"\x00\x00\x00\x01\x02v\x02\x02n" + b"\x80" * 9 + bytes([last])
-    head = bytearray(HEADER.size)
-    struct.pack_into(">i", head, HEADER.size - 4, 1)
+    head = bytearray(HEADER_BYTES)
+    struct.pack_into(">i", head, HEADER_BYTES - 4, 1)
     compare_codecs(bytes(head) + bytes([len(record) << 1]) + record)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from leadline_broker.adapters.log.layout import PartitionIdentity, write_identity
 from leadline_client import batches
+from leadline_client.batch_header import header_at
 from leadline_client.payloads import OutgoingRecord
 from leadline_common.znodes import AuditEntry, StateChange, TopicAssignment
 from leadline_controller.domain.history import ASSIGNMENT
@@ -31,7 +32,7 @@ TOPIC_ID = "0123456789abcdef0123456789abcdef"
 
 def stored(base_offset: int, *values: str) -> bytes:
     data = bytearray(batches.encode([OutgoingRecord(value.encode()) for value in values], now_ms=1))
-    batches.stamp(data, batches.header_at(data), base_offset, 0)
+    batches.stamp(data, header_at(data), base_offset, 0)
     return bytes(data)
 
 

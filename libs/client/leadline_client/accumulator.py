@@ -14,6 +14,7 @@ from itertools import starmap
 from typing import Final, Generic, TypeVar
 
 from leadline_client import batches
+from leadline_client.batch_header import header_at
 from leadline_client.errors import (
     ForeignProducerId,
     LeadlineError,
@@ -96,7 +97,7 @@ class ProducerBatch(Generic[Token]):
         if self.encoded is None:
             return batches.encode(self.records, now_ms=now_ms, compression=compression, **numbers)
         stamped = bytearray(self.encoded.data)
-        batches.stamp_producer(stamped, batches.header_at(stamped), **numbers)
+        batches.stamp_producer(stamped, header_at(stamped), **numbers)
         return bytes(stamped)
 
     def halves(

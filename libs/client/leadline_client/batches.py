@@ -1,7 +1,7 @@
 """Record batches in Kafka's RecordBatch v2 format: encode, decode, stamp, validate.
 
-A codec encodes and decodes the records (`codec.py`). The 61-byte header is also read in
-place, because a broker moves batches without decoding them. The CRC does not cover
+A codec encodes and decodes the records (`codec.py`). The header is also read in place
+(`batch_header.py`), because a broker moves batches without decoding them. The CRC does not cover
 the base offset and the leader epoch, so a leader writes both without a new CRC.
 """
 
@@ -11,106 +11,47 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
+from leadline_client.batch_header import (
+    COMPRESSION_MASK,
+    CRC_POSITION,
+    CRC_RANGE_START,
+    BatchHeader,
+    Buffer,
+    header_at,
+    parse_headers,
+    stored_headers,
+)
 from leadline_client.codec import CODEC, SupportsPlace, SupportsStored
 from leadline_client.errors import CorruptBatch, UnreadableBatch
 from leadline_client.unreadable import MOST_DECOMPRESSED_BYTES, UnreadableRecords
 from leadline_client.wire import Record, SupportsRecord, record_of
 
-Buffer = bytes | bytearray | memoryview
 R = TypeVar("R", bound=SupportsPlace)
 
-HEADER_SIZE = 61
 NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
 LATEST_TIMESTAMP = (2**63 - 1) // 1000
 """In ms: 64 bits hold its microseconds. Readers with such clocks, as Spark, could not read a later
 one, nor what follows it."""
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-_SIZE_PREFIX = 12
-_CRC_RANGE_START = 21
-_MAGIC = 2
 _UNSET_EPOCH = -1
 _STAMP_OFFSET = struct.Struct(">q")
 _STAMP_EPOCH = struct.Struct(">i")
 _STAMP_PRODUCER = struct.Struct(">qhi")
 _STAMP_CRC = struct.Struct(">I")
-_CRC_POSITION = 17
 _PRODUCER_POSITION = 43
 _LEADER_EPOCH_POSITION = 12
 _offset_of = attrgetter("offset")
-COMPRESSION_MASK = 0x07
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 """Compression names and their numbers in a batch's attributes."""
 
 
-class BatchHeader(NamedTuple):
-    """The header of one batch, and the position and size of the batch in its buffer (bytes)."""
-
-    position: int
-    size: int
-    base_offset: int
-    leader_epoch: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    first_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
-
-    @property
-    def last_offset(self) -> int:
-        """The offset of the last record, inclusive."""
-        return self.base_offset + self.last_offset_delta
-
-    @property
-    def next_offset(self) -> int:
-        """The offset after the last record."""
-        return self.base_offset + self.last_offset_delta + 1
-
-
-def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Read the header of the batch at `position`.
-
-    Raises:
-        CorruptBatch: the batch is truncated, or not in the v2 format.
-
-    """
-    left = len(buffer) - position
-    if left < HEADER_SIZE:
-        raise CorruptBatch(f"{left} bytes are too few for a batch header")
-    base_offset, length, leader_epoch, magic, *rest = _HEADER.unpack_from(buffer, position)
-    size = length + _SIZE_PREFIX
-    if magic != _MAGIC:
-        raise CorruptBatch(f"batch format {magic} is not supported, only {_MAGIC}")
-    if size < HEADER_SIZE or size > left:
-        raise CorruptBatch(f"a batch of {size} bytes does not fit into {left}")
-    return BatchHeader(position, size, base_offset, leader_epoch, *rest)
-
-
-def parse_headers(buffer: Buffer) -> Iterator[BatchHeader]:
-    """Yield the header of every batch in `buffer`, which must hold whole batches.
-
-    Raises:
-        CorruptBatch: the buffer does not end at the end of a batch; see also `header_at`.
-
-    """
-    position = 0
-    while position < len(buffer):
-        header = header_at(buffer, position)
-        yield header
-        position += header.size
-
-
 def crc_matches(buffer: Buffer, header: BatchHeader) -> bool:
     """Tell whether the CRC32C in the header matches the batch."""
-    body = memoryview(buffer)[header.position + _CRC_RANGE_START : header.position + header.size]
+    body = memoryview(buffer)[header.position + CRC_RANGE_START : header.position + header.size]
     return CODEC.crc32c(body) == header.crc
 
 
@@ -130,9 +71,9 @@ def stamp_producer(
     """Write the producer fields into the batch, and a new CRC, which covers them."""
     fields = producer_id, producer_epoch, base_sequence
     _STAMP_PRODUCER.pack_into(buffer, header.position + _PRODUCER_POSITION, *fields)
-    body = memoryview(buffer)[header.position + _CRC_RANGE_START : header.position + header.size]
+    body = memoryview(buffer)[header.position + CRC_RANGE_START : header.position + header.size]
     crc = CODEC.crc32c(body)
-    _STAMP_CRC.pack_into(buffer, header.position + _CRC_POSITION, crc)
+    _STAMP_CRC.pack_into(buffer, header.position + CRC_POSITION, crc)
 
 
 def encode(
@@ -193,11 +134,7 @@ def decode_chunks(
         CorruptBatch: a header or a CRC is invalid, or offsets go back.
 
     """
-    least_offset = 0
-    for header in parse_headers(buffer):
-        if header.base_offset < least_offset or header.last_offset_delta < 0:
-            raise CorruptBatch(f"the batch at offset {header.base_offset} goes back")
-        least_offset = header.next_offset
+    for header in stored_headers(buffer):
         if not crc_matches(buffer, header):
             raise CorruptBatch(f"CRC mismatch in the batch at offset {header.base_offset}")
         batch = memoryview(buffer)[header.position : header.position + header.size]
@@ -244,7 +181,7 @@ def _defect_of(header: BatchHeader) -> str | None:
     """Return what is wrong with the header of a batch that a producer sent, or None."""
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         return "offsets inside the batch are not consecutive"
-    if header.attributes & COMPRESSION_MASK not in CODECS.values():
+    if header.compression not in CODECS.values():
         return "unknown compression"
     if header.attributes & ~COMPRESSION_MASK:
         return (

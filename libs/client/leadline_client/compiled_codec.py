@@ -14,19 +14,19 @@ from aiokafka.record.default_records import (
     DefaultRecordBatchBuilder,
 )
 
-from leadline_client.decompression import decompress
-from leadline_client.plain_codec import (
+from leadline_client.batch_header import (
     APPEND_TIME_BIT,
     COMPRESSION_MASK,
-    HEADER,
-    chunks_in,
-    require_room,
+    HEADER_BYTES,
+    LAYOUT,
+    MAGIC,
 )
+from leadline_client.decompression import decompress
+from leadline_client.plain_codec import chunks_in, require_room
 from leadline_client.unreadable import MOST_HEADERS, UnreadableRecords
 from leadline_client.wire import SupportsRecord
 
 T = TypeVar("T")
-_MAGIC: Final = 2
 _NO_LIMIT: Final = 1 << 30
 _PADDING: Final = bytes(128)
 _PIECE_BYTES: Final = 1 << 16
@@ -52,7 +52,7 @@ def encode_batch(
 ) -> bytes:
     """Build one batch of `records` (at least one), with offsets from 0."""
     builder = DefaultRecordBatchBuilder(
-        _MAGIC, compression, 0, producer_id, producer_epoch, base_sequence, _NO_LIMIT
+        MAGIC, compression, 0, producer_id, producer_epoch, base_sequence, _NO_LIMIT
     )
     for index, record in enumerate(records):
         timestamp = now_ms if record.timestamp is None else record.timestamp
@@ -73,7 +73,7 @@ def record_chunks(
         UnreadableRecords: a record is invalid, or bytes are left behind the last one.
 
     """
-    fields = HEADER.unpack_from(batch)
+    fields = LAYOUT.unpack_from(batch)
 
     def as_list(records: Iterable[DefaultRecord]) -> list[T]:
         return list(map(read, records))
@@ -88,7 +88,7 @@ def decode_chunks(
 
     For errors see `record_chunks`; any number of headers is decoded.
     """
-    return _chunks(batch, HEADER.unpack_from(batch), limit, read, None)
+    return _chunks(batch, LAYOUT.unpack_from(batch), limit, read, None)
 
 
 def _chunks(
@@ -115,7 +115,7 @@ def _chunks(
 
 def _plain(batch: bytes | memoryview, fields: tuple[Any, ...], limit: int) -> bytes:
     """Return the records of a batch, decompressed."""
-    section = memoryview(batch)[HEADER.size :]
+    section = memoryview(batch)[HEADER_BYTES:]
     compression = fields[5] & COMPRESSION_MASK
     return bytes(decompress(section, compression, limit) if compression else section)
 
@@ -127,5 +127,5 @@ def _padded(fields: tuple[Any, ...], section: memoryview, count: int) -> bytes:
     record could have it read beyond. It reads a few numbers too many at most, and zeros end them.
     """
     attributes = fields[5] & APPEND_TIME_BIT
-    head = HEADER.pack(*fields[:4], 0, attributes, *fields[6:12], count)
+    head = LAYOUT.pack(*fields[:4], 0, attributes, *fields[6:12], count)
     return b"".join((head, section, _PADDING))

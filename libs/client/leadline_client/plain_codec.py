@@ -12,6 +12,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from leadline_client import gzip_members
+from leadline_client.batch_header import (
+    APPEND_TIME_BIT,
+    COMPRESSION_MASK,
+    CRC_POSITION,
+    CRC_RANGE_START,
+    HEADER_BYTES,
+    LAYOUT,
+    MAGIC,
+    SIZE_PREFIX,
+)
 from leadline_client.extras import MissingExtra
 from leadline_client.unreadable import (
     MOST_HEADERS,
@@ -22,18 +32,10 @@ from leadline_client.wire import Record, SupportsRecord
 
 T = TypeVar("T")
 _WORD: Final = (1 << 64) - 1
-HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-"""The header of a batch, from the base offset to the record count."""
-COMPRESSION_MASK: Final = 0x07
-APPEND_TIME_BIT: Final = 0x08
 CHUNK_RECORDS: Final = 500
 """How many records are decoded at a time, at most."""
 _CHUNK_BYTES: Final = 64 * 1024
 _LEAST_RECORD_BYTES: Final = 7
-_CRC_RANGE_START: Final = 21
-_CRC_POSITION: Final = 17
-_SIZE_PREFIX: Final = 12
-_MAGIC: Final = 2
 _UNSET_EPOCH: Final = -1
 _NULL: Final = -1
 _NONE: Final = 0
@@ -92,11 +94,11 @@ def encode_batch(
         _put_record(encoded, index, time - times[0], record)
     body = _compressed(bytes(encoded), compression)
     count = len(records)
-    header = HEADER.pack(
+    header = LAYOUT.pack(
         0,
-        HEADER.size - _SIZE_PREFIX + len(body),
+        HEADER_BYTES - SIZE_PREFIX + len(body),
         _UNSET_EPOCH,
-        _MAGIC,
+        MAGIC,
         0,
         compression,
         count - 1,
@@ -108,7 +110,7 @@ def encode_batch(
         count,
     )
     batch = bytearray(header + body)
-    struct.pack_into(">I", batch, _CRC_POSITION, crc32c(bytes(batch[_CRC_RANGE_START:])))
+    struct.pack_into(">I", batch, CRC_POSITION, crc32c(bytes(batch[CRC_RANGE_START:])))
     return bytes(batch)
 
 
@@ -132,9 +134,9 @@ def record_chunks(
 def _chunks(
     batch: bytes | memoryview, limit: int, read: Callable[[Record], T], most_headers: int | None
 ) -> Iterator[list[T]]:
-    fields = HEADER.unpack_from(batch)
+    fields = LAYOUT.unpack_from(batch)
     attributes, count = fields[5], fields[12]
-    section = bytes(memoryview(batch)[HEADER.size :])
+    section = bytes(memoryview(batch)[HEADER_BYTES:])
     if compression := attributes & COMPRESSION_MASK:
         _require_gzip(compression)
         section = gzip_members.unpack(section, limit)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
-from leadline_client.batches import BatchHeader
+from leadline_client.batch_header import BatchHeader
 from leadline_client.wire import EpochEnd, LogPosition
 
 

@@ -15,7 +15,7 @@ from itertools import accumulate, chain
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from leadline_client import batches
-from leadline_client.batches import BatchHeader
+from leadline_client.batch_header import BatchHeader, parse_headers
 from leadline_client.codec import SupportsPlace, SupportsStored
 from leadline_client.core import DEFAULT_MAX_BYTES, ClientCore
 from leadline_client.errors import (
@@ -169,7 +169,7 @@ class FetchPosition:
             raise error.within(self.topic, self.partition) from error
         if first is not None:
             _check_first(start, first[0].offset)
-        headers = list(batches.parse_headers(fetched.batches))  # All, before anything moves.
+        headers = list(parse_headers(fetched.batches))  # All, before anything moves.
         self._move(headers, _end_of(fetched, start, headers), fetched)
         return iter(()) if first is None else self._until_undecodable(first, chunks)
 
@@ -193,7 +193,7 @@ class FetchPosition:
         start = self.offset
         if fetched is None:
             return StoredBatches(b"", start)
-        headers = list(batches.parse_headers(fetched.batches))
+        headers = list(parse_headers(fetched.batches))
         following = (one.base_offset for one in headers if one.next_offset > start)
         _check_first(start, next(following, start))
         self._move(headers, _end_of(fetched, start, headers), fetched)

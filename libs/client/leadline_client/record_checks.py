@@ -10,7 +10,8 @@ from collections.abc import Callable, Generator
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from leadline_client.batches import BatchHeader, Buffer, parse_headers, validate
+from leadline_client.batch_header import BatchHeader, Buffer, parse_headers
+from leadline_client.batches import validate
 from leadline_client.codec import CODEC
 from leadline_client.errors import BodyTooLarge, CorruptBatch, InvalidRequest
 from leadline_client.unreadable import (

@@ -26,7 +26,7 @@ from leadline_spark.archive.storage import ArchiveStore, open_store
 from leadline_spark.cluster.cluster_client import ClusterClient, Connection, document
 from leadline_spark.cluster.leader_client import LeaderClient
 from leadline_spark.codec.columns import HEADERS
-from leadline_spark.codec.stored_batches import frames
+from leadline_spark.codec.stored_batches import stored_headers
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.offset_fetcher import OffsetFetcher
 from leadline_spark.read.subscription import SourceSubscription
@@ -137,7 +137,9 @@ def _check_resumed(
     chunk = next(chunk for chunk in chunks if chunk.end >= end)
     last = {"offset": end - 1}
     response = client.request("GET", "records", params=last, headers={"Accept": OCTETS})
-    found = next((frame for frame in frames(response.body) if frame.last_offset >= end - 1), None)
+    found = next(
+        (header for header in stored_headers(response.body) if header.last_offset >= end - 1), None
+    )
     publisher = (found.producer_id, found.base_sequence) if found else None
     if publisher != (publisher_id(replay.app), chunk.number):
         raise _conflict(replay, f"holds {end} records that this did not put there")

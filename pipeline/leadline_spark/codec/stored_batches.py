@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from leadline_client import batch_header
+from leadline_client.batch_header import BatchHeader, Buffer
 from leadline_client.columnar import decode as columnar
-from leadline_client.columnar import frames as headers
-from leadline_client.columnar.checksum import COMPILED, Buffer, Checksum, crc32c, folded_crc32c
-from leadline_client.columnar.frames import Frame
+from leadline_client.columnar.checksum import COMPILED, Checksum, crc32c, folded_crc32c
 from leadline_client.columnar.layout import Layout
 from leadline_client.errors import CorruptBatch, UnreadableBatch
 from leadline_spark.codec.columns import Columns, schema
@@ -32,8 +32,8 @@ def decode(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records with `start <= offset < end` of whole batches, and verify checksums.
 
-    Control batches yield no records; `frames` returns which offsets the batches cover. Names of
-    headers that are not valid UTF-8 are decoded with replacement characters, as in Kafka.
+    Control batches yield no records; `stored_headers` tells which offsets the batches cover. Names
+    of headers that are not valid UTF-8 are decoded with replacement characters, as in Kafka.
 
     Raises LeadlineSparkError: LEADLINE_BATCH_CORRUPT for any malformed bytes.
     """
@@ -43,13 +43,13 @@ def decode(
         yield from columnar.decode(data, start, end, layout)
 
 
-def frames(data: Buffer) -> Iterator[Frame]:
+def stored_headers(data: Buffer) -> Iterator[BatchHeader]:
     """Yield the header of every batch in `data`, which holds whole batches. Verifies no checksum.
 
     Raises LeadlineSparkError: LEADLINE_BATCH_CORRUPT.
     """
     with _named():
-        yield from headers.frames(data)
+        yield from batch_header.stored_headers(data)
 
 
 def checksum(decoder: str) -> Checksum:

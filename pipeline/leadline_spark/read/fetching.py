@@ -21,7 +21,7 @@ from leadline_client.read_ahead import one_ahead
 from leadline_client.transport import OCTETS, Response
 from leadline_spark.cluster.cluster_client import ClusterClient, Connection, reason
 from leadline_spark.cluster.leader_client import LeaderClient
-from leadline_spark.codec.stored_batches import checksum, decode, frames
+from leadline_spark.codec.stored_batches import checksum, decode, stored_headers
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.data_loss import report_loss
 from leadline_spark.read.offsets import UNKNOWN_EPOCH
@@ -170,13 +170,13 @@ class _RangeReader:
     def _next_position(self, body: bytes) -> int:
         """Return the offset after these batches, and check that they leave no gap."""
         position = self.position
-        for frame in frames(body):
-            gap_end = min(frame.base_offset, self.end)
+        for header in stored_headers(body):
+            gap_end = min(header.base_offset, self.end)
             if position < gap_end:
                 self._report_loss(f"offsets {position} to {gap_end - 1} are in no batch of the log")
-            if frame.base_offset >= self.end:
+            if header.base_offset >= self.end:
                 return self.end
-            position = max(position, frame.last_offset + 1)
+            position = max(position, header.next_offset)
         return min(position, self.end)
 
     def _check_topic_id(self, response: Response) -> None:

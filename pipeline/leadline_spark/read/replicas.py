@@ -18,7 +18,7 @@ from leadline_client.transport import Response
 from leadline_client.wire import Metadata, TopicPartition
 from leadline_spark.cluster.cluster_client import ClusterClient, partition_info, reason
 from leadline_spark.cluster.leader_client import resource_path
-from leadline_spark.codec.stored_batches import frames
+from leadline_spark.codec.stored_batches import stored_headers
 from leadline_spark.errors import LeadlineSparkError
 
 logger = logging.getLogger(__name__)
@@ -108,10 +108,10 @@ class FollowerClient:
             return f"it follows a leader before epoch {epoch}"
         if not response.body:
             return "its high watermark is not there yet"
-        for frame in frames(response.body):
-            if frame.base_offset > position:
+        for header in stored_headers(response.body):
+            if header.base_offset > position:
                 return f"it lacks offset {position}"
-            position = max(position, frame.last_offset + 1)
+            position = max(position, header.next_offset)
         return None
 
     def _known(self) -> list[str]:

@@ -10,10 +10,11 @@ from typing import Any, Final
 import cramjam
 
 from leadline_client import batches
+from leadline_client.batch_header import LAYOUT, header_at
 from leadline_client.batches import CODECS, LATEST_TIMESTAMP
 from leadline_client.codec import CODEC
 from leadline_client.payloads import OutgoingRecord
-from leadline_client.plain_codec import CHUNK_RECORDS, HEADER, put_varint
+from leadline_client.plain_codec import CHUNK_RECORDS, put_varint
 from leadline_client.unreadable import MOST_HEADERS
 
 INVALID: Final = 40050
@@ -59,7 +60,7 @@ def forged(
     """Return a batch of these bytes as they are, with a CRC that matches."""
     last = count - 1 if last_offset_delta is None else last_offset_delta
     fields = (attributes, last, *times, *producer, count)
-    batch = bytearray(HEADER.pack(0, len(section) + 49, -1, 2, 0, *fields) + section)
+    batch = bytearray(LAYOUT.pack(0, len(section) + 49, -1, 2, 0, *fields) + section)
     return with_crc(batch)
 
 
@@ -68,7 +69,7 @@ def half_readable(base_offset: int, leader_epoch: int = 0) -> bytes:
     good = b"".join(record(number) for number in range(CHUNK_RECORDS + 1))
     endless_headers = record(CHUNK_RECORDS + 1, b"\x01\x02v\x7f")
     stored = bytearray(forged(good + endless_headers, CHUNK_RECORDS + 2))
-    batches.stamp(stored, batches.header_at(stored), base_offset, leader_epoch)
+    batches.stamp(stored, header_at(stored), base_offset, leader_epoch)
     return bytes(stored)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leadline_client import batches
+from leadline_client.batch_header import header_at, parse_headers
 from leadline_client.errors import CorruptBatch
 
 TRUNCATED = "invalid tail truncated"
@@ -52,7 +53,7 @@ def _tail_of(segment: Path) -> Tail:
     position, end, epoch = 0, int(segment.stem), -1
     while position < len(data):
         try:
-            header = batches.header_at(data, position)
+            header = header_at(data, position)
         except CorruptBatch:
             break
         if (
@@ -113,7 +114,7 @@ def crc_problems(data: bytes, source: str) -> list[str]:
     try:
         return [
             f"I16: {source} was served a batch with a wrong CRC at offset {header.base_offset}"
-            for header in batches.parse_headers(data)
+            for header in parse_headers(data)
             if not batches.crc_matches(data, header)
         ]
     except CorruptBatch as error:

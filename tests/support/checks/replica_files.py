@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from leadline_client import batches
+from leadline_client.batch_header import parse_headers
 from leadline_client.errors import CorruptBatch
 from tests.support.checks.history import Read
 from tests.support.faults.load import value_of
@@ -88,7 +89,7 @@ def read_replica(broker: str, log_dir: Path, topic: str, partition: int) -> Repl
     segments = sorted([*directory.glob("*.log"), *directory.glob("*.next")])
     for segment in segments:
         data = segment.read_bytes()
-        for header in batches.parse_headers(data):
+        for header in parse_headers(data):
             if not batches.crc_matches(data, header):
                 raise CorruptBatch(f"{segment}: CRC mismatch at offset {header.base_offset}")
             octets = data[header.position : header.position + header.size]

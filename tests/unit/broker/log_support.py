@@ -12,7 +12,8 @@ from leadline_broker.adapters.log.kernel_fsyncs import Fsyncs, OnDone
 from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.runtime.serving.time_lookup import record_in
-from leadline_client.batches import encode, header_at, parse_headers, stamp
+from leadline_client.batch_header import header_at, parse_headers
+from leadline_client.batches import encode, stamp
 from leadline_client.wire import Record
 
 IDENTITY = PartitionIdentity("orders", "0b2f0e2c-6f5e-4c7c-9a58-0f6a3c1d2e4f", 3)

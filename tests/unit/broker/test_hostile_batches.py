@@ -15,6 +15,7 @@ from leadline_broker.api.json_answers import JsonShape, answer_json
 from leadline_broker.runtime.serving.batch_checks import LIGHT_RECORDS, SMALL_BYTES, BatchChecks
 from leadline_broker.runtime.serving.fetched_data import FetchedData
 from leadline_client import batches
+from leadline_client.batch_header import header_at, parse_headers
 from leadline_client.errors import (
     BodyTooLarge,
     CorruptBatch,
@@ -181,7 +182,7 @@ async def test_what_nobody_can_decode_is_replicated_and_read_around(
     await cluster.produce(1, "before")
     serving = cluster.brokers[1].engine.serving
     stored = bytearray(UNREADABLE)
-    serving.append(serving.led(TOPIC, 0), stored, list(batches.parse_headers(stored)), 0)
+    serving.append(serving.led(TOPIC, 0), stored, list(parse_headers(stored)), 0)
     await cluster.produce(1, "after")
 
     await cluster.until(
@@ -202,7 +203,7 @@ async def test_what_nobody_can_decode_is_replicated_and_read_around(
 def test_a_log_with_a_batch_that_nobody_can_decode_recovers(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     stored = bytearray(UNREADABLE)
-    batches.stamp(stored, batches.header_at(stored), 0, 0)
+    batches.stamp(stored, header_at(stored), 0, 0)
     log.append(stored)
     log.flush()
     log.close()
@@ -221,7 +222,7 @@ async def fetched(cluster: SmallCluster, offset: int) -> FetchedData:
 
 
 def data_of(records: bytes, limit: int = LARGE) -> FetchedData:
-    end = max(one.next_offset for one in batches.parse_headers(records))
+    end = max(one.next_offset for one in parse_headers(records))
     return FetchedData(records, end, 0, 0, end, "id", None, limit)
 
 

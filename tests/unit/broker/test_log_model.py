@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
 from leadline_broker.domain.publishes import Publishes, piece_epoch, publisher_id
-from leadline_client.batches import BatchHeader, header_at
+from leadline_client.batch_header import BatchHeader, header_at
 from leadline_client.errors import StorageFailed
 from tests.unit.broker.log_support import LateFsyncs, batch, open_log, read_all
 

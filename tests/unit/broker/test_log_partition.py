@@ -10,7 +10,7 @@ import pytest
 from leadline_broker.adapters.log.errors import CorruptStoredBatch, LogClosed, NotContiguous
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.adapters.log.segment import Segment
-from leadline_client.batches import parse_headers
+from leadline_client.batch_header import parse_headers
 from leadline_client.errors import CorruptBatch, OffsetOutOfRange
 from tests.unit.broker.log_support import batch, first_at, open_log, read_all
 

@@ -14,7 +14,8 @@ from leadline_broker.runtime.replication.fetch_sessions import FetchSessions
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.throttle import MovingThrottle, Throttle
 from leadline_broker.runtime.replication.topic_settings import TopicSettings
-from leadline_client.batches import parse_headers, stamp
+from leadline_client.batch_header import parse_headers
+from leadline_client.batches import stamp
 from leadline_common import rpc
 from leadline_common.settings import BrokerSettings
 from tests.unit.broker.log_support import open_log

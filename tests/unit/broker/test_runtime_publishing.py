@@ -14,7 +14,8 @@ from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID, piece_epoch, pu
 from leadline_broker.runtime.staging import publishing
 from leadline_broker.runtime.staging.publishing import PublishedBatch
 from leadline_broker.runtime.staging.staging import StagingResult
-from leadline_client.batches import crc_matches, parse_headers, stamp_producer
+from leadline_client.batch_header import parse_headers
+from leadline_client.batches import crc_matches, stamp_producer
 from leadline_client.errors import (
     BodyTooLarge,
     CorruptBatch,

@@ -12,7 +12,8 @@ import pytest
 
 from leadline_broker.runtime.cluster.registrar import SupersededError
 from leadline_broker.runtime.replication.late_roles import LateRole, LateRoles
-from leadline_client.batches import header_at, stamp
+from leadline_client.batch_header import header_at
+from leadline_client.batches import stamp
 from leadline_client.errors import (
     BrokerFenced,
     FencedLeaderEpoch,

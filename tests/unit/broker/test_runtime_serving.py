@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from leadline_broker.runtime.serving.fetched_data import FetchedData
-from leadline_client.batches import BatchHeader, Buffer
+from leadline_client.batch_header import BatchHeader, Buffer
 from leadline_client.errors import (
     BodyTooLarge,
     BrokerFenced,

@@ -16,7 +16,7 @@ from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.staging import staged_copies
 from leadline_broker.runtime.staging.publishing import PublishedBatch
 from leadline_broker.runtime.staging.staging import Staging
-from leadline_client.batches import Buffer
+from leadline_client.batch_header import Buffer
 from leadline_client.errors import (
     BodyTooLarge,
     FencedLeaderEpoch,

@@ -28,6 +28,7 @@ from starlette.types import Receive, Scope, Send
 from leadline_broker.domain.epochs import NO_EPOCH, EpochHistory
 from leadline_broker.domain.producers import Duplicate, ProducerStates
 from leadline_client import batches
+from leadline_client.batch_header import header_at, parse_headers
 from leadline_client.errors import (
     BodyTooLarge,
     BrokerFenced,
@@ -63,7 +64,7 @@ class Partition:
     """How many appends were refused because they had more than `max_bytes`."""
 
     def epochs(self) -> EpochHistory:
-        headers = batches.parse_headers(bytes(self.log))
+        headers = parse_headers(bytes(self.log))
         return EpochHistory((one.leader_epoch, one.base_offset) for one in headers)
 
 
@@ -109,7 +110,7 @@ class StandInCluster:
     def truncate(self, partition: int, end: int) -> None:
         """Let another broker lead in the next epoch, with a log that ends at `end`."""
         row = self.partitions[partition]
-        kept = (one for one in batches.parse_headers(bytes(row.log)) if one.next_offset <= end)
+        kept = (one for one in parse_headers(bytes(row.log)) if one.next_offset <= end)
         del row.log[sum(one.size for one in kept) :]
         row.end = end
         # At last: a request that comes meanwhile finds nothing in the new epoch that will be cut.
@@ -262,10 +263,10 @@ class Broker:
         if self._cluster.stale_fetches:
             epoch, data = self._cluster.stale_fetches.popleft()
         elif offset < row.end:
-            stored = batches.parse_headers(bytes(row.log))
+            stored = parse_headers(bytes(row.log))
             first = next(one for one in stored if one.next_offset > offset)
             data = bytes(row.log[first.position : first.position + first.size])
-        end = max((one.next_offset for one in batches.parse_headers(data)), default=offset)
+        end = max((one.next_offset for one in parse_headers(data)), default=offset)
         headers = {
             "X-Leadline-High-Watermark": str(row.end),
             "X-Leadline-Log-Start-Offset": str(self._cluster.log_start),
@@ -332,7 +333,7 @@ async def _as_batches(request: Request) -> bytes:
 
 
 def _append(row: Partition, data: bytes) -> dict[str, Any]:
-    first = batches.header_at(data)
+    first = header_at(data)
     if first.producer_id == row.foreign_id:
         raise ForeignProducerId("it is somebody else's")
     verdict = row.producers.check(

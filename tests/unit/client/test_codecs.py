@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_client import compiled_codec, plain_codec
-from leadline_client.batches import CODECS, header_at, stamp, stored_records
+from leadline_client.batch_header import header_at
+from leadline_client.batches import CODECS, stamp, stored_records
 from leadline_client.extras import MissingExtra
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.unreadable import TooManyHeaders, UnreadableRecords

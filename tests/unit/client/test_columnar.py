@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leadline_client import batches
+from leadline_client.batch_header import HEADER_BYTES, header_at
 from leadline_client.codec import CODEC
 from leadline_client.columnar.decode import decode
 from leadline_client.columnar.layout import Layout
@@ -49,7 +50,7 @@ def stored(
 ) -> bytes:
     """Return a batch as a log has it, at offset `base`."""
     batch = bytearray(batches.encode(records, now_ms=0, compression=codec))
-    batches.stamp(batch, batches.header_at(batch), base, 0)
+    batches.stamp(batch, header_at(batch), base, 0)
     return attributed(batch, APPEND_TIME) if by_log else bytes(batch)
 
 
@@ -128,7 +129,7 @@ def test_both_decoders_refuse_the_same(
 ) -> None:
     """A byte of the records is damaged, with a right CRC or not."""
     batch = bytearray(stored(records, 0))
-    where = batches.HEADER_SIZE + where % (len(batch) - batches.HEADER_SIZE)
+    where = HEADER_BYTES + where % (len(batch) - HEADER_BYTES)
     batch[where] ^= change
     data = resealed(batch) if seal else bytes(batch)
     expected = outcome(batches.decode(data))
@@ -175,7 +176,7 @@ def test_records_that_do_not_have_the_offsets_of_their_batch_are_not_delivered(
     packed = section if codec == "none" else gzip.compress(section)
     number = batches.CODECS[codec]
     one = bytearray(forged(packed, len(offsets), attributes=number, last_offset_delta=last))
-    batches.stamp(one, batches.header_at(one), 7, 0)
+    batches.stamp(one, header_at(one), 7, 0)
     data = stored([OutgoingRecord(b"before")], 6) + one
     expected = f"unreadable at 7, next {8 + last}"
     assert outcome(batches.decode(data)) == expected
@@ -185,7 +186,7 @@ def test_records_that_do_not_have_the_offsets_of_their_batch_are_not_delivered(
 @pytest.mark.parametrize(("last", "base"), [(-1, 7), (-8, 7), (-(2**31), 7), (0, -1)])
 def test_a_batch_of_negative_offsets_is_corrupt(last: int, base: int) -> None:
     data = bytearray(forged(record(0), 1, last_offset_delta=last))
-    batches.stamp(data, batches.header_at(data), base, 0)
+    batches.stamp(data, header_at(data), base, 0)
     assert outcome(batches.decode(data)) == "CorruptBatch"
     assert outcome(decode(bytes(data), 0, 1 << 62, LAYOUT)) == "CorruptBatch"
 
@@ -214,7 +215,7 @@ def test_of_several_batches_the_one_that_is_malformed_is_named(compressed: str) 
     """They are decoded together, and what comes before it is read."""
     parts = [stored([OutgoingRecord(b"%d" % n)] * 2, n * 2, compressed) for n in range(4)]
     damaged = bytearray(parts[2])
-    damaged[batches.HEADER_SIZE + 1] ^= 0xFF
+    damaged[HEADER_BYTES + 1] ^= 0xFF
     parts[2] = resealed(damaged)
     found: list[pa.RecordBatch] = []
     with pytest.raises(UnreadableBatch) as refused:
@@ -226,7 +227,7 @@ def test_of_several_batches_the_one_that_is_malformed_is_named(compressed: str) 
 def test_headers_that_nobody_wants_are_not_decoded() -> None:
     """Their names may be anything then: no column holds them."""
     batch = bytearray(stored([OutgoingRecord(b"v", b"k", (("n", b""),))], 0))
-    where = batch.index(b"n", batches.HEADER_SIZE)
+    where = batch.index(b"n", HEADER_BYTES)
     batch[where] = 0xFF
     values = replace(LAYOUT, schema=pa.schema([SCHEMA.field("value")]))
     (found,) = decode(resealed(batch), 0, 1, values)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from leadline_client import batches
+from leadline_client.batch_header import header_at, parse_headers
 from leadline_client.client import AsyncClient, Client
 from leadline_client.consumer import AsyncConsumer
 from leadline_client.consumer_settings import ConsumerSettings
@@ -71,7 +72,7 @@ def test_the_response_of_a_former_leader_is_dropped(
     fill(cluster, 0, range(10))
     other = [OutgoingRecord(b"666")] * 10
     stale = bytearray(batches.encode(other, now_ms=0))
-    batches.stamp(stale, batches.header_at(stale), 10, 0)
+    batches.stamp(stale, header_at(stale), 10, 0)
     cluster.move(0, leader=2)
     with Client(cluster.bootstrap) as client:
         reader = PartitionReader(client, "t", 0, limits=NO_WAIT)
@@ -87,7 +88,7 @@ def test_a_batch_that_cannot_be_decoded_is_named_and_can_be_skipped(
 ) -> None:
     fill(cluster, 0, range(10))
     hostile = bytearray(forged(b"\xff" * 100, 10))
-    batches.stamp(hostile, batches.header_at(hostile), 10, 0)
+    batches.stamp(hostile, header_at(hostile), 10, 0)
     cluster.partitions[0].log += hostile
     cluster.partitions[0].end = 20
     fill(cluster, 0, range(20, 30))
@@ -106,7 +107,7 @@ def test_a_batch_that_cannot_be_decoded_is_named_and_can_be_skipped(
 def test_missing_records_raise_and_are_not_skipped(cluster: StandInCluster) -> None:
     fill(cluster, 0, range(30))
     log = bytes(cluster.partitions[0].log)
-    third = list(batches.parse_headers(log))[2]
+    third = list(parse_headers(log))[2]
     cluster.stale_fetches.append((0, log[third.position :]))
     with Client(cluster.bootstrap) as client:
         reader = PartitionReader(client, "t", 0, start=5, limits=NO_WAIT)
@@ -123,7 +124,7 @@ def test_records_that_retention_took_meanwhile_are_not_stepped_over(
     with Client(cluster.bootstrap) as client:
         reader = PartitionReader(client, "t", 0, start=0, limits=NO_WAIT)
         data = bytearray(cluster.partitions[0].log)
-        batches.stamp(data, batches.header_at(bytes(data)), 5, 0)
+        batches.stamp(data, header_at(bytes(data)), 5, 0)
         cluster.stale_fetches.append((0, bytes(data)))
         cluster.log_start = 5
         with pytest.raises(OffsetOutOfRange):
@@ -326,7 +327,7 @@ class Instant:
             return Response(416, {}, json.dumps(OffsetOutOfRange("no").body()).encode())
         offset = int(request.params["offset"])
         batch = bytearray(batches.encode([OutgoingRecord(b"7")], now_ms=0))
-        batches.stamp(batch, batches.header_at(batch), offset, 0)
+        batches.stamp(batch, header_at(batch), offset, 0)
         names = ("high-watermark", "log-start-offset", "leader-epoch", "next-offset")
         facts = zip(names, (offset + 1, 0, 0, offset + 1), strict=True)
         headers = {f"x-leadline-{name}": str(value) for name, value in facts}

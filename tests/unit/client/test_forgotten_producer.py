@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from leadline_broker.domain.producers import ProducerStates
-from leadline_client import batches
-from leadline_client.batches import BatchHeader
+from leadline_client.batch_header import BatchHeader, parse_headers
 from leadline_client.errors import LeadlineError, OutcomeUnknown, OutOfOrderSequence
 from leadline_client.producer import AsyncProducer
 from tests.unit.client.standin import StandInCluster
@@ -16,7 +15,7 @@ from tests.unit.client.test_in_flight import ONE_EACH, numbers, producing, send
 
 
 def stored(cluster: StandInCluster) -> list[BatchHeader]:
-    return list(batches.parse_headers(bytes(cluster.partitions[0].log)))
+    return list(parse_headers(bytes(cluster.partitions[0].log)))
 
 
 async def test_its_next_record_is_appended_with_another_producer_id(

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from leadline_client import batches
+from leadline_client.batch_header import header_at, parse_headers
 from leadline_client.batch_window import MOST_IN_FLIGHT
 from leadline_client.client import AsyncClient
 from leadline_client.errors import (
@@ -56,7 +56,7 @@ class HeldTransport:
     async def send(self, request: Request) -> Response:
         if request.method != "POST" or not request.url.endswith("/records"):
             return await self._below.send(request)
-        number = batches.header_at(request.body).base_sequence
+        number = header_at(request.body).base_sequence
         self.sent.append(number)
         if not self.open:
             gate = self.held.setdefault(number, asyncio.Event())
@@ -178,7 +178,7 @@ async def test_a_batch_that_is_not_full_waits_for_the_one_in_flight(
         await transport.until_held(1, 3)
         transport.release_all()
         await asyncio.gather(*futures)
-    headers = batches.parse_headers(bytes(cluster.partitions[0].log))
+    headers = parse_headers(bytes(cluster.partitions[0].log))
     assert [one.record_count for one in headers] == [1, 2, 2, 1]
 
 
@@ -227,7 +227,7 @@ async def test_what_follows_a_refused_batch_is_sent_in_order_with_its_numbers(
         places = await asyncio.gather(*futures[1:])
     assert [place.offset for place in places] == [1, 2]
     assert numbers(cluster) == [0, 2, 3]
-    headers = list(batches.parse_headers(bytes(row.log)))
+    headers = list(parse_headers(bytes(row.log)))
     assert [one.base_sequence for one in headers] == [0, 1, 2]
     assert len({one.producer_id for one in headers}) == 1
 
@@ -248,7 +248,7 @@ async def test_what_follows_a_batch_in_doubt_is_sent_in_order_with_another_produ
         place = await futures[1]
     assert place.offset == 1
     assert numbers(cluster) == [0, 2]
-    headers = list(batches.parse_headers(bytes(cluster.partitions[0].log)))
+    headers = list(parse_headers(bytes(cluster.partitions[0].log)))
     assert [one.base_sequence for one in headers] == [0, 0]
     assert headers[0].producer_id != headers[1].producer_id
 

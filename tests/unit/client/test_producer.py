@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from leadline_client import batches
+from leadline_client.batch_header import parse_headers
 from leadline_client.client import AsyncClient
 from leadline_client.errors import (
     InvalidRequest,
@@ -110,7 +110,7 @@ async def test_after_an_unknown_outcome_the_next_batch_has_another_producer_id(
             await lost
         row.faults.clear()
         await (await producer.send("t", b"next", partition=0))
-    headers = list(batches.parse_headers(bytes(row.log)))
+    headers = list(parse_headers(bytes(row.log)))
     assert [one.base_sequence for one in headers] == [0, 0]
     assert headers[0].producer_id != headers[1].producer_id
 
@@ -128,7 +128,7 @@ async def test_after_a_definite_refusal_the_numbers_are_used_again(
             await (await producer.send("t", b"refused", partition=0))
         row.faults.clear()
         await (await producer.send("t", b"next", partition=0))
-    assert [one.base_sequence for one in batches.parse_headers(bytes(row.log))] == [0]
+    assert [one.base_sequence for one in parse_headers(bytes(row.log))] == [0]
 
 
 async def test_partitions_are_independent_of_one_another(cluster: StandInCluster) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_broker.domain.epochs import EpochHistory
-from leadline_client.batches import BatchHeader
+from leadline_client.batch_header import BatchHeader
 from leadline_client.read_history import ReadHistory
 from leadline_client.wire import EpochEnd, LogPosition
 

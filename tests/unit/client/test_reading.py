@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from leadline_client import batches
+from leadline_client.batch_header import header_at
 from leadline_client.cache import MetadataCache
 from leadline_client.core import ClientCore
 from leadline_client.errors import (
@@ -58,7 +59,7 @@ class RefusingCore:
 def batch(base_offset: int, count: int) -> bytes:
     """Return `count` records as a broker stores them from `base_offset` on."""
     stored = bytearray(batches.encode([OutgoingRecord(b"v")] * count, now_ms=1))
-    batches.stamp(stored, batches.header_at(stored), base_offset, leader_epoch=1)
+    batches.stamp(stored, header_at(stored), base_offset, leader_epoch=1)
     return bytes(stored)
 
 

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_client import batches, codec, compiled_codec, plain_codec, record_checks
-from leadline_client.batches import CODECS, LATEST_TIMESTAMP, BatchHeader
+from leadline_client.batch_header import BatchHeader, header_at
+from leadline_client.batches import CODECS, LATEST_TIMESTAMP
 from leadline_client.errors import BodyTooLarge, InvalidRequest, LeadlineError
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.record_checks import MOST_BATCHES, check_batches, finish
@@ -84,7 +85,7 @@ def test_a_hostile_batch_is_refused_with_its_reason(one: Hostile) -> None:
 
 
 @pytest.mark.parametrize(
-    "one", [one for one in HOSTILE if not batches.header_at(one.data).attributes], ids=str
+    "one", [one for one in HOSTILE if not header_at(one.data).attributes], ids=str
 )
 def test_the_codec_without_packages_refuses_the_same(one: Hostile, by_codec: Any) -> None:
     with pytest.raises(LeadlineError) as refusal:

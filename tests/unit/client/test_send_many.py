@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline_client import batches
 from leadline_client.accumulator import RecordAccumulator, chunks_of
+from leadline_client.batch_header import parse_headers
 from leadline_client.client import AsyncClient
 from leadline_client.errors import (
     BodyTooLarge,
@@ -134,7 +134,7 @@ async def test_a_batch_that_is_too_large_for_the_topic_is_sent_by_halves(
             await too_large
         assert (await (await producer.send("t", b"next", partition=0))).offset == 3 * len(VALUES)
     assert cluster.values(0) == [*VALUES, *VALUES, *VALUES, b"next"]
-    headers = list(batches.parse_headers(bytes(row.log)))
+    headers = list(parse_headers(bytes(row.log)))
     assert [one.base_sequence for one in headers] == [one.base_offset for one in headers]
 
 

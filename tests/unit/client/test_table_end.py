@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leadline_client import batches
+from leadline_client.batch_header import parse_headers
 from leadline_client.client import Client
 from leadline_client.errors import OffsetOutOfRange, TopicIdMismatch
 from leadline_client.payloads import OutgoingRecord
@@ -20,7 +21,7 @@ def test_an_end_that_an_election_has_cut_off_is_an_error(cluster: StandInCluster
             client.produce("t", 0, [OutgoingRecord(b"%d" % number)])
         reader = read_batches(client, "t", [0], limits=ReadLimits(max_bytes=1, wait_ms=0))
         row = cluster.partitions[0]
-        del row.log[list(batches.parse_headers(bytes(row.log)))[5].position :]
+        del row.log[list(parse_headers(bytes(row.log)))[5].position :]
         row.end = 5
         with pytest.raises(OffsetOutOfRange, match=r"t-0 .* 10, .* 0\.2 s"):
             reader.read_all()

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_client import Client, Producer, batches, produce_table
+from leadline_client.batch_header import BatchHeader, parse_headers
 from leadline_client.columnar.encode import Records
 from leadline_client.columnar.murmur2 import partitions_of
 from leadline_client.columnar.partitioning import StickyPartitions, by_partition
@@ -37,8 +38,8 @@ def table_of(count: int, first: int = 0) -> pa.Table:
     return pa.table({"k": [b"k%d" % (n % 7) for n in range(count)], "v": pa.array(values)})
 
 
-def headers(cluster: StandInCluster, partition: int) -> list[batches.BatchHeader]:
-    return list(batches.parse_headers(bytes(cluster.partitions[partition].log)))
+def headers(cluster: StandInCluster, partition: int) -> list[BatchHeader]:
+    return list(parse_headers(bytes(cluster.partitions[partition].log)))
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from leadline_client import (
     read_table,
     table_reading,
 )
+from leadline_client.batch_header import HEADER_BYTES, header_at, parse_headers
 from leadline_client.codec import CODEC
 from leadline_client.errors import (
     BodyTooLarge,
@@ -167,7 +168,7 @@ def test_what_does_not_exist_is_refused_before_anything_is_read(
 def damage_second_batch(cluster: StandInCluster, position: int, *, seal: bool) -> None:
     """Change a byte of the batch at offset 10, with a right checksum or not."""
     log = cluster.partitions[0].log
-    second = list(batches.parse_headers(bytes(log)))[1]
+    second = list(parse_headers(bytes(log)))[1]
     log[second.position + position] ^= 0xFF
     if seal:
         body = bytes(log[second.position + 21 : second.position + second.size])
@@ -178,7 +179,7 @@ def test_a_malformed_batch_is_named_after_the_rows_before_it(
     client: Client, cluster: StandInCluster
 ) -> None:
     fill(client, 0, 30)
-    damage_second_batch(cluster, batches.HEADER_SIZE + 1, seal=True)
+    damage_second_batch(cluster, HEADER_BYTES + 1, seal=True)
     reader = read_batches(client, "t", [0], limits=NO_WAIT)
     assert reader.read_next_batch().num_rows == 10
     with pytest.raises(UnreadableBatch, match="the batch of t-0 at offsets 10 to 19") as refused:
@@ -189,7 +190,7 @@ def test_a_malformed_batch_is_named_after_the_rows_before_it(
 
 def test_a_wrong_checksum_is_an_error(client: Client, cluster: StandInCluster) -> None:
     fill(client, 0, 30)
-    damage_second_batch(cluster, batches.HEADER_SIZE + 1, seal=False)
+    damage_second_batch(cluster, HEADER_BYTES + 1, seal=False)
     with pytest.raises(CorruptBatch, match="the batch at offset 10 has the checksum"):
         read_table(client, "t", partitions=[0], limits=NO_WAIT)
 
@@ -199,7 +200,7 @@ def test_a_broker_that_skips_records_is_not_believed(
 ) -> None:
     fill(client, 0, 10)
     gap = bytearray(batches.encode([OutgoingRecord(b"late")], now_ms=0))
-    batches.stamp(gap, batches.header_at(gap), 5, 0)
+    batches.stamp(gap, header_at(gap), 5, 0)
     cluster.stale_fetches.append((0, bytes(gap)))
     with pytest.raises(OffsetOutOfRange, match=r"asked for offset 0, but .* is 5"):
         read_table(client, "t", partitions=[0], limits=NO_WAIT)
@@ -208,7 +209,7 @@ def test_a_broker_that_skips_records_is_not_believed(
 def test_a_former_leader_is_not_believed(client: Client, cluster: StandInCluster) -> None:
     fill(client, 0, 20)
     late = bytearray(batches.encode([OutgoingRecord(b"never committed")] * 10, now_ms=0))
-    batches.stamp(late, batches.header_at(late), 10, 0)
+    batches.stamp(late, header_at(late), 10, 0)
     cluster.move(0, 1)
     reader = read_batches(client, "t", [0], limits=NO_WAIT)
     first = reader.read_next_batch()
@@ -327,7 +328,7 @@ def test_rows_are_sent_by_halves_where_the_topic_takes_smaller_batches(
         assert row.too_large == refused
     wanted = [b'{"n":%d}' % number for number in [*range(1_000), *range(5)]]
     assert [one.value for one in batches.decode(bytes(row.log))] == wanted
-    headers = list(batches.parse_headers(bytes(row.log)))
+    headers = list(parse_headers(bytes(row.log)))
     assert [one.base_sequence for one in headers] == [one.base_offset for one in headers]
 
 
@@ -340,7 +341,7 @@ def test_batches_behind_a_refused_one_are_filled_by_half(cluster: StandInCluster
         assert produce_table(producer, "t", table, partition=0) == 20_000
     in_the_buffer = 5
     assert 0 < row.too_large <= in_the_buffer
-    assert len(list(batches.parse_headers(bytes(row.log)))) > 100
+    assert len(list(parse_headers(bytes(row.log)))) > 100
 
 
 def test_one_row_that_is_too_large_fails_and_the_others_are_sent(cluster: StandInCluster) -> None:

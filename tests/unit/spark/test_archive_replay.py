@@ -24,7 +24,7 @@ from leadline_spark.archive.partition_replay import (
 )
 from leadline_spark.archive.storage import LocalStore
 from leadline_spark.cluster.cluster_client import Connection
-from leadline_spark.codec.stored_batches import decode, frames
+from leadline_spark.codec.stored_batches import decode, stored_headers
 from leadline_spark.errors import LeadlineSparkError
 from tests.unit.spark.archives import data_file, records
 
@@ -111,7 +111,7 @@ def test_chunks_are_row_groups_one_behind_the_other(
     assert len(once[0]) > 1
     values = [row["value"] for chunk in once for part in chunk for row in _sent(part)]
     assert values == [row["value"] for row in records(range(500, 750)).to_pylist()]
-    assert all(sum(1 for _ in frames(part)) == 1 for chunk in once for part in chunk)
+    assert all(sum(1 for _ in stored_headers(part)) == 1 for chunk in once for part in chunk)
 
 
 def test_a_file_with_fewer_records_than_its_manifest_says_is_not_replayed(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leadline_client import batches
+from leadline_client.batch_header import header_at
 from leadline_client.columnar import compression
 from leadline_client.columnar.checksum import crc32c, folded_crc32c
 from leadline_client.columnar.columns import record_batch
@@ -21,7 +22,7 @@ from leadline_client.columnar.layout import Layout
 from leadline_client.columnar.sections import Section
 from leadline_client.payloads import OutgoingRecord
 from leadline_spark.codec.columns import TYPES, schema
-from leadline_spark.codec.stored_batches import MOST_ROWS, checksum, decode, frames
+from leadline_spark.codec.stored_batches import MOST_ROWS, checksum, decode, stored_headers
 from leadline_spark.errors import LeadlineSparkError
 from tests.support.bad_input.batches import BOMBS, HOSTILE, LARGE_BOMBS, Hostile
 
@@ -40,7 +41,7 @@ CODECS = st.sampled_from(sorted(batches.CODECS))
 
 def stored(records: list[OutgoingRecord], base: int, codec: str = "none", epoch: int = 0) -> bytes:
     batch = bytearray(batches.encode(records, now_ms=0, compression=codec))
-    batches.stamp(batch, batches.header_at(batch), base, epoch)
+    batches.stamp(batch, header_at(batch), base, epoch)
     return bytes(batch)
 
 
@@ -76,7 +77,7 @@ def test_it_reads_what_the_client_reads(content: list[tuple[list[OutgoingRecord]
         (one.offset, one.timestamp, one.key, one.value, one.headers) for one in batches.decode(data)
     ]
     assert [plain(row) for row in rows_of(data)] == expected
-    assert max((frame.last_offset for frame in frames(data)), default=-1) == (
+    assert max((header.last_offset for header in stored_headers(data)), default=-1) == (
         base - 1 if content else -1
     )
 
@@ -133,7 +134,7 @@ def test_a_bomb_is_unpacked_to_the_limit_and_then_named(
 ) -> None:
     monkeypatch.setattr(compression, "MOST_BYTES", 1 << 20)
     data = bytearray(one.data)
-    batches.stamp(data, batches.header_at(data), 7, 0)
+    batches.stamp(data, header_at(data), 7, 0)
     with pytest.raises(
         LeadlineSparkError, match=r"at offset 7 .* decompress to more than 1048576"
     ) as (refusal):
@@ -180,7 +181,7 @@ def test_a_batch_without_some_of_its_offsets_is_corrupt() -> None:
     for offset in (0, 3, 4, 9):
         builder.append(offset, 1_000, None, b"%d" % offset, [])
     batch = bytearray(builder.build())
-    batches.stamp(batch, batches.header_at(batch), 100, 0)
+    batches.stamp(batch, header_at(batch), 100, 0)
     with pytest.raises(LeadlineSparkError, match=r"offset 100 .* from offset 110"):
         rows_of(bytes(batch))
 
@@ -193,7 +194,7 @@ def test_control_batches_hold_nothing_for_readers() -> None:
         + stored([OutgoingRecord(b"b", timestamp=0)], 2)
     )
     assert [(row["offset"], row["value"]) for row in rows_of(data)] == [(0, b"a"), (2, b"b")]
-    assert [frame.is_control for frame in frames(data)] == [False, True, False]
+    assert [header.is_control for header in stored_headers(data)] == [False, True, False]
 
 
 def test_the_clock_of_the_log_dates_whole_batches() -> None:
@@ -233,7 +234,7 @@ def test_batches_are_decoded_together_but_not_without_a_limit(
     def noted(
         octets: bytes, sections: Sequence[Section], start: int, end: int, layout: Layout
     ) -> pa.RecordBatch:
-        seen.append([section.frame.base_offset for section in sections])
+        seen.append([section.header.base_offset for section in sections])
         return record_batch(octets, sections, start, end, layout)
 
     monkeypatch.setattr("leadline_client.columnar.decode.record_batch", noted)

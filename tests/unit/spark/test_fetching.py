@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from leadline_client import batches
+from leadline_client.batch_header import header_at
 from leadline_client.columnar.checksum import crc32c
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.wire import Metadata, TopicPartition
@@ -27,7 +28,7 @@ URL_PATH = "/v1/topics/t/partitions/0"
 def batch(first: int, count: int, epoch: int = 0) -> bytes:
     records = [OutgoingRecord(b"%d" % n, None, (), 5) for n in range(first, first + count)]
     made = bytearray(batches.encode(records, now_ms=5))
-    batches.stamp(made, batches.header_at(made), first, epoch)
+    batches.stamp(made, header_at(made), first, epoch)
     return bytes(made)
 
 
@@ -75,7 +76,7 @@ class Log:
         behind = [first for first in self.kept if first <= offset]
         ahead = [first for first in self.kept if first > offset]
         held = max(behind, default=None)
-        if held is not None and batches.header_at(self.kept[held]).next_offset > offset:
+        if held is not None and header_at(self.kept[held]).next_offset > offset:
             return Said(self.kept[held], headers=headers)
         return Said(self.kept[min(ahead)] if ahead else b"", headers=headers)
 
@@ -218,7 +219,7 @@ def test_a_batch_that_covers_more_offsets_than_it_has_records_is_corrupt(log: Lo
     records = [OutgoingRecord(b"", None, (), 5)]
     thin = bytearray(batches.encode(records, now_ms=5))
     thin[23:27] = (9).to_bytes(4, "big")
-    batches.stamp(thin, batches.header_at(thin), 10, 0)
+    batches.stamp(thin, header_at(thin), 10, 0)
     checksum = crc32c(bytes(thin[21:]))
     thin[17:21] = checksum.to_bytes(4, "big")
     log.kept[10] = bytes(thin)

@@ -12,6 +12,7 @@ import pytest
 
 from leadline_broker.api.staging import PublishBody
 from leadline_client import batches
+from leadline_client.batch_header import header_at
 from leadline_client.wire import BrokerInfo, Metadata, PartitionInfo, TopicInfo, TopicPartition
 from leadline_spark.cluster.cluster_client import Connection
 from leadline_spark.codec.columns import HEADERS
@@ -53,7 +54,7 @@ class Leader:
 
     def usual(self, asked: Asked) -> Said:
         if asked.path.endswith("/records"):
-            header = batches.header_at(asked.body)
+            header = header_at(asked.body)
             self.appended[header.producer_id, header.base_sequence] = asked.body
             return Said({"base_offset": 0, "leader_epoch": 4, "count": header.record_count})
         if asked.method == "DELETE":

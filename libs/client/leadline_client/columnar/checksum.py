@@ -14,7 +14,8 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Buffer = bytes | bytearray | memoryview
+from leadline_client.batch_header import Buffer
+
 Checksum = Callable[[Buffer], int]
 
 _compiled: Callable[[bytes | pa.Buffer], int] | None

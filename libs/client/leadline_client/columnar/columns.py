@@ -48,7 +48,7 @@ def record_batch(
 
 def _check_offsets(sections: Sequence[Section], deltas: pa.Array) -> None:
     """Raise UnreadableRecords unless the offsets of each batch count from its first one."""
-    firsts = list(accumulate((one.frame.record_count for one in sections[:-1]), initial=0))
+    firsts = list(accumulate((one.header.record_count for one in sections[:-1]), initial=0))
     rows = pa.arange(0, len(deltas), 1)
     if not pc.all(pc.equal(pc.subtract(rows, spread(sections, firsts)), deltas)).as_py():
         raise UnreadableRecords("offsets inside the batch are not consecutive")
@@ -78,16 +78,16 @@ class _Records:
         return pa.repeat(pa.scalar(layout.partition, kind), self.count)
 
     def offset(self, _kind: pa.DataType, _layout: Layout) -> pa.Array:
-        bases = [section.frame.base_offset for section in self.sections]
+        bases = [section.header.base_offset for section in self.sections]
         return pc.add(spread(self.sections, bases), self.fields.offset_deltas)
 
     def timestamp(self, kind: pa.TimestampType, _layout: Layout) -> pa.Array:
         """Return Unix times. With LogAppendTime all records of a batch have the same."""
-        frames = [section.frame for section in self.sections]
-        first = spread(self.sections, [frame.first_timestamp for frame in frames])
+        headers = [section.header for section in self.sections]
+        first = spread(self.sections, [header.first_timestamp for header in headers])
         times = pc.add(first, self.fields.timestamp_deltas)
-        if any(frame.has_append_time for frame in frames):
-            latest = spread(self.sections, [frame.max_timestamp for frame in frames])
+        if any(header.has_append_time for header in headers):
+            latest = spread(self.sections, [header.max_timestamp for header in headers])
             times = pc.if_else(self._append_times().cast(pa.bool_()), latest, times)
         if kind.unit != "ms":
             times = pc.multiply_checked(times, _TICKS[kind.unit])
@@ -97,7 +97,7 @@ class _Records:
         return self._append_times().cast(kind)
 
     def leader_epoch(self, kind: pa.DataType, _layout: Layout) -> pa.Array:
-        epochs = [section.frame.leader_epoch for section in self.sections]
+        epochs = [section.header.leader_epoch for section in self.sections]
         return spread(self.sections, epochs).cast(kind)
 
     def headers(self, kind: pa.ListType, layout: Layout) -> pa.Array:
@@ -113,7 +113,7 @@ class _Records:
         return found
 
     def _append_times(self) -> pa.Int64Array:
-        return spread(self.sections, [int(one.frame.has_append_time) for one in self.sections])
+        return spread(self.sections, [int(one.header.has_append_time) for one in self.sections])
 
 
 _COLUMNS: Final[dict[str, Callable[[_Records, pa.DataType, Layout], pa.Array]]] = {

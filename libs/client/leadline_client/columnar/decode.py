@@ -14,13 +14,19 @@ from typing import Final
 
 import pyarrow as pa
 
-from leadline_client.columnar.checksum import Buffer
+from leadline_client.batch_header import (
+    CRC_RANGE_START,
+    HEADER_BYTES,
+    BatchHeader,
+    Buffer,
+    stored_headers,
+)
+from leadline_client.columnar.checksum import Checksum
 from leadline_client.columnar.columns import record_batch
 from leadline_client.columnar.compression import decompress
-from leadline_client.columnar.frames import CODEC_BITS, HEADER_BYTES, Frame, frames, verify
 from leadline_client.columnar.layout import Layout
 from leadline_client.columnar.sections import Section, joined
-from leadline_client.errors import UnreadableBatch
+from leadline_client.errors import CorruptBatch, UnreadableBatch
 from leadline_client.unreadable import UnreadableRecords
 
 _GROUP_ROWS: Final = 1 << 16
@@ -31,7 +37,7 @@ _GROUP_BYTES: Final = 8 << 20
 def decode(data: Buffer, start: int, end: int, layout: Layout) -> Iterator[pa.RecordBatch]:
     """Yield the records with `start <= offset < end` of whole batches, and verify checksums.
 
-    Control batches yield no records; `frames` returns which offsets the batches cover.
+    Control batches yield no records; `stored_headers` returns which offsets the batches cover.
 
     Raises:
         CorruptBatch: a header or a checksum is invalid.
@@ -41,37 +47,46 @@ def decode(data: Buffer, start: int, end: int, layout: Layout) -> Iterator[pa.Re
     """
     view = memoryview(data).cast("B")
     group = _Group(view, start, end, layout)
-    for frame in frames(view):
-        if frame.last_offset < start or frame.base_offset >= end:
+    for header in stored_headers(view):
+        if header.last_offset < start or header.base_offset >= end:
             continue
-        verify(view, frame, layout.crc)
-        if frame.is_control:
+        _verify(view, header, layout.crc)
+        if header.is_control:
             continue
         try:
-            section = _section(view, frame)
+            section = _section(view, header)
         except UnreadableRecords as error:
             yield from group.flush()
-            raise _unreadable(frame, error) from error
+            raise _unreadable(header, error) from error
         if group.would_overflow(section):
             yield from group.flush()
         group.add(section)
     yield from group.flush()
 
 
-def _section(view: memoryview, frame: Frame) -> Section:
-    if frame.record_count != frame.last_offset_delta + 1:
+def _verify(view: memoryview, header: BatchHeader, crc: Checksum) -> None:
+    """Raise CorruptBatch unless the checksum of the batch is correct."""
+    found = crc(view[header.position + CRC_RANGE_START : header.position + header.size])
+    if found != header.crc:
+        raise CorruptBatch(
+            f"the batch at offset {header.base_offset} has the checksum {found:#010x}, its header "
+            f"says {header.crc:#010x}"
+        )
+
+
+def _section(view: memoryview, header: BatchHeader) -> Section:
+    if header.record_count != header.last_offset_delta + 1:
         raise UnreadableRecords("it does not have as many records as offsets")
-    begin = frame.position + HEADER_BYTES
-    packed = view[begin : frame.position + frame.size]
-    codec = frame.attributes & CODEC_BITS
-    if not codec:
-        return Section(frame, begin, len(packed), None)
-    content = decompress(packed, codec)
-    return Section(frame, 0, content.size, content)
+    begin = header.position + HEADER_BYTES
+    packed = view[begin : header.position + header.size]
+    if not header.compression:
+        return Section(header, begin, len(packed), None)
+    content = decompress(packed, header.compression)
+    return Section(header, 0, content.size, content)
 
 
-def _unreadable(frame: Frame, error: Exception) -> UnreadableBatch:
-    return UnreadableBatch.at(frame.base_offset, frame.last_offset + 1, str(error))
+def _unreadable(header: BatchHeader, error: Exception) -> UnreadableBatch:
+    return UnreadableBatch.at(header.base_offset, header.next_offset, str(error))
 
 
 @dataclass(slots=True)
@@ -88,13 +103,13 @@ class _Group:
 
     def would_overflow(self, section: Section) -> bool:
         """Return whether the group must be flushed before this batch is added."""
-        rows, size = self._rows + section.frame.record_count, self._bytes + section.size
+        rows, size = self._rows + section.header.record_count, self._bytes + section.size
         return self._rows > 0 and (rows > _GROUP_ROWS or size > _GROUP_BYTES)
 
     def add(self, section: Section) -> None:
         """Add a batch to the group."""
         self._sections.append(section)
-        self._rows += section.frame.record_count
+        self._rows += section.header.record_count
         self._bytes += section.size
 
     def flush(self) -> Iterator[pa.RecordBatch]:
@@ -113,7 +128,7 @@ class _Group:
             yield self._batch(sections)
         except _MALFORMED as error:
             if len(sections) == 1:
-                raise _unreadable(sections[0].frame, error) from error
+                raise _unreadable(sections[0].header, error) from error
             # One of them is malformed: decode what comes before it, and then name it.
             for section in sections:
                 yield from self._decoded([section])

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leadline_client.columnar.checksum import crc32c
-from leadline_client.columnar.compression import NUMBERS, compress
-from leadline_client.columnar.frames import (
+from leadline_client.batch_header import (
     APPEND_TIME_BIT,
     CRC_POSITION,
     CRC_RANGE_START,
-    HEADER,
     HEADER_BYTES,
+    LAYOUT,
     MAGIC,
     SIZE_PREFIX,
 )
+from leadline_client.columnar.checksum import crc32c
+from leadline_client.columnar.compression import NUMBERS, compress
 from leadline_client.columnar.varints import varint, varints
 
 NO_PRODUCER = (-1, -1)
@@ -130,10 +130,10 @@ def encode(
     size = HEADER_BYTES + section.size
     batch = bytearray(size)
     fields = (NUMBERS[codec], count - 1, first, latest, *producer, base_sequence, count)
-    HEADER.pack_into(batch, 0, 0, size - SIZE_PREFIX, -1, MAGIC, 0, *fields)
+    LAYOUT.pack_into(batch, 0, 0, size - SIZE_PREFIX, -1, MAGIC, 0, *fields)
     batch[HEADER_BYTES:] = memoryview(section).cast("B")
     crc = crc32c(memoryview(batch)[CRC_RANGE_START:])
-    HEADER.pack_into(batch, 0, 0, size - SIZE_PREFIX, -1, MAGIC, crc, *fields)
+    LAYOUT.pack_into(batch, 0, 0, size - SIZE_PREFIX, -1, MAGIC, crc, *fields)
     return bytes(batch)
 
 

@@ -9,7 +9,7 @@ from itertools import accumulate
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leadline_client.columnar.frames import Frame
+from leadline_client.batch_header import BatchHeader
 from leadline_client.columnar.record_starts import RecordStarts
 from leadline_client.unreadable import UnreadableRecords
 
@@ -20,7 +20,7 @@ _MOST_BYTES = (1 << 31) - 1
 class Section:
     """The records of one batch: `size` bytes at `position` of `content` or of what was fetched."""
 
-    frame: Frame
+    header: BatchHeader
     position: int
     size: int
     content: pa.Buffer | None
@@ -56,7 +56,7 @@ def starts_of(octets: bytes, sections: Sequence[Section]) -> pa.Int32Array:
     """
     starts = RecordStarts(octets)
     for section in sections:
-        count = section.frame.record_count
+        count = section.header.record_count
         try:
             end = starts.add(section.position, count)
         except IndexError as outside:
@@ -68,7 +68,7 @@ def starts_of(octets: bytes, sections: Sequence[Section]) -> pa.Int32Array:
 
 def spread(sections: Sequence[Section], values: Sequence[int]) -> pa.Int64Array:
     """Return a column with the value of each section for each of its records."""
-    counts = [section.frame.record_count for section in sections]
+    counts = [section.header.record_count for section in sections]
     if len(set(values)) == 1:
         return pa.repeat(pa.scalar(values[0], pa.int64()), sum(counts))
     ends = pa.array(accumulate(counts), pa.int32())

@@ -23,7 +23,7 @@ from leadline_broker.adapters.staged_files import StagedFiles
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
 from leadline_broker.domain.state import ReplicaKey
-from leadline_client.batches import Buffer
+from leadline_client.batch_header import Buffer
 from leadline_client.errors import OffsetOutOfRange, StorageFailed
 from leadline_common.settings import BrokerSettings
 

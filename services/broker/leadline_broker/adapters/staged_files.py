@@ -15,7 +15,7 @@ from leadline_broker.adapters.log.checked_files import TEMPORARY_SUFFIX
 from leadline_broker.adapters.log.errors import storage_error
 from leadline_broker.adapters.log.layout import STAGED_DIRECTORY
 from leadline_broker.domain.state import ReplicaKey
-from leadline_client.batches import Buffer
+from leadline_client.batch_header import Buffer
 
 _MS: Final = 1_000_000
 

@@ -22,7 +22,7 @@ from leadline_broker.runtime.serving.batch_checks import SMALL_BYTES
 from leadline_broker.runtime.serving.fetched_data import FetchedData
 from leadline_broker.runtime.serving.routing import Reading, RoutedRecords
 from leadline_broker.runtime.serving.serving import Serving
-from leadline_client import batches
+from leadline_client.batch_header import parse_headers
 from leadline_client.errors import (
     BrokerFenced,
     FencedLeaderEpoch,
@@ -281,7 +281,7 @@ class FetchEndpoint:
 
     async def _json(self, data: FetchedData, offset: int, shape: JsonShape) -> bytes:
         """Return the records as JSON; large or compressed batches are decoded in a thread."""
-        headers = batches.parse_headers(data.records)
+        headers = parse_headers(data.records)
         if len(data.records) <= SMALL_BYTES and not any(one.attributes for one in headers):
             return answer_json(data, offset, shape)
         return await self._serving().checks.read_in_worker(

@@ -10,6 +10,7 @@ import msgspec
 from leadline_broker.api.json_records import render
 from leadline_broker.runtime.serving.fetched_data import FetchedData
 from leadline_client import batches
+from leadline_client.batch_header import parse_headers
 from leadline_client.errors import UnreadableBatch
 from leadline_client.wire import RecordFormat
 
@@ -85,7 +86,7 @@ def _rendered(
 
 def epoch_before(data: FetchedData, offset: int) -> int | None:
     """Return the leader epoch of the record before `offset`, which may be within a batch."""
-    for header in batches.parse_headers(data.records):
+    for header in parse_headers(data.records):
         if header.base_offset < offset <= header.next_offset:
             return header.leader_epoch
     return data.last_epoch

@@ -21,7 +21,7 @@ from leadline_broker.domain.state import (
     ReplicaKey,
     TopicIdPartition,
 )
-from leadline_client.batches import Buffer
+from leadline_client.batch_header import Buffer
 from leadline_client.errors import StorageFailed
 from leadline_common.bulk_offsets import BulkAnswer, BulkQuestion, PartitionEnds
 from leadline_common.group_polls import SyncAnswer, SyncRequest

@@ -23,7 +23,7 @@ from leadline_broker.adapters.log.file_cache import FileCache, LogFile
 from leadline_broker.adapters.log.kernel_fsyncs import StartedFsync
 from leadline_broker.adapters.log.layout import METADATA_FILE
 from leadline_broker.domain.epochs import EpochHistory
-from leadline_client.batches import Buffer
+from leadline_client.batch_header import Buffer
 from leadline_client.errors import StorageFailed
 
 OnFlushed = Callable[[StorageFailed | None], None]

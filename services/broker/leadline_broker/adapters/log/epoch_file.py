@@ -14,7 +14,7 @@ from leadline_broker.adapters.log.checked_files import read_checked, write_check
 from leadline_broker.adapters.log.errors import CorruptFile
 from leadline_broker.adapters.log.layout import EPOCH_FILE, UNSYNCED_EPOCH_FILE
 from leadline_broker.domain.epochs import EpochHistory
-from leadline_client.batches import BatchHeader
+from leadline_client.batch_header import BatchHeader
 
 _Entries = Iterable[tuple[int, int]]
 

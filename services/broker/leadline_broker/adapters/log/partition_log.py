@@ -22,7 +22,8 @@ from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.adapters.log.snapshots import remove_snapshots, write_snapshot
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
-from leadline_client.batches import Buffer, crc_matches, header_at
+from leadline_client.batch_header import Buffer, header_at
+from leadline_client.batches import crc_matches
 from leadline_client.errors import OffsetOutOfRange
 
 

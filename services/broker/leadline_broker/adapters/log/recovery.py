@@ -46,7 +46,7 @@ from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.adapters.log.snapshots import latest_snapshot, remove_snapshots
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
-from leadline_client.batches import BatchHeader
+from leadline_client.batch_header import BatchHeader
 from leadline_client.errors import CorruptBatch
 
 _LEARNED_AT_ONCE: Final = 16

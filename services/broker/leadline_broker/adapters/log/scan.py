@@ -13,20 +13,20 @@ from typing import NamedTuple
 
 from leadline_broker.adapters.log.errors import CorruptStoredBatch, NotContiguous
 from leadline_broker.domain.epochs import NO_EPOCH, EpochHistory
-from leadline_client.batches import (
-    HEADER_SIZE,
+from leadline_client.batch_header import (
+    HEADER_BYTES,
+    MAGIC,
+    SIZE_PREFIX,
     BatchHeader,
     Buffer,
-    crc_matches,
     header_at,
     parse_headers,
 )
+from leadline_client.batches import crc_matches
 from leadline_client.errors import CorruptBatch
 
 # Base offset, length, leader epoch, magic; last offset delta; latest timestamp.
 _SPAN = struct.Struct(">qiib6xi8xq")
-_SIZE_PREFIX = 12
-_MAGIC = 2
 _CHUNK = 1 << 20
 
 
@@ -47,7 +47,7 @@ class BatchSpan(NamedTuple):
 
 
 def spans(
-    fd: int, position: int, end: int, expected_offset: int, *, read_ahead: int = HEADER_SIZE
+    fd: int, position: int, end: int, expected_offset: int, *, read_ahead: int = HEADER_BYTES
 ) -> Iterator[BatchSpan]:
     """Yield the batches between two file positions without reading their records.
 
@@ -61,14 +61,14 @@ def spans(
     chunk, chunk_position = b"", position
     while position < end:
         at = position - chunk_position
-        if at + HEADER_SIZE > len(chunk):
-            chunk = os.pread(fd, max(HEADER_SIZE, min(read_ahead, end - position)), position)
+        if at + HEADER_BYTES > len(chunk):
+            chunk = os.pread(fd, max(HEADER_BYTES, min(read_ahead, end - position)), position)
             chunk_position, at = position, 0
-        if len(chunk) < HEADER_SIZE:
+        if len(chunk) < HEADER_BYTES:
             raise CorruptStoredBatch(f"no batch header at byte {position}")
         base, length, epoch, magic, delta, timestamp = _SPAN.unpack_from(chunk, at)
-        size = length + _SIZE_PREFIX
-        valid = magic == _MAGIC and HEADER_SIZE <= size <= end - position and delta >= 0
+        size = length + SIZE_PREFIX
+        valid = magic == MAGIC and HEADER_BYTES <= size <= end - position and delta >= 0
         if not valid or base != expected_offset:
             raise CorruptStoredBatch(
                 f"the batch at byte {position} does not begin at offset {expected_offset}"
@@ -99,9 +99,9 @@ def whole_batches(fd: int, position: int, end: int) -> Iterator[tuple[int, Batch
 
 def _size_at(chunk: bytes, at: int) -> int:
     """Return the size stated by the batch at `at`, or a header's size if it is out of the chunk."""
-    if at + _SIZE_PREFIX > len(chunk):
-        return HEADER_SIZE
-    return int.from_bytes(chunk[at + 8 : at + _SIZE_PREFIX], "big", signed=True) + _SIZE_PREFIX
+    if at + SIZE_PREFIX > len(chunk):
+        return HEADER_BYTES
+    return int.from_bytes(chunk[at + 8 : at + SIZE_PREFIX], "big", signed=True) + SIZE_PREFIX
 
 
 def _read_batch(fd: int, position: int, end: int) -> bytes:

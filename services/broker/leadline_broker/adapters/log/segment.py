@@ -24,7 +24,7 @@ from leadline_broker.adapters.log.layout import (
 )
 from leadline_broker.adapters.log.scan import BatchSpan, check_stored, spans
 from leadline_broker.domain.epochs import EpochHistory
-from leadline_client.batches import HEADER_SIZE, BatchHeader
+from leadline_client.batch_header import HEADER_BYTES, BatchHeader
 
 
 class Segment:
@@ -281,6 +281,6 @@ class Segment:
         position = index.positions[entry]
         following = entry + 1
         gap_end = index.positions[following] if following < len(index.positions) else self.size
-        ahead = max(HEADER_SIZE, min(gap_end - position, self._interval + HEADER_SIZE))
+        ahead = max(HEADER_BYTES, min(gap_end - position, self._interval + HEADER_BYTES))
         with self._files.using(self.file) as fd:
             yield from spans(fd, position, self.size, index.offsets[entry], read_ahead=ahead)

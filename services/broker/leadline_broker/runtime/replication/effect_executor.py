@@ -28,7 +28,7 @@ from leadline_broker.runtime.replication.fetcher_manager import ReplicaFetcherMa
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.isr_writer import IsrWriter
 from leadline_broker.runtime.replication.partition import Partition
-from leadline_client.batches import parse_headers
+from leadline_client.batch_header import parse_headers
 from leadline_client.errors import LeadlineError, StorageFailed, UnknownLeaderEpoch
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, TypeVar
 
-from leadline_client.batches import COMPRESSION_MASK, BatchHeader, Buffer, parse_headers
+from leadline_client.batch_header import BatchHeader, Buffer, parse_headers
 from leadline_client.errors import BodyTooLarge, CorruptBatch, InvalidTimestamp
 from leadline_client.record_checks import Steps, check_batches, finish
 from leadline_client.unreadable import MOST_DECOMPRESSED_BYTES
@@ -127,7 +127,7 @@ def _are_light(data: Buffer) -> bool:
     try:
         for header in parse_headers(data):
             records += _BATCH + abs(header.record_count)
-            if records > LIGHT_RECORDS or header.attributes & COMPRESSION_MASK:
+            if records > LIGHT_RECORDS or header.compression:
                 return False
     except CorruptBatch:
         return True  # The check finds it before it reads any record.

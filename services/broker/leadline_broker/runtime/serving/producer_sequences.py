@@ -12,7 +12,8 @@ from leadline_broker.domain.producers import Duplicate
 from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.remembered_producers import RememberedProducers
-from leadline_client.batches import NO_PRODUCER_ID, BatchHeader
+from leadline_client.batch_header import BatchHeader
+from leadline_client.batches import NO_PRODUCER_ID
 from leadline_client.errors import InvalidRequest, LeadlineError
 
 _Key = tuple[Partition, int]

@@ -21,7 +21,8 @@ from leadline_broker.runtime.ports import Peers
 from leadline_broker.runtime.serving.fetched_data import FetchedData
 from leadline_broker.runtime.serving.serving import Serving
 from leadline_client.backoff import Backoff
-from leadline_client.batches import NO_PRODUCER_ID, Buffer, parse_headers
+from leadline_client.batch_header import Buffer, parse_headers
+from leadline_client.batches import NO_PRODUCER_ID
 from leadline_client.errors import (
     BrokerFenced,
     ConnectionLost,

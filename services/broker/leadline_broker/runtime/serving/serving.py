@@ -25,7 +25,8 @@ from leadline_broker.runtime.serving.reader_positions import (
 )
 from leadline_broker.runtime.serving.time_lookup import offset_for_timestamp
 from leadline_broker.runtime.serving.tracing import describe_produce, replication_span
-from leadline_client.batches import BatchHeader, Buffer, parse_headers, stamp
+from leadline_client.batch_header import BatchHeader, Buffer, parse_headers
+from leadline_client.batches import stamp
 from leadline_client.errors import (
     FencedLeaderEpoch,
     LeaderNotAvailable,

@@ -12,7 +12,8 @@ from typing import Final
 
 from leadline_broker.runtime.ports import Log
 from leadline_broker.runtime.serving.batch_checks import BatchChecks
-from leadline_client.batches import decode, header_at
+from leadline_client.batch_header import header_at
+from leadline_client.batches import decode
 from leadline_client.errors import UnreadableBatch
 from leadline_common.bulk_offsets import EARLIEST, LATEST
 

@@ -26,7 +26,8 @@ from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.remembered_producers import RememberedProducers
 from leadline_broker.runtime.serving.serving import Serving
 from leadline_broker.runtime.staging.staging import StagedUpload, Staging
-from leadline_client.batches import BatchHeader, parse_headers, stamp_producer, validate
+from leadline_client.batch_header import BatchHeader, parse_headers
+from leadline_client.batches import stamp_producer, validate
 from leadline_client.errors import (
     CorruptBatch,
     InvalidRequest,

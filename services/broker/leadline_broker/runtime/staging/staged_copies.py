@@ -20,7 +20,8 @@ from leadline_broker.runtime.ports import Peers
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.serving.serving import Serving
 from leadline_client.backoff import Backoff
-from leadline_client.batches import Buffer, validate
+from leadline_client.batch_header import Buffer
+from leadline_client.batches import validate
 from leadline_client.errors import (
     ConnectionLost,
     LeaderNotAvailable,

@@ -25,7 +25,7 @@ from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.serving.serving import Serving
 from leadline_broker.runtime.staging.staged_copies import StagedCopies
-from leadline_client.batches import Buffer
+from leadline_client.batch_header import Buffer
 from leadline_client.errors import (
     BodyTooLarge,
     LeaderNotAvailable,
