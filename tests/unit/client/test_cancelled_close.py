@@ -1,0 +1,101 @@
+"""Consumers whose close is cancelled, or asked for twice: they leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from leadline_client.consumer_settings import ConsumerSettings
+from leadline_client.errors import InvalidRequest
+from leadline_client.transport import Request, Response
+from tests.unit.client.standin import StandInCluster
+from tests.unit.client.standin_coordinator import Conversation, StandInCoordinator
+from tests.unit.client.test_consumer import fill
+from tests.unit.client.test_group_consumer import A, Member, started
+
+
+class HeldRequests:
+    """Holds requests of a kind until they are let go."""
+
+    def __init__(self, coordinator: StandInCoordinator, kind: str) -> None:
+        self.came, self.let_go = asyncio.Event(), asyncio.Event()
+        self._kind, self._send = kind, coordinator.send
+        coordinator.send = self.send  # type: ignore[method-assign]  # its transport for tests
+
+    async def send(self, request: Request) -> Response:
+        if request.url.endswith(f"/{self._kind}"):
+            self.came.set()
+            await self.let_go.wait()
+        return await self._send(request)
+
+
+async def cancelled_close(member: Member, came: asyncio.Event) -> None:
+    closing = asyncio.create_task(member.consumer.aclose())
+    await came.wait()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+
+
+async def until_closed(channel: Conversation) -> None:
+    async with asyncio.timeout(10):
+        await channel._connection.wait_closed()
+
+
+async def test_a_member_whose_close_is_cancelled_while_it_leaves_ends_its_channel(
+    cluster: StandInCluster,
+) -> None:
+    """Otherwise it keeps its partitions, and nobody reads them until its process ends."""
+    fill(cluster, 0, range(10))
+    async with started(cluster, {A: 0}) as (member, channel, coordinator):
+        await member.records(10)
+        held = HeldRequests(coordinator, "leave")
+        await cancelled_close(member, held.came)
+        await until_closed(channel)
+        with pytest.raises(InvalidRequest):
+            await member.consumer.poll()
+        await member.consumer.aclose()  # does nothing more
+
+
+async def test_a_member_whose_close_is_cancelled_while_a_commit_is_under_way_ends_its_channel(
+    cluster: StandInCluster,
+) -> None:
+    fill(cluster, 0, range(10))
+    manual = ConsumerSettings(auto_commit_ms=None)
+    async with started(cluster, {A: 0}, manual) as (member, channel, coordinator):
+        await member.records(10)
+        held = HeldRequests(coordinator, "offsets")
+        commit = asyncio.create_task(member.consumer.commit({A: 5}))
+        await held.came.wait()
+        closing = asyncio.create_task(member.consumer.aclose())
+        while ("revoked", (A,)) not in member.heard:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        await until_closed(channel)
+        held.let_go.set()
+        await commit
+
+
+async def test_a_consumer_that_two_tasks_close_leaves_once(cluster: StandInCluster) -> None:
+    fill(cluster, 0, range(10))
+    async with started(cluster, {A: 0}) as (member, channel, _):
+        await member.records(10)
+        await asyncio.gather(*(member.consumer.aclose() for _ in range(3)))
+        assert member.heard.count("leave") == 1
+        await until_closed(channel)
+
+
+async def test_a_consumer_whose_close_is_cancelled_closes_a_client_of_its_own(
+    cluster: StandInCluster,
+) -> None:
+    fill(cluster, 0, range(10))
+    async with started(cluster, {A: 0}) as (member, _, coordinator):
+        member.consumer._owns_client = True
+        await member.records(10)
+        held = HeldRequests(coordinator, "leave")
+        await cancelled_close(member, held.came)
+        with pytest.raises(InvalidRequest):
+            await member.client.describe("t")
