@@ -156,9 +156,11 @@ class ConsumerCoordinator:
         self._commits.mark_delivered([topic_partition])
 
     def check(self) -> None:
-        """Raise the error that has ended the membership, if any."""
+        """Raise the error that has ended the membership or the periodic commits, if any."""
         if self.session.error is not None:
             raise self.session.error
+        if self._committer is not None and self._committer.done():
+            self._committer.result()  # Nothing else awaits it.
 
     def may_deliver(self) -> bool:
         """Tell whether the application may get records now."""

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from leadline_client.consumer_coordinator import ConsumerCoordinator
 from leadline_client.consumer_settings import ConsumerSettings
 from leadline_client.errors import InvalidRequest
 from leadline_client.transport import Request, Response
@@ -99,3 +100,23 @@ async def test_a_consumer_whose_close_is_cancelled_closes_a_client_of_its_own(
         await cancelled_close(member, held.came)
         with pytest.raises(InvalidRequest):
             await member.client.describe("t")
+
+
+async def test_a_poll_raises_what_has_ended_the_periodic_commits(
+    cluster: StandInCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise offsets are not committed any more, and nobody learns of it."""
+    fill(cluster, 0, range(10))
+    commits = ConsumerSettings(auto_commit_ms=1)
+    failing = asyncio.Event()
+
+    async def fail(_: ConsumerCoordinator, timeout_s: float) -> None:
+        if not failing.is_set():
+            failing.set()
+            raise ZeroDivisionError(timeout_s)
+
+    monkeypatch.setattr(ConsumerCoordinator, "_auto_commit", fail)
+    async with started(cluster, {A: 0}, commits) as (member, _, _):
+        await failing.wait()
+        with pytest.raises(ZeroDivisionError):
+            await member.records(100)
