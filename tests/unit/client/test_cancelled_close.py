@@ -1,4 +1,4 @@
-"""Consumers whose close is cancelled, or asked for twice: they leave nothing behind."""
+"""Consumers and producers whose close is cancelled: they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import asyncio
 
 import pytest
 
+from leadline_client.client import AsyncClient
 from leadline_client.consumer_coordinator import ConsumerCoordinator
 from leadline_client.consumer_settings import ConsumerSettings
 from leadline_client.errors import InvalidRequest
+from leadline_client.http_transport import AsyncHttpTransport
+from leadline_client.producer import AsyncProducer
+from leadline_client.producer_settings import ProducerSettings
 from leadline_client.transport import Request, Response
 from tests.unit.client.standin import StandInCluster
 from tests.unit.client.standin_coordinator import Conversation, StandInCoordinator
@@ -120,3 +124,55 @@ async def test_a_poll_raises_what_has_ended_the_periodic_commits(
         await failing.wait()
         with pytest.raises(ZeroDivisionError):
             await member.records(100)
+
+
+class HeldIds:
+    """Holds requests for producer ids."""
+
+    def __init__(self) -> None:
+        self.came = asyncio.Event()
+        self._http = AsyncHttpTransport()
+
+    async def send(self, request: Request) -> Response:
+        if request.url.endswith("/producer-ids"):
+            self.came.set()
+            await asyncio.Event().wait()
+        return await self._http.send(request)
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_an_aborted_producer_asks_for_no_id_any_more(
+    cluster: StandInCluster, *, is_cancelled: bool
+) -> None:
+    before, transport = asyncio.all_tasks(), HeldIds()
+    async with AsyncClient(cluster.bootstrap, transport=transport) as client:
+        producer = AsyncProducer(client)
+        record = await producer.send("t", b"v", partition=0)
+        await transport.came.wait()
+        if is_cancelled:
+            closing = asyncio.create_task(producer.aclose())
+            await asyncio.sleep(0)
+            closing.cancel()
+            await asyncio.wait([closing])
+        else:
+            await producer.abort()
+        assert record.cancelled()
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == before
+
+
+async def test_records_of_a_producer_whose_abort_is_cancelled_are_cancelled(
+    cluster: StandInCluster,
+) -> None:
+    """Otherwise whoever waits for them does so for ever."""
+    async with AsyncProducer(cluster.bootstrap, ProducerSettings(linger_ms=60_000)) as producer:
+        records = [await producer.send("t", b"v", partition=number) for number in range(3)]
+        aborting = asyncio.create_task(producer.abort())
+        await asyncio.sleep(0)
+        aborting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await aborting
+        assert [one.cancelled() for one in records] == [True] * 3
