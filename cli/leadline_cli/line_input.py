@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import BinaryIO, Final
 
 _CHUNK: Final = 1 << 16
 
 
+class UnreadableInput(Exception):
+    """The input cannot be read, or not to its end; the lines before were read."""
+
+
 async def lines_of(file: BinaryIO) -> AsyncIterator[bytes]:
-    """Yield each line of a file, a pipe or a terminal as it arrives, without its end."""
+    """Yield each line of a file, a pipe or a terminal as it arrives, without its end.
+
+    Raises:
+        UnreadableInput: it cannot be read further; a line without its end is not yielded then.
+
+    """
     parts: list[bytes] = []
     async for chunk in _chunks(file):
         first, *others = chunk.split(b"\n")
@@ -30,12 +39,19 @@ async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
         await _readable(descriptor)
     except OSError:
         # Bytes in memory, or a file on disk: a read never waits.
-        while chunk := file.read(_CHUNK):
+        while chunk := _read(lambda: file.read(_CHUNK)):
             yield chunk
         return
-    while chunk := os.read(descriptor, _CHUNK):
+    while chunk := _read(lambda: os.read(descriptor, _CHUNK)):
         yield chunk
         await _readable(descriptor)
+
+
+def _read(read: Callable[[], bytes]) -> bytes:
+    try:
+        return read()
+    except OSError as problem:
+        raise UnreadableInput(problem.strerror) from problem
 
 
 async def _readable(descriptor: int) -> None:

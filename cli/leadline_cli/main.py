@@ -192,6 +192,15 @@ def _escape_what_is_not_encoded() -> None:
         output.reconfigure(errors="backslashreplace")
 
 
+def _forget_a_width_of_zero() -> None:
+    """Take `COLUMNS=0`, which some containers and editors set, for an unknown width.
+
+    Python does so, too. Rich would print nothing at all: no help, no table and no error.
+    """
+    if "COLUMNS" in os.environ and not os.environ["COLUMNS"].strip("0"):
+        del os.environ["COLUMNS"]
+
+
 def _near(name: str, known: Iterable[str]) -> list[str]:
     """Return the known names of which `name` may be a misspelling."""
     return get_close_matches(name, list(known), 2, _NEAR)
@@ -204,6 +213,7 @@ class LazyGroup(TyperGroup):
         """Parse the arguments of the command itself."""
         _open_streams()
         _escape_what_is_not_encoded()
+        _forget_a_width_of_zero()
         with _plain_errors():
             return super().make_context(*args, **kwargs)
 

@@ -13,7 +13,7 @@ import typer
 
 from leadline_cli.admin import RETRY_POLICY, AdminContext, admin_command
 from leadline_cli.arguments import name_value
-from leadline_cli.line_input import lines_of
+from leadline_cli.line_input import UnreadableInput, lines_of
 from leadline_cli.output import (
     EXIT_REFUSED,
     EXIT_UNKNOWN,
@@ -23,7 +23,7 @@ from leadline_cli.output import (
     reported,
 )
 from leadline_client.client import AsyncClient
-from leadline_client.errors import LeadlineError, OutcomeUnknown
+from leadline_client.errors import InvalidRequest, LeadlineError, OutcomeUnknown
 from leadline_client.producer import AsyncProducer
 from leadline_client.producer_settings import ProducerSettings
 from leadline_client.security import Security
@@ -79,11 +79,12 @@ def produce(
 class RecordCounter:
     """How many records were acknowledged, refused, or have an unknown outcome.
 
-    `failure` is the first error.
+    `failure` is the first error. `is_cut_off`: not all of the input could be read.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     failure: LeadlineError | None = None
+    is_cut_off: bool = False
 
     def count(self, done: asyncio.Future[RecordMetadata]) -> None:
         """Count the outcome of one record."""
@@ -100,6 +101,12 @@ class RecordCounter:
         """Count a record that was not sent at all, whatever the outcome of its error."""
         self.counts["refused"] += 1
         self.failure = self.failure or failure
+
+    def cut_off(self, problem: UnreadableInput) -> None:
+        """Note that the input could not be read to its end."""
+        self.is_cut_off = True
+        message = f"the input cannot be read further ({problem}): what came before was sent"
+        self.failure = self.failure or InvalidRequest(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +147,8 @@ async def _send_all(
             # Ctrl-C ends the input: the producer still delivers what was read. A second Ctrl-C
             # ends the command at once.
             pass
+        except UnreadableInput as problem:
+            counter.cut_off(problem)
         except LeadlineError as error:
             # The topic or the partition is gone. That says nothing of the records sent before:
             # some are acknowledged, and the outcome of others may be unknown.
@@ -157,7 +166,7 @@ def _report(counter: RecordCounter, *, as_json: bool) -> None:
         print_error(counter.failure, as_json=as_json)
     if summary["unknown"]:
         raise typer.Exit(EXIT_UNKNOWN)
-    if summary["refused"]:
+    if summary["refused"] or counter.is_cut_off:
         raise typer.Exit(EXIT_REFUSED)
 
 

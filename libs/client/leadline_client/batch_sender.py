@@ -57,9 +57,10 @@ class BatchSender:
         self._idempotent = self.settings.numbers_batches
 
     def close(self) -> None:
-        """Ask for no producer id any more."""
-        if self._producer_id is not None:
-            self._producer_id.cancel()
+        """Ask for no producer id any more, until another batch needs one."""
+        asked, self._producer_id = self._producer_id, None
+        if asked is not None:
+            asked.cancel()
 
     async def send_all(self, queue: PartitionQueue) -> None:
         """Send batches until none waits and none is in flight."""

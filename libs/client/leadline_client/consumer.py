@@ -80,6 +80,7 @@ class AsyncConsumer(Generic[K, V]):
         self._coordinator: ConsumerCoordinator | None = None
         self._clock = clock
         self._closed = False
+        self._ending = asyncio.Lock()
 
     @property
     def assignment(self) -> Partitions:
@@ -286,14 +287,26 @@ class AsyncConsumer(Generic[K, V]):
         try:
             while (notice := await self.closing_notice(consumed=consumed)) is not None:
                 await self._call_listener(notice)
-        finally:  # A member that does not leave would keep its partitions without reading them.
+        finally:
             self._closed = True  # Until here the listener may commit.
-            if self._coordinator is not None:
-                await self._coordinator.leave(quietly=self._settings.instance_id is not None)
-                self._coordinator = None
-            await self._fetcher.aclose()
-            if self._owns_client:
-                await self._client.aclose()
+            async with self._ending:  # Another call must not close the client before.
+                await self._end()
+
+    async def _end(self) -> None:
+        """Leave the group, stop reading, close the client; all of it, also if it is cancelled.
+
+        A member that does not leave would keep its partitions without reading them.
+        """
+        coordinator, self._coordinator = self._coordinator, None
+        try:
+            if coordinator is not None:
+                await coordinator.leave(quietly=self._settings.instance_id is not None)
+        finally:
+            try:
+                await self._fetcher.aclose()
+            finally:
+                if self._owns_client:
+                    await self._client.aclose()
 
     async def closing_notice(self, *, consumed: bool) -> Notice | None:
         """Return the next notice for which the listener must be called at the close."""

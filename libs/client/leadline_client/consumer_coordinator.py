@@ -40,12 +40,7 @@ from leadline_client.wire import LogPosition, TopicPartition
 
 _RETRY_PAUSE_S: Final = 0.2
 _PLACE: Final = attrgetter("topic", "partition")
-_RETRIED: Final = (
-    StaleGeneration,
-    RebalanceInProgress,
-    CoordinatorNotAvailable,
-    LeaderNotAvailable,
-)
+_LATER: Final = (StaleGeneration, RebalanceInProgress, CoordinatorNotAvailable, LeaderNotAvailable)
 """What refuses a commit only for now: a rebalance, or an election."""
 
 
@@ -161,9 +156,12 @@ class ConsumerCoordinator:
         self._commits.mark_delivered([topic_partition])
 
     def check(self) -> None:
-        """Raise the error that has ended the membership, if any."""
+        """Raise the error that has ended the membership or the periodic commits, if any."""
         if self.session.error is not None:
             raise self.session.error
+        committer = self._committer
+        if committer is not None and committer.done() and not committer.cancelled():
+            committer.result()  # Nothing else awaits it.
 
     def may_deliver(self) -> bool:
         """Tell whether the application may get records now."""
@@ -234,7 +232,7 @@ class ConsumerCoordinator:
                 kept = {one: at for one, at in offsets.items() if one not in lost}
                 try:
                     await self._commit_once(topics, kept, left_s)
-                except _RETRIED:
+                except _LATER:
                     if not await self._may_retry(left_s):
                         raise
                 else:
@@ -245,15 +243,22 @@ class ConsumerCoordinator:
                     return
 
     async def leave(self, *, quietly: bool) -> None:
-        """Leave the group, once the application has given up all partitions."""
-        if self._session is None:
+        """Leave the group, once the application has given up all partitions.
+
+        If it is cancelled, the channel is closed: the coordinator notices that.
+        """
+        session = self._session
+        if session is None:
             return
-        if self._committer is not None:
-            self._committer.cancel()
-            await asyncio.wait([self._committer])
-        await self._session.stop_waiting()
-        async with self._committing:  # Commits that were asked for before are of this member.
-            await self._session.leave(quietly=quietly)
+        try:
+            if self._committer is not None:
+                self._committer.cancel()
+                await asyncio.wait([self._committer])
+            await session.stop_waiting()
+            async with self._committing:  # Commits that were asked for before are of this member.
+                await session.leave(quietly=quietly)
+        finally:  # A member that answers frames keeps its partitions.
+            session.end()
             self._session = None
 
     def recover(self, topic_partition: TopicPartition, error: LeadlineError) -> bool:

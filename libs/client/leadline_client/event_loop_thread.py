@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 from leadline_client.errors import InvalidRequest
 
@@ -15,20 +17,25 @@ T = TypeVar("T")
 
 
 class EventLoopThread:
-    """Runs coroutines for callers that have no event loop."""
+    """Runs coroutines for callers that have no event loop.
+
+    `is_left_behind`: this process is a forked child of the one that has the thread.
+    """
 
     def __init__(self, name: str) -> None:
+        self.is_left_behind = False
         self._closing = threading.Lock()
         self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
+        _threads.add(self)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` on the loop and return its result; interrupting the caller cancels it.
 
         Raises:
-            InvalidRequest: it was closed.
+            InvalidRequest: it was closed, or the thread is one of this process's parent.
             RuntimeError: this is the loop's own thread, which would wait for itself for ever.
 
         """
@@ -40,8 +47,10 @@ class EventLoopThread:
         interrupted: Future[None] = Future()
         try:
             return self.start(self._until(interrupted, work)).result()
-        except BaseException:
+        except BaseException as error:
             interrupted.set_result(None)
+            if isinstance(error, InvalidRequest):
+                work.close()  # It has ended, or was not begun because of a close at this moment.
             raise
 
     async def _until(self, interrupted: Future[None], work: Coroutine[Any, Any, T]) -> T:
@@ -60,9 +69,18 @@ class EventLoopThread:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _check_open(self, work: Coroutine[Any, Any, Any]) -> None:
-        if self._closed:
+        if self._closed or self.is_left_behind:
             work.close()
+            self.require_own()
             raise InvalidRequest("the producer or consumer is closed")
+
+    def require_own(self) -> None:
+        """Raise InvalidRequest in a forked child, which would wait for a thread that it lacks."""
+        if self.is_left_behind:
+            raise InvalidRequest(
+                "the producer or consumer belongs to the parent of this process: make one after "
+                "the fork"
+            )
 
     def call(self, action: Callable[[], T]) -> T:
         """Call a function that does not wait on the loop's thread, and return its result."""
@@ -101,3 +119,15 @@ async def _end_all_others() -> None:
         for task in others:
             task.cancel()
         await asyncio.wait(others)
+
+
+_threads: Final[WeakSet[EventLoopThread]] = WeakSet()
+
+
+def _leave_behind() -> None:
+    """Note in a forked child that the threads are its parent's."""
+    for thread in _threads:
+        thread.is_left_behind = True
+
+
+os.register_at_fork(after_in_child=_leave_behind)

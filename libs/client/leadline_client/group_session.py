@@ -175,8 +175,12 @@ class GroupSession:
             # If it fails, the coordinator notices the closed socket or the end of the lease.
             with suppress(LeadlineError):
                 await self._client.run(flow)
-        self._task.cancel()
+        self.end()
         await asyncio.wait([self._task])
+
+    def end(self) -> None:
+        """Answer no frame any more, and close the channel soon."""
+        self._task.cancel()
 
     async def _run(self) -> None:
         try:

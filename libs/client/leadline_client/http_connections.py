@@ -20,6 +20,7 @@ from urllib.parse import SplitResult
 
 from aiohappyeyeballs import AddrInfoType, start_connection
 
+from leadline_client.ending_process import is_ending
 from leadline_client.http_connection import HttpConnection, RawRequest
 from leadline_client.transport import READS, Response
 
@@ -241,7 +242,13 @@ async def _addresses(
     try:
         return socket.getaddrinfo(host, port, type=kind, flags=socket.AI_NUMERICHOST)
     except socket.gaierror:
+        pass
+    try:
         return await loop.getaddrinfo(host, port, type=kind)
+    except RuntimeError as refusal:
+        if not is_ending(refusal):
+            raise
+        return socket.getaddrinfo(host, port, type=kind)
 
 
 def open_socket(address: AddrInfoType) -> socket.socket:

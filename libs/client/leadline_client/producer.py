@@ -242,18 +242,20 @@ class AsyncProducer(Generic[K, V]):
 
         Records that wait for room are refused.
         """
-        await self._refuse_waiting()
-        await self._counts.aclose()
+        self._sender.close()
         queues = list(self._queues.values())
         senders = [queue.sender for queue in queues if queue.sender is not None]
         for sender in senders:
             sender.cancel()
-        await asyncio.gather(*senders, return_exceptions=True)
+        # No await comes before this: if it was cancelled, nothing would complete these futures.
         for accumulator in [queue.accumulator for queue in queues]:
             while accumulator:
                 batch = accumulator.take()
                 cancel(batch)
-                await self._release(batch.size)
+                self._unacknowledged -= batch.size
+        await self._refuse_waiting()
+        await self._counts.aclose()
+        await asyncio.gather(*senders, return_exceptions=True)
         await self._close_client()
 
     async def _close_client(self) -> None:
@@ -313,8 +315,8 @@ class AsyncProducer(Generic[K, V]):
 
     async def _refuse_waiting(self) -> None:
         """Refuse what waits for room or metadata: it would be sent by a producer that is closed."""
+        self._closings += 1
         async with self._room:
-            self._closings += 1
             self._room.notify_all()
 
     async def _release(self, size: int) -> None:

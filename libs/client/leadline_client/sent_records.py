@@ -25,12 +25,23 @@ Outcome: TypeAlias = RecordMetadata | BaseException
 
 
 class _Outcomes:
-    """The outcomes of records, in their order; `on_complete` is called once all are known."""
+    """The outcomes of records, in their order; `on_complete` is called once all are known.
 
-    def __init__(self, count: int, on_complete: Callable[[], None]) -> None:
+    If nobody has `asked` for them and some are errors, the event loop reports it once nobody can
+    any more, as it does for its own futures.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        on_complete: Callable[[], None],
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
         self.found: list[Outcome] = [asyncio.CancelledError()] * count
+        self.asked = False
         self._left = count
         self._on_complete = on_complete
+        self._loop = loop
         if not count:
             on_complete()
 
@@ -41,6 +52,15 @@ class _Outcomes:
         self._left -= len(indexes)
         if not self._left:
             self._on_complete()
+
+    def __del__(self) -> None:
+        if self.asked or self._loop is None:
+            return
+        failures = [one for one in self.found if isinstance(one, Exception)]
+        if failures:
+            message = f"{len(failures)} records failed, and nobody asked for their outcome"
+            told = {"message": message, "exception": failures[0]}
+            self._loop.call_exception_handler(told)
 
 
 class SentRun:
@@ -161,7 +181,7 @@ class AsyncSentRecords:
 
     def __init__(self, count: int) -> None:
         self._complete = asyncio.Event()
-        self._outcomes = _Outcomes(count, self._complete.set)
+        self._outcomes = _Outcomes(count, self._complete.set, asyncio.get_running_loop())
 
     def __len__(self) -> int:
         return len(self._outcomes.found)
@@ -171,6 +191,7 @@ class AsyncSentRecords:
 
     async def outcomes(self) -> list[Outcome]:
         """Wait until each record is acknowledged or has failed; return the outcomes in order."""
+        self._outcomes.asked = True
         await self._complete.wait()
         return list(self._outcomes.found)
 

@@ -168,9 +168,9 @@ class Consumer(Generic[K, V]):
     def close(self, *, consumed: bool = True) -> None:
         """Leave the group, stop reading, close the connections; see `AsyncConsumer.aclose`.
 
-        A second call does nothing.
+        A second call does nothing, nor does one in a forked child.
         """
-        if self._closed:
+        if self._closed or self._thread.is_left_behind:
             return
         self._closed = True
         try:

@@ -170,7 +170,7 @@ class Producer(Generic[K, V]):
             SerializationFailed: the key or the value cannot be serialized.
 
         """
-        self._queue.check_open()
+        self._check_open()
         record = self._serializer.record(topic, value, key, headers, timestamp)
         if not 0 <= (partition or 0) < self._counts.get(topic, 0):
             self.partition_count(topic, partition)
@@ -188,6 +188,7 @@ class Producer(Generic[K, V]):
             InvalidRequest: the producer is closed.
 
         """
+        self._check_open()
         future: Future[RecordMetadata] = Future()
         return self._enqueue(SentBatch(place, batch, len(batch.data), future))
 
@@ -204,10 +205,14 @@ class Producer(Generic[K, V]):
             InvalidRequest: the producer is closed.
 
         """
-        self._queue.check_open()
+        self._check_open()
         count = self._thread.run(self._producer.partition_count(topic, partition))
         self._counts[topic] = count
         return count
+
+    def _check_open(self) -> None:
+        self._thread.require_own()
+        self._queue.check_open()
 
     def _enqueue(self, sent: SentRecord | SentBatch) -> Future[RecordMetadata]:
         self._queue.add(sent)
@@ -235,7 +240,7 @@ class Producer(Generic[K, V]):
         After an error nothing was sent.
 
         """
-        self._queue.check_open()
+        self._check_open()
         records = self._serializer.records(topic, values, keys)
         sent = SentRecords(len(records))
         self._thread.run(self._add_many(topic, partition, records, sent))
@@ -246,11 +251,12 @@ class Producer(Generic[K, V]):
         self._thread.run(self._flush())
 
     def close(self) -> None:
-        """Flush, and close the producer and its connections; a second call does nothing.
+        """Flush, and close the producer and its connections.
 
+        A second call does nothing, nor does one in a forked child: the records are the parent's.
         If it is interrupted, it cancels the records whose outcome is not known.
         """
-        if not self._queue.close():
+        if self._thread.is_left_behind or not self._queue.close():
             return
         try:
             self._thread.run(self._flush())

@@ -10,6 +10,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from leadline_client.ending_process import is_ending
 from leadline_client.errors import InvalidRequest
 from leadline_client.transport import CLOSED, Request, Response, Transport
 
@@ -33,7 +34,13 @@ class ThreadedTransport:
         """Return the response; raises as `Transport.send` does, and InvalidRequest once closed."""
         self._check_open()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._send, request)
+        try:
+            sent = loop.run_in_executor(self._threads, self._send, request)
+        except RuntimeError as refusal:
+            if not is_ending(refusal):
+                raise
+            return self._send(request)
+        return await sent
 
     async def aclose(self) -> None:
         """Close the connections; a request under way ends by itself, one that waits is refused."""

@@ -7,8 +7,10 @@ nothing is imported, and nothing happens. OpenTelemetry is no dependency of this
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib import import_module
 from types import ModuleType, TracebackType
@@ -42,10 +44,31 @@ def operation_span(name: str) -> AbstractContextManager[object]:
     api: Any = _api()
     if api is None:
         return nullcontext()
-    found: AbstractContextManager[object] = api.get_tracer(_SCOPE).start_as_current_span(
-        f"leadline {name}"
-    )
-    return found
+    return _span(api, f"leadline {name}")
+
+
+@contextmanager
+def _span(api: Any, name: str, **more: Any) -> Iterator[Span]:
+    """Give a span that is the current one within the block."""
+    with api.get_tracer(_SCOPE).start_as_current_span(name, _parent(api), **more) as span:
+        try:
+            yield span
+        except asyncio.CancelledError:  # which OpenTelemetry does not take for an error
+            span.set_attribute("error.type", "cancelled")
+            span.set_status(api.StatusCode.ERROR)
+            raise
+
+
+def _parent(api: Any) -> Any:
+    """Return the context of a new span: an empty one if the current span has ended.
+
+    The tasks of producers and consumers outlive the call that began them: what they do later is no
+    part of its trace.
+    """
+    span = api.get_current_span()
+    if span.is_recording() or isinstance(span, api.NonRecordingSpan):
+        return None  # the current context
+    return import_module("opentelemetry.context").Context()
 
 
 def traced(transport: Transport) -> Transport:
@@ -65,7 +88,8 @@ class _RequestSpan:
         api: Any = sys.modules[_API]
         parts = urlsplit(request.url)
         self._error = api.StatusCode.ERROR
-        self._current: AbstractContextManager[Span] = api.get_tracer(_SCOPE).start_as_current_span(
+        self._current: AbstractContextManager[Span] = _span(
+            api,
             request.method,
             kind=api.SpanKind.CLIENT,
             attributes={

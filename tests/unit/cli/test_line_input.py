@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import os
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline_cli.line_input import lines_of
+from leadline_cli.line_input import UnreadableInput, lines_of
 
 
 async def every_line(file: BinaryIO) -> list[bytes]:
@@ -62,3 +63,19 @@ async def test_waiting_for_a_line_can_be_given_up() -> None:
     with os.fdopen(reading, "rb") as file, os.fdopen(writing, "wb"), pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await every_line(file)
+
+
+class Failing(io.BytesIO):
+    """A file on a disk that fails."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if read := super().read(size):
+            return read
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+async def test_input_that_cannot_be_read_to_its_end_says_so_after_the_lines_before() -> None:
+    lines = lines_of(Failing(b"first\nsecond\nthi"))
+    assert [await anext(lines), await anext(lines)] == [b"first", b"second"]
+    with pytest.raises(UnreadableInput, match="Input/output error"):
+        await anext(lines)

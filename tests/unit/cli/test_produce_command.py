@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from leadline_cli.commands.produce import _report, _send_all, _Target
+from leadline_cli.line_input import UnreadableInput
 from leadline_cli.output import EXIT_REFUSED, EXIT_UNKNOWN
 from leadline_client.errors import NotLeader, UnknownTopic
 from leadline_client.producer_settings import ProducerSettings
@@ -56,3 +57,27 @@ def test_a_topic_that_goes_does_not_hide_what_was_acknowledged(
     with pytest.raises(typer.Exit) as ended:
         _report(counter, as_json=True)
     assert ended.value.exit_code == EXIT_UNKNOWN
+
+
+async def lines_of_a_disk_that_fails() -> AsyncIterator[Line]:
+    yield None, b"one"
+    yield None, b"two"
+    raise UnreadableInput("Input/output error")
+
+
+def test_input_that_cannot_be_read_further_is_sent_and_counted_so_far(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with StandInCluster(brokers=1, partitions=1).running() as cluster:
+        target = _Target("t", None, ())
+        lines = lines_of_a_disk_that_fails()
+        counter = asyncio.run(
+            _send_all(cluster.bootstrap, Security(), ProducerSettings(), target, lines)
+        )
+        assert cluster.values(0) == [b"one", b"two"]
+    with pytest.raises(typer.Exit) as ended:
+        _report(counter, as_json=False)
+    assert ended.value.exit_code == EXIT_REFUSED
+    told = capsys.readouterr().err
+    assert "2 acknowledged, 0 refused, 0 unknown" in told
+    assert "cannot be read further (Input/output error)" in told

@@ -9,6 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from leadline_cli import output
 from leadline_cli.main import SUBCOMMANDS, app, load
 
 SLOW = {
@@ -107,6 +108,19 @@ def test_the_help_lists_every_subcommand_in_order() -> None:
     shown = CliRunner().invoke(app, ["--help"]).stdout
     places = [shown.index(f"│ {name} ") for name in SUBCOMMANDS]
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize("columns", ["", "0", "00"])
+def test_a_terminal_that_is_said_to_have_no_columns_gets_help_tables_and_errors(
+    columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rich prints nothing then, with the exit code of success."""
+    output.console.cache_clear()
+    monkeypatch.setenv("COLUMNS", columns)
+    shown = CliRunner().invoke(app, ["--help"])
+    assert "consume" in shown.stdout
+    refused = CliRunner().invoke(app, ["topics", "list", "--bootstrap", "http://127.0.0.1:1"])
+    assert (refused.exit_code, "error 5" in refused.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("name", GROUPS)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import CancelledError, Future
@@ -14,6 +17,7 @@ import pytest
 
 from leadline_client.errors import InvalidRequest
 from leadline_client.event_loop_thread import EventLoopThread
+from tests.unit.client.standin import StandInCluster
 
 T = TypeVar("T")
 
@@ -129,3 +133,51 @@ def test_a_callback_cannot_close_its_own_loop() -> None:
     with pytest.raises(RuntimeError, match="must not close"):
         thread.call(thread.close)
     thread.close()
+
+
+FORKED = """
+import os, sys
+from leadline_client import Consumer, Producer
+from leadline_client.errors import InvalidRequest
+with Producer(sys.argv[1]) as producer, Consumer(sys.argv[1]) as consumer:
+    producer.send("t", b"parent", partition=0).result()
+    child = os.fork()
+    if not child:
+        calls = [
+            lambda: producer.send("t", b"child", partition=0),
+            lambda: producer.send_many("t", [b"child"], partition=0),
+            producer.flush,
+            consumer.poll,
+        ]
+        refused = 0
+        for call in calls:
+            try:
+                call()
+            except InvalidRequest as refusal:
+                refused += "after the fork" in refusal.message
+        sys.exit(refused)
+    refused = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    producer.send("t", b"again", partition=0).result()
+    print(refused)
+"""
+
+
+def test_a_forked_child_is_refused_what_would_wait_for_ever(cluster: StandInCluster) -> None:
+    """It has no thread that could do it; leaving the `with` block closes what is its parent's."""
+    command = [sys.executable, "-W", "ignore", "-c", FORKED, cluster.bootstrap[0]]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.stdout, ended.stderr) == ("4\n", "")
+    assert cluster.values(0) == [b"parent", b"again"]
+
+
+def test_work_that_a_close_comes_before_is_not_left_unawaited() -> None:
+    class ClosedBetween(EventLoopThread):
+        """Is closed by another thread after it was checked that it is open."""
+
+        def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+            self.close()
+            return super().start(work)
+
+    with pytest.raises(InvalidRequest):
+        ClosedBetween("test").run(asyncio.sleep(60))
+    gc.collect()

@@ -204,6 +204,26 @@ async def test_a_failure_that_nobody_asks_for_is_reported_while_the_producer_is_
         assert reports == ["3 records failed, and nobody asked for their outcome"]
 
 
+@pytest.mark.parametrize("is_asked", [False, True])
+async def test_failures_of_records_that_were_sent_together_are_reported_likewise(
+    cluster: StandInCluster, *, is_asked: bool
+) -> None:
+    reports: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, told: reports.append(told["message"])
+    )
+    cluster.partitions[0].faults.append(InvalidRequest("no"))
+    async with AsyncClient(cluster.bootstrap) as client, AsyncProducer(client) as producer:
+        sent = await producer.send_many("t", [b"v"] * 3, partition=0)
+        if is_asked:
+            await sent.outcomes()
+        await producer.flush()
+        del sent
+        gc.collect()
+        expected = [] if is_asked else ["3 records failed, and nobody asked for their outcome"]
+        assert reports == expected
+
+
 async def test_leaving_by_an_exception_does_not_wait_for_acknowledgements(
     cluster: StandInCluster,
 ) -> None:

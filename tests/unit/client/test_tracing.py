@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -47,11 +48,14 @@ class Answering:
 
 
 class AnsweringAsync:
-    def __init__(self) -> None:
+    def __init__(self, failure: BaseException | None = None) -> None:
         self.requests: list[Request] = []
+        self._failure = failure
 
     async def send(self, request: Request) -> Response:
         self.requests.append(request)
+        if self._failure is not None:
+            raise self._failure
         return Response(200, {}, b"")
 
     async def aclose(self) -> None: ...
@@ -123,6 +127,49 @@ def test_a_failure_is_raised_unchanged_and_recorded(recorded: Recorded) -> None:
     assert raised.value is failure
     found = attributes(recorded.one("GET"))
     assert (found["error.type"], found["leadline.outcome"]) == ("Unreachable", "refused")
+
+
+async def test_a_cancelled_operation_is_an_error(recorded: Recorded) -> None:
+    with pytest.raises(asyncio.CancelledError), operation_span("fetch"):
+        await traced_async(AnsweringAsync(asyncio.CancelledError())).send(Request("GET", URL))
+    assert recorded.names == ["GET", "leadline fetch"]
+    for span in recorded.spans:
+        assert span.status.status_code is StatusCode.ERROR
+        assert attributes(span)["error.type"] == "cancelled"
+
+
+async def test_what_a_task_does_after_the_operation_that_began_it_is_no_part_of_its_trace(
+    recorded: Recorded,
+) -> None:
+    """Otherwise all batches of a busy producer belong to the request with the first record."""
+    ended = asyncio.Event()
+
+    async def later() -> None:
+        with operation_span("first"):
+            await ended.wait()
+        with operation_span("second"):
+            await traced_async(AnsweringAsync()).send(Request("POST", URL))
+        await traced_async(AnsweringAsync()).send(Request("GET", URL))
+
+    with operation_span("request"):
+        task = asyncio.create_task(later())
+        await asyncio.sleep(0)
+    ended.set()
+    await task
+    traces = {span.name: trace_id(span) for span in recorded.spans}
+    assert traces["leadline request"] == traces["leadline first"]
+    assert traces["leadline second"] == traces["POST"]
+    assert len(set(traces.values())) == 3
+    assert recorded.one("GET").parent is None
+
+
+async def test_a_trace_that_came_from_elsewhere_goes_on(recorded: Recorded) -> None:
+    """A program may pass on a trace without a span of its own."""
+    flags = trace.TraceFlags(trace.TraceFlags.SAMPLED)
+    remote = trace.SpanContext(7, 8, is_remote=True, trace_flags=flags)
+    with trace.use_span(trace.NonRecordingSpan(remote)), operation_span("fetch"):
+        pass
+    assert trace_id(recorded.one("leadline fetch")) == 7
 
 
 def test_the_address_that_is_recorded_has_no_query(recorded: Recorded) -> None:

@@ -13,6 +13,7 @@ import httpx
 import pytest
 import structlog
 from opentelemetry.trace import StatusCode
+from starlette.types import Message
 
 from leadline_client.errors import NotEnoughReplicas
 from leadline_common.cause import cause_scope, current_cause
@@ -80,6 +81,35 @@ async def test_a_refusal_of_the_caller_s_request_is_no_error_of_the_service(
     (span,) = recorded.spans
     assert attributes(span)["leadline.outcome"] == "refused"
     assert span.status.status_code is StatusCode.UNSET
+
+
+async def test_a_request_whose_client_is_gone_is_an_error_without_a_status(
+    recorded: Recorded,
+) -> None:
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(_: Message) -> None:
+        pytest.fail("nobody is there")
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/bodies",
+        "raw_path": b"/v1/bodies",
+        "query_string": b"",
+        "headers": [(b"host", b"t"), (b"content-type", b"text/plain")],
+        "client": ("127.0.0.1", 1),
+        "http_version": "1.1",
+        "scheme": "http",
+        "root_path": "",
+    }
+    await build()(scope, receive, send)
+    (span,) = recorded.spans
+    assert span.status.status_code is StatusCode.ERROR
+    found = attributes(span)
+    assert found["error.type"] == "disconnected"
+    assert "http.response.status_code" not in found
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])

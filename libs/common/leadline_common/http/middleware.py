@@ -289,7 +289,7 @@ class RequestMiddleware:
             await self._app(scope, body.receive, answer.send)
         except ClientDisconnect:
             # The caller, or a limit of the connection, ended the request within its body.
-            return
+            spans.current_span().fail("disconnected")
         except Exception:
             logger.exception("request failed", method=scope["method"], path=scope["path"])
             if answer.status:
@@ -318,9 +318,10 @@ def _describe(span: spans.Span, scope: Scope, route: str, status: int, waits: Wa
             "http.route": route,
             "url.path": scope["path"],
             "url.scheme": scope["scheme"],
-            "http.response.status_code": status,
         }
     )
+    if status:  # Whoever is gone has got none.
+        span.set({"http.response.status_code": status})
     if PEER_KEY in scope:
         span.set({"leadline.caller": str(scope[PEER_KEY])})
     if waits.has_waited:

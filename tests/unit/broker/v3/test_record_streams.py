@@ -23,6 +23,7 @@ class Streams:
     """A broker that leads the topic, and streams of a user to it."""
 
     def __init__(self, cluster: SmallCluster) -> None:
+        self.broker = cluster.brokers[1]
         self.user = BrokerUser(cluster, MAY_WRITE)
         self.path = f"/v3/clusters/{cluster.brokers[1].cluster_id}/topics/{TOPIC}/records"
 
@@ -52,6 +53,23 @@ async def test_a_stream_ends_its_records_with_the_right_to_send_them(streams: St
     reports = await streams.send(parts())
 
     assert [one["error_code"] for one in reports] == [200, 40301, 40101]
+
+
+async def test_a_broker_that_stops_ends_its_streams(streams: Streams) -> None:
+    """They would hold it up, and be cut off then with reports on their way."""
+    finder = streams.broker.engine.offset_finder
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield b'{"value": {"type": "STRING", "data": "before"}} {"value":'
+        finder.stop()
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(10):
+        reports = await streams.send(parts())
+
+    assert [one["error_code"] for one in reports] == [200, 50302]
+    assert "another" in reports[-1]["message"]
+    assert not [one for one in asyncio.all_tasks() if "until_stopping" in repr(one)]
 
 
 async def test_a_part_with_very_many_records_lets_others_run_in_between() -> None:

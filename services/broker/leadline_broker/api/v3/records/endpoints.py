@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -9,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from leadline_broker.api.v3.content_types import LATIN, check_content_type
 from leadline_broker.api.v3.errors import (
@@ -25,7 +26,7 @@ from leadline_broker.api.v3.records.documents import ObjectSplitter
 from leadline_broker.api.v3.records.reports import SUCCESS, report_of
 from leadline_broker.api.v3.records.requests import ParsedRecord, parse_record
 from leadline_broker.api.v3.routes import ClusterView, V3Context, get_cluster
-from leadline_client.errors import LeadlineError
+from leadline_client.errors import BrokerFenced, LeadlineError
 from leadline_common.access.rights import Action
 from leadline_common.http.access import receive_of_stream, require_still
 from leadline_common.http.bulk import read_body, send_body
@@ -130,13 +131,22 @@ class ProduceEndpoint:
             request = await self.intake.begin(scope, receive)
             if "transfer-encoding" in Headers(scope=scope):
                 limit_body(scope, _UNLIMITED)
-                await self._answer(request, send, self._stream(request), reports_from=1)
+                await self._answer_stream(request, send)
             else:
                 body = await self.intake.whole_body(request)
                 slices = in_turns(_pieces(body, _SLICE))
                 await self._answer(request, send, self._windows(slices), reports_from=2)
         except (V3Error, LeadlineError) as error:
             await response_of(error)(scope, receive, send)
+
+    async def _answer_stream(self, request: RecordRequest, send: Send) -> None:
+        """Answer a stream until it ends, or the broker stops."""
+        finder = self.intake.context.engine().offset_finder
+        stopping = asyncio.create_task(finder.until_stopping())
+        try:
+            await self._answer(request, send, self._stream(request, stopping), reports_from=1)
+        finally:
+            stopping.cancel()
 
     async def _answer(
         self, request: RecordRequest, send: Send, windows: AsyncIterator[Records], reports_from: int
@@ -167,15 +177,20 @@ class ProduceEndpoint:
             raise result
         await send_body(send, _reports(request, held, [result]), JSON.encode())
 
-    async def _stream(self, request: RecordRequest) -> AsyncIterator[Records]:
-        """Yield the records of a stream as they arrive, if their sender may produce them."""
+    async def _stream(
+        self, request: RecordRequest, stopping: asyncio.Future[None]
+    ) -> AsyncIterator[Records]:
+        """Yield the records of a stream as they arrive, if their sender may produce them.
+
+        An error is the last one once the broker is `stopping`, which would cut the stream off.
+        """
         paid: list[int] = []
         receive = receive_of_stream(request.scope)
 
         async def parts() -> AsyncIterator[bytes]:
             more = True
             while more:
-                message = await receive()
+                message = await _received(receive, stopping)
                 if message["type"] == "http.disconnect":
                     raise ClientDisconnect
                 more = message.get("more_body", False)
@@ -183,9 +198,12 @@ class ProduceEndpoint:
                 paid.append(len(part))
                 yield request.decoded(part)
 
-        async for records in self._windows(parts()):
-            yield self._admitted(request, sum(paid), records)
-            paid.clear()
+        try:
+            async for records in self._windows(parts()):
+                yield self._admitted(request, sum(paid), records)
+                paid.clear()
+        except BrokerFenced as stopped:
+            yield [V3Error.of(stopped)]
 
     async def _windows(self, parts: AsyncIterator[bytes]) -> AsyncIterator[Records]:
         """Yield the records that have arrived together; what is no record ends them."""
@@ -237,6 +255,25 @@ class BatchEndpoint:
             await response_of(error)(scope, receive, send)
             return
         await send_body(send, msgspec.json.encode(report), JSON.encode(), status=MULTI_STATUS)
+
+
+async def _received(receive: Receive, stopping: asyncio.Future[None]) -> Message:
+    """Return the next message of a stream.
+
+    Raises:
+        BrokerFenced: the broker is stopping; nothing that came then is appended.
+
+    """
+    receiving: asyncio.Future[Message] = asyncio.ensure_future(receive())
+    either: list[asyncio.Future[Any]] = [receiving, stopping]
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not stopping.done():
+            return receiving.result()
+    finally:
+        receiving.cancel()
+    await asyncio.gather(receiving, return_exceptions=True)
+    raise BrokerFenced("the broker is stopping: continue the stream at another one")
 
 
 def _pieces(data: bytes, size: int) -> Iterator[bytes]:
