@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from leadline_client.wire import TopicPartition
-from leadline_spark.cluster.cluster_client import ClusterClient
+from leadline_spark.cluster.cluster_client import ClusterClient, LeaderOffsets
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
 from leadline_spark.read.bounds import Bound, end_of, resolve, start_of
@@ -154,23 +154,31 @@ class PushingBatchReader(LeadlineBatchReader):
         return self._filters.take(filters)
 
     def filtered(self, ranges: Sequence[Range]) -> Sequence[Range]:
-        """Return what the filters leave of the ranges; a timestamp costs one more request."""
+        """Return what the filters leave of the ranges; a timestamp costs two more requests."""
         left = self._filters.of(ranges)
         since = self._filters.since_ms
         if since is None or not left:
             return left
-        fetcher = OffsetFetcher(
-            ClusterClient(self._planner.connection),
-            SourceSubscription(assigned=tuple(one.topic_partition for one in left)),
-            self._planner.settings.deadline_s,
-        )
-        found = fetcher.by_time({one.topic_partition: since for one in left})
-        return [_from(one, found[one.topic_partition]) for one in left]
+        subscription = SourceSubscription(assigned=tuple(one.topic_partition for one in left))
+        cluster = ClusterClient(self._planner.connection)
+        ids = subscription.chosen(cluster.metadata(subscription.requested_topics()))
+        same = [one for one in left if ids.get(one.topic_partition) == one.topic_id]
+        fetcher = OffsetFetcher(cluster, subscription, self._planner.settings.deadline_s)
+        found = fetcher.lookup({one.topic_partition: since for one in same})
+        return [_since(one, found.get(one.topic_partition)) for one in left]
 
 
-def _from(whole: Range, first: int | None) -> Range:
-    """Return the part of a range from an offset on; nothing if the offset is None."""
-    start = whole.end if first is None else min(max(whole.start, first), whole.end)
+def _since(whole: Range, at: LeaderOffsets | None) -> Range:
+    """Return the part of a range from the offset on that was found for a timestamp.
+
+    It is the whole range if the log may have lost a part of it since the range was pinned. What is
+    gone may have been as late, so the task that reads the range has to notice.
+    """
+    if at is None or at.leader.epoch != whole.end_epoch:
+        return whole
+    if at.start > whole.start or at.end < whole.end:
+        return whole
+    start = whole.end if at.found is None else min(max(whole.start, at.found), whole.end)
     return replace(whole, start=start)
 
 
