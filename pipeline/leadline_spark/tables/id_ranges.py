@@ -17,6 +17,8 @@ from leadline_spark.read.offsets import EARLIEST, LATEST
 
 IDS_IN_A_TASK = 10_000
 """Unless `maxRecordsPerPartition` says otherwise."""
+_DIGITS = 19
+"""As many as the greatest id has."""
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -51,7 +53,7 @@ def read_bound(options: Options, name: str, default: int) -> int:
         return default
     if text in _WORDS:
         return _WORDS[text]
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > _DIGITS:
         message = f"{name} is {text!r}: of the audit it is earliest, latest, or an id."
         raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
     return int(text)

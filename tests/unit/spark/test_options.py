@@ -48,9 +48,18 @@ def test_the_table_is_sound() -> None:
         ({"kafka.auto.offset.reset": "latest"}, "UNKNOWN", "no option"),
         ({"minPartitions": "0"}, "INVALID", "at least 1"),
         ({"minPartitions": "many"}, "INVALID", "a whole number"),
+        ({"minPartitions": "9" * 20}, "INVALID", "at most 9223372036854775807"),
+        ({"minPartitions": "9" * 5_000}, "INVALID", "a whole number"),
+        # Beyond it no clock or socket can wait, and no broker answers.
+        ({"requestTimeoutMs": "2147483648"}, "INVALID", "at most 2147483647"),
+        ({"fetchDeadlineMs": "2147483648"}, "INVALID", "at most 2147483647"),
+        ({"deliveryTimeoutMs": "9" * 400}, "INVALID", "a whole number|at most 2147483647"),
+        ({"kafka.max.partition.fetch.bytes": "67108865"}, "INVALID", "at most 67108864"),
         ({"failOnDataLoss": "yes"}, "INVALID", "true or false"),
         ({"snapshot": "never"}, "INVALID", "one of load, action"),
         ({"assign": "{"}, "INVALID", "JSON"),
+        ({"assign": "[" * 100_000}, "INVALID", "nested too deeply"),
+        ({"assign": '{"t":[0],"t":[1]}'}, "INVALID", "'t' is there twice"),
         ({"maxTriggerDelay": "15 moons"}, "INVALID", "a duration"),
         ({"bootstrap": "a", "kafka.bootstrap.servers": "b"}, "CONFLICT", "other name"),
     ],
@@ -129,7 +138,13 @@ def test_a_batch_cannot_end_at_earliest(offsets: str) -> None:
         end_of(given(endingOffsets=offsets))
 
 
-@pytest.mark.parametrize("text", ["soon", "{}", '{"t":{"0":-3}}', '{"t":{"0":"1"}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("soon", "{}", '{"t":{"0":-3}}', '{"t":{"0":"1"}}', '{"t":{"0":1e3}}', '{"t":{"0":NaN}}'),
+        *("[" * 100_000, '{"t":{"0":1,"0":2}}', '{"t":{"0":1},"t":{"1":2}}'),
+    ],
+)
 def test_offsets_that_mean_nothing_are_refused(text: str) -> None:
     with pytest.raises(LeadlineSparkError, match="LEADLINE_O"):
         start_of(given(startingOffsets=text), streaming=True)

@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from leadline_broker.api.produce import MAX_TIMEOUT_MS
 from leadline_broker.api.staging import PublishBody
 from leadline_client import batches
 from leadline_client.wire import BrokerInfo, Metadata, PartitionInfo, TopicInfo, TopicPartition
@@ -373,6 +374,8 @@ def test_what_cannot_be_deleted_is_left_to_expire() -> None:
         ({"txnAppId": "a", "txnVersion": "1"}, True, "LEADLINE_OPTION_CONFLICT.*stream"),
         ({"txnAppId": "a", "acks": "1"}, True, "LEADLINE_OPTION_CONFLICT.*acks"),
         ({"txnAppId": "a", "txnVersion": "2147483648"}, False, "LEADLINE_OPTION_INVALID"),
+        ({"txnAppId": ""}, True, "LEADLINE_OPTION_INVALID.*1 to 256"),
+        ({"txnAppId": "a" * 257}, True, "LEADLINE_OPTION_INVALID.*1 to 256"),
     ],
 )
 def test_options_that_do_not_go_together(given: dict[str, str], streaming: bool, code: str) -> None:
@@ -413,6 +416,15 @@ def test_as_many_uploads_as_a_publish_may_name_are_published(leader: Leader) -> 
     (asked,) = leader.broker.asked
     named = msgspec.json.decode(asked.body, type=PublishBody).staged
     assert len(named) == 10_000
+
+
+def test_a_long_request_timeout_asks_leaders_for_no_more_than_they_take(leader: Leader) -> None:
+    leader.take = lambda _: published()
+    sink = settings(leader, streaming=True, txnAppId="a", requestTimeoutMs="600000")
+    publish_all(sink, [WriteResult(0, 1, (uploads_of(leader, 0, 1),))], 7)
+    (asked,) = leader.broker.asked
+    assert msgspec.json.decode(asked.body, type=PublishBody).timeout_ms == MAX_TIMEOUT_MS
+    assert sink.connection.timeout_s == 600.0
 
 
 def test_a_task_stages_no_more_than_a_publish_may_name(

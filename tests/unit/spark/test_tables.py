@@ -290,6 +290,7 @@ def test_a_change_of_controllers_is_waited_for_and_no_longer(server: ExportedAud
         ({"endingOffsets": "earliest"}, "LEADLINE_OPTION_INVALID"),
         ({"startingOffsets": "9", "endingOffsets": "7"}, "LEADLINE_OFFSETS_INVALID"),
         ({"endingOffsets": "1000000"}, "LEADLINE_OFFSETS_INVALID"),
+        ({"startingOffsets": "9" * 5_000}, "LEADLINE_OPTION_INVALID"),
         ({"columns": "colour"}, "LEADLINE_OPTION_INVALID"),
     ],
 )
