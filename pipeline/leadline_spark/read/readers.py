@@ -209,7 +209,7 @@ class LeadlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch, or `start` if there is none."""
         limited = not (self._settings.limited and isinstance(limit, ReadAllAvailable))
-        begin = SourceOffset.of(start)
+        begin = SourceOffset.of_checkpoint(start)
         self._report(begin)
         end = self._planner.latest(begin, limited=limited)
         return start if end == begin else end.document()
@@ -225,7 +225,8 @@ class LeadlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch: the same for the same offsets."""
-        ranges = self._planner.ranges(SourceOffset.of(start), SourceOffset.of(end))
+        begin, until = SourceOffset.of_checkpoint(start), SourceOffset.of_checkpoint(end)
+        ranges = self._planner.ranges(begin, until)
         return self._task_planner.tasks(ranges, self._planner.leaders())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -14,6 +14,7 @@ from typing import Any, Self
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
 from leadline_spark.read.offsets import EARLIEST, LATEST
+from leadline_spark.tables.columns import AUDIT
 
 IDS_IN_A_TASK = 10_000
 """Unless `maxRecordsPerPartition` says otherwise."""
@@ -57,6 +58,21 @@ def read_bound(options: Options, name: str, default: int) -> int:
         message = f"{name} is {text!r}: of the audit it is earliest, latest, or an id."
         raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
     return int(text)
+
+
+def checkpointed_id(offset: Any) -> int:
+    """Return the id in an offset of a stream, `{"audit": 5121}`.
+
+    Raises LeadlineSparkError LEADLINE_OFFSETS_INVALID.
+    """
+    number = offset.get(AUDIT) if isinstance(offset, dict) else None
+    if type(number) is not int or number < 0:
+        message = (
+            f'The offset of the checkpoint is {offset!r}, which is not like {{"audit":5121}}. The '
+            "checkpoint is damaged, or another source wrote it: start the query with a new one."
+        )
+        raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", message)
+    return number
 
 
 def resolved(start: int, end: int, existing: IdRange) -> IdRange:

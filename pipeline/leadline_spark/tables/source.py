@@ -26,7 +26,14 @@ from leadline_spark.option_table import CONNECTION, IGNORED, OPTIONS
 from leadline_spark.options import Options
 from leadline_spark.read.offsets import EARLIEST, LATEST
 from leadline_spark.tables.columns import AUDIT, batch_of, table_schema
-from leadline_spark.tables.id_ranges import IdRange, deleted_part, read_bound, resolved, split_ids
+from leadline_spark.tables.id_ranges import (
+    IdRange,
+    checkpointed_id,
+    deleted_part,
+    read_bound,
+    resolved,
+    split_ids,
+)
 from leadline_spark.tables.table_client import TableClient
 
 if TYPE_CHECKING:
@@ -204,7 +211,7 @@ class AuditStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         The first one of a stream that starts at `latest` is empty. Until its offsets are in the
         checkpoint, `latest` would be later after a crash, and the stream would skip entries.
         """
-        begin = start[AUDIT]
+        begin = checkpointed_id(start)
         began, self._began = self._began, True
         if not began and self._table_read.start == LATEST and begin == self._first:
             return start
@@ -237,7 +244,7 @@ class AuditStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start. It is empty, and the next one begins at its end. Raises LEADLINE_OFFSETS_INVALID for
         any other.
         """
-        whole = IdRange(start[AUDIT], end[AUDIT])
+        whole = IdRange(checkpointed_id(start), checkpointed_id(end))
         if whole.start > whole.end and whole.start != self._first:
             message = f"A micro-batch of {whole} ends before it begins."
             raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", message)

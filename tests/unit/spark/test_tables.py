@@ -384,6 +384,21 @@ def test_a_history_that_is_shorter_than_what_was_read_is_an_error(server: Export
     assert code_of(raised) == "LEADLINE_DATA_LOSS"
 
 
+@pytest.mark.parametrize(
+    "offset",
+    [
+        *(None, 5, [], {}, {"audit": None}, {"audit": "5"}, {"audit": True}, {"audit": -2}),
+        {"audit": {"0": 5}, "@ids": {"audit": "id"}},  # a stream of a topic of this name
+    ],
+)
+def test_the_checkpoint_of_another_stream_is_refused(server: ExportedAudit, offset: Any) -> None:
+    reader = stream(server)
+    with pytest.raises(LeadlineSparkError, match=r"LEADLINE_OFFSETS_INVALID.*new one"):
+        reader.latestOffset(offset, ReadAllAvailable())
+    with pytest.raises(LeadlineSparkError, match=r"LEADLINE_OFFSETS_INVALID.*new one"):
+        reader.partitions({"audit": 0}, offset)
+
+
 def test_only_the_audit_can_be_followed(server: ExportedAudit) -> None:
     with pytest.raises(LeadlineSparkError, match="only audit"):
         TableSource(options(server, table="brokers")).stream_reader()
