@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 
 import pytest
 
@@ -25,6 +26,7 @@ from leadline_spark.read.columns import spark_schema, wanted_columns
 from leadline_spark.read.offsets import EARLIEST, LATEST
 from leadline_spark.read.stream_planning import StreamSettings
 from leadline_spark.read.subscription import SourceSubscription
+from leadline_spark.source import LeadlineDataSource
 
 
 def given(**options: str) -> Options:
@@ -194,6 +196,22 @@ def test_a_time_for_all_goes_before_times_for_each_and_before_offsets() -> None:
 def test_a_least_number_above_the_greatest_is_refused() -> None:
     with pytest.raises(LeadlineSparkError, match="greater than maxOffsetsPerTrigger"):
         StreamSettings.of(given(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="4"))
+
+
+@pytest.mark.parametrize("name", ["txnAppId", "txnVersion"])
+def test_a_read_takes_no_option_that_would_make_a_write_exact(name: str) -> None:
+    shared = {"bootstrap": "h:1", "subscribe": "t", "topic": "t", "acks": "all"}
+    source = LeadlineDataSource({**shared, "snapshot": "action"})
+    schema = source.schema()
+    source.reader(schema)
+    source.streamReader(schema)
+
+    refused = LeadlineDataSource({**shared, name: "1"})
+    for call in (refused.schema, partial(refused.reader, schema)):
+        with pytest.raises(LeadlineSparkError, match=f"CONFLICT.*{name} .*give it to the write"):
+            call()
+    with pytest.raises(LeadlineSparkError, match="give it to the write"):
+        refused.streamReader(schema)
 
 
 def test_columns_are_those_of_kafka_s_source() -> None:
