@@ -191,6 +191,46 @@ def test_a_task_gives_up_at_its_deadline(leader: Leader) -> None:
         WriteTask(settings(leader, deliveryTimeoutMs="300"), 0).run(rows(1))
 
 
+@pytest.mark.parametrize(
+    ("last", "code"), [(UNKNOWN, "LEADER_UNREACHABLE"), (refusal(404, 40450), "REFUSED")]
+)
+@pytest.mark.parametrize("app", [None, "a"])
+def test_an_error_after_an_unknown_outcome_says_that_it_is_unknown(
+    leader: Leader, app: str | None, last: Said, code: str
+) -> None:
+    asked: list[Asked] = []
+
+    def take(one: Asked) -> Said:
+        asked.append(one)
+        return UNKNOWN if len(asked) == 1 else last
+
+    leader.take = take
+    given = {"deliveryTimeoutMs": "300"} | ({"txnAppId": app} if app else {})
+    sink = settings(leader, streaming=True, **given)
+    staged = [WriteResult(0, 1, (uploads_of(leader, 0, 1),))]
+
+    def write() -> None:
+        WriteTask(sink, 0).run(rows(1))
+
+    def publish() -> None:
+        publish_all(sink, staged, 7)
+
+    with pytest.raises(LeadlineSparkError, match=f"{code}.*outcome of an attempt is unknown"):
+        (publish if app else write)()
+
+
+def test_an_error_after_refusals_leaves_nothing_open(leader: Leader) -> None:
+    leader.planned = [UNKNOWN]
+    leader.take = lambda _: published()
+    sink = settings(leader, streaming=True)
+    task = WriteTask(sink, 0).run(rows(1))
+    assert task.rows == 1
+    leader.planned = [refusal(503, 50352, retriable=True), refusal(404, 40450)]
+    with pytest.raises(LeadlineSparkError, match="40450") as refused:
+        WriteTask(sink, 0).run(rows(1))
+    assert "unknown" not in str(refused.value)
+
+
 @pytest.mark.parametrize("path", ["/v1/metadata", "/v1/producer-ids"])
 def test_a_task_waits_for_brokers_that_answer_nothing_for_a_while(
     leader: Leader, path: str
