@@ -247,7 +247,7 @@ class LeadlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _reporter(self) -> GroupOffsetReporter | None:
         if self._group is None:
             return None
-        return GroupOffsetReporter(ClusterClient(self._task_planner.connection), self._group)
+        return GroupOffsetReporter.of(self._task_planner.connection, self._group)
 
     @cached_property
     def _planner(self) -> StreamPlanner:
