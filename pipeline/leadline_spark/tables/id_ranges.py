@@ -18,6 +18,7 @@ from leadline_spark.tables.columns import AUDIT
 
 IDS_IN_A_TASK = 10_000
 """Unless `maxRecordsPerPartition` says otherwise."""
+_CLUSTER = "@cluster"
 _DIGITS = 19
 """As many as the greatest id has."""
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
@@ -73,6 +74,17 @@ def checkpointed_id(offset: Any) -> int:
         )
         raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", message)
     return number
+
+
+def checkpointed_cluster(offset: Mapping[str, Any]) -> str | None:
+    """Return the id of the cluster in an offset of a stream; earlier releases wrote none."""
+    found = offset.get(_CLUSTER)
+    return found if isinstance(found, str) else None
+
+
+def offset_of(number: int, cluster_id: str | None) -> dict[str, Any]:
+    """Return the offset of a stream that reads on at an id, for the checkpoint."""
+    return {AUDIT: number} | ({} if cluster_id is None else {_CLUSTER: cluster_id})
 
 
 def resolved(start: int, end: int, existing: IdRange) -> IdRange:
