@@ -26,6 +26,10 @@ _stream = partial(Option, scopes=(STREAM,))
 _read = partial(Option, scopes=(BATCH, STREAM))
 _write = partial(Option, scopes=(WRITE,))
 _any = partial(Option, scopes=(BATCH, STREAM, WRITE))
+_MOST_MS = 2**31 - 1
+"""The longest time, 24 days: Kafka's limit too. Sockets and clocks could not take any number."""
+_MOST_FETCHED = 64 << 20
+"""A broker answers no fetch of more."""
 
 CONNECTION = (
     _any(
@@ -58,6 +62,7 @@ CONNECTION = (
         NUMBER,
         "How long to wait for each part of an answer, in ms; the whole may take ten times as long.",
         default="30000",
+        maximum=_MOST_MS,
         aliases=("kafka.request.timeout.ms",),
     ),
 )
@@ -170,8 +175,9 @@ OPTIONS: tuple[Option, ...] = (
     _read(
         "fetchMaxBytes",
         NUMBER,
-        "The size of one fetch, in bytes. A task holds two of them.",
+        "The size of one fetch, in bytes, 64 MiB at most. A task holds two of them.",
         default="16777216",
+        maximum=_MOST_FETCHED,
         aliases=("kafka.max.partition.fetch.bytes",),
     ),
     _read(
@@ -179,6 +185,7 @@ OPTIONS: tuple[Option, ...] = (
         NUMBER,
         "How long a task waits for a leader that answers before it fails, in ms.",
         default="60000",
+        maximum=_MOST_MS,
         aliases=("kafkaConsumer.pollTimeoutMs",),
     ),
     _read(
@@ -304,6 +311,7 @@ OPTIONS: tuple[Option, ...] = (
         NUMBER,
         "How long a task, or a commit, tries to deliver before it fails, in ms.",
         default="120000",
+        maximum=_MOST_MS,
         aliases=("kafka.delivery.timeout.ms",),
     ),
     _write(

@@ -36,8 +36,8 @@ _DURATION = re.compile(r"(\d+)\s*([a-z]*)", re.IGNORECASE)
 class Option:
     """One option: its name, the kind of its value, its scopes, and its meaning.
 
-    `default` is as users would write it, or None. `choices` lists all valid values, `minimum` is
-    the least number if the value is one. `aliases` are other names, mostly Kafka's.
+    `default` is as users would write it, or None. `choices` lists all valid values, `minimum` and
+    `maximum` are the bounds if the value is a number. `aliases` are other names, mostly Kafka's.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Option:
     scopes: tuple[str, ...]
     default: str | None = None
     minimum: int = 1
+    maximum: int = 2**63 - 1
     choices: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
 
@@ -124,7 +125,7 @@ class Options:
     def document(self, name: str) -> Any:
         """Return decoded JSON, or None."""
         text = self.text(name)
-        return None if text is None else json.loads(text)
+        return None if text is None else parse_json(text)
 
     def names(self, name: str) -> tuple[str, ...]:
         """Return a comma-separated list, without blanks and empty entries."""
@@ -145,6 +146,23 @@ class Options:
         return LeadlineSparkError("LEADLINE_OPTION_UNKNOWN", message)
 
 
+def parse_json(text: str) -> Any:
+    """Decode JSON. Raises ValueError, also for a key that is there twice: one would be dropped."""
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"{key!r} is there twice")
+        found[key] = value
+    return found
+
+
 def parse_duration(text: str) -> int:
     """Return ms for a duration as Spark writes it: `15m`, `500ms`, `2h`; a bare number is ms.
 
@@ -163,12 +181,16 @@ def _problem(row: Option, text: str) -> str | None:
     """Return what a value should have been, or None if it is valid."""
     try:
         value = _parsed(row.kind, text)
-    except ValueError:
+    except ValueError as failure:
+        if row.kind == DOCUMENT:
+            return f"valid JSON ({failure})"
         return f"a {row.kind}" if row.kind != FLAG else FLAG
     if row.choices and text.strip().lower() not in row.choices:
         return "one of " + ", ".join(row.choices)
     if row.kind == NUMBER and value < row.minimum:
         return f"at least {row.minimum}"
+    if row.kind == NUMBER and value > row.maximum:
+        return f"at most {row.maximum}"
     return None
 
 
@@ -178,7 +200,7 @@ def _parsed(kind: str, text: str) -> Any:
     if kind == DURATION:
         return parse_duration(text)
     if kind == DOCUMENT:
-        return json.loads(text)
+        return parse_json(text)
     if kind == FLAG and text.strip().lower() not in {"true", "false"}:
         raise ValueError(text)
     return text

@@ -54,6 +54,7 @@ class LeadlineDataSource(DataSource):
         if self._table is not None:
             return self._table.schema()
         columns = wanted_columns(self._options)
+        _refuse_write_guarantees(self._options)
         Connection.of(self._options)
         SourceSubscription.of(self._options)
         if self._options.text("snapshot") == "load":
@@ -107,6 +108,7 @@ class LeadlineDataSource(DataSource):
             self._pinned = None
 
     def _check(self, schema: StructType) -> None:
+        _refuse_write_guarantees(self._options)
         if self._table is not None:
             wanted = self._table.columns
         else:
@@ -117,3 +119,14 @@ class LeadlineDataSource(DataSource):
                 f"columns by the option columns. Its schema is {wanted.simpleString()}"
             )
             raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", message)
+
+
+def _refuse_write_guarantees(options: Options) -> None:
+    """Refuse what makes a write exactly-once in a read, as nobody would notice that it is not.
+
+    Other options of a write have no effect, so that a read and a write can share their options.
+    """
+    given = [name for name in ("txnAppId", "txnVersion") if name in options]
+    if given:
+        message = f"{', '.join(given)} has no effect on a read: give it to the write."
+        raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", message)

@@ -153,16 +153,17 @@ def _token(text: str | None) -> str | None:
 class ClusterClient:
     """Sends requests to whichever known address answers. Not shared among threads.
 
-    It belongs to the cluster that answered first: another one at the same addresses is an error.
+    It belongs to the cluster `cluster_id`, or else to the one that answered first: another one at
+    the same addresses is an error.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, cluster_id: str | None = None) -> None:
         self.connection = connection
         self._transport = StdlibTransport(connection.authenticator(), pool=_connections)
         self._whole = WholeMetadata(MetadataCache())
         self._brokers: list[str] = []
         self._answered: str | None = None
-        self._cluster_id: str | None = None
+        self._cluster_id = cluster_id
 
     def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
         """Return the metadata of these topics, or of all. A topic that does not exist is absent."""
@@ -267,11 +268,7 @@ class ClusterClient:
     def _check_cluster(self, found: str) -> None:
         self._cluster_id = self._cluster_id or found
         if found != self._cluster_id:
-            raise LeadlineSparkError(
-                "LEADLINE_CLUSTER_CHANGED",
-                f"The query began with cluster {self._cluster_id}, but cluster {found} has its "
-                "addresses now. Start it again, with a new checkpoint.",
-            )
+            raise cluster_changed(self._cluster_id, found)
 
     def _first_answer(
         self, addresses: list[str], method: str, path: str, params: Any, body: Any, wait_s: float
@@ -314,6 +311,15 @@ class ClusterClient:
             raise LeadlineSparkError("LEADLINE_REFUSED", message) from refusal
         hint = "Check the option bootstrap and that the cluster is up."
         raise LeadlineSparkError("LEADLINE_CLUSTER_UNREACHABLE", f"{message}. {hint}")
+
+
+def cluster_changed(known: str, found: str) -> LeadlineSparkError:
+    """Return the error of a query of the cluster `known` that found another one."""
+    return LeadlineSparkError(
+        "LEADLINE_CLUSTER_CHANGED",
+        f"The query began with cluster {known}, but cluster {found} has its addresses now. Start "
+        "it again, with a new checkpoint.",
+    )
 
 
 def document(response: Response) -> Any:

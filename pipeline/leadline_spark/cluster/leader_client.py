@@ -28,6 +28,7 @@ from leadline_spark.cluster.cluster_client import (
 from leadline_spark.errors import LeadlineSparkError
 
 T = TypeVar("T")
+_UNKNOWN = ". The outcome of an attempt is unknown: it may have been carried out."
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 _GONE_S = 5.0
@@ -45,7 +46,7 @@ class LeaderClient:
     """Sends requests to the leader of one partition. Not shared among threads.
 
     `leader` is the URL to try first, None to look it up. With `topic_id`, a topic of the same name
-    and another id is an error.
+    and another id is an error. An error after a write whose outcome is unknown says so.
     """
 
     cluster: ClusterClient
@@ -55,6 +56,7 @@ class LeaderClient:
     topic_id: str | None = None
     deadline_s: float = 60.0
     _missing_since: float | None = field(default=None, init=False)
+    _maybe_done: bool = field(default=False, init=False)
 
     def request(
         self,
@@ -76,9 +78,16 @@ class LeaderClient:
 
         """
         path = resource_path(self.topic_partition, resource)
-        return self._until_answered(
-            lambda url: self.cluster.call(method, url, path, params, body, headers, wait_s)
-        )
+        self._maybe_done = False
+
+        def call(url: str) -> Response:
+            try:
+                return self.cluster.call(method, url, path, params, body, headers, wait_s)
+            except LeadlineError as error:
+                self._maybe_done |= method != "GET" and error.outcome == "unknown"
+                raise
+
+        return self._until_answered(call)
 
     def find_leader(self) -> None:
         """Look the leader up in the metadata until there is one. Raises LeadlineSparkError."""
@@ -96,7 +105,7 @@ class LeaderClient:
     def refused(self, error: LeadlineError, code: str = "LEADLINE_REFUSED") -> LeadlineSparkError:
         """Return the error of a task for a final refusal."""
         message = f"{self.topic_partition}: {self.leader} refused: {reason(error)}"
-        return LeadlineSparkError(code, message)
+        return LeadlineSparkError(code, message + self._unknown())
 
     def _until_answered(self, call: Callable[[str], T]) -> T:
         give_up = time.monotonic() + self.deadline_s
@@ -160,7 +169,12 @@ class LeaderClient:
         attempts = "; ".join(f"{address}: {why}" for address, why in tried.items())
         # It may well have answered: that too few replicas are in sync, for example.
         message = f"No leader of {self.topic_partition} served this within {self.deadline_s:.0f} s."
-        return LeadlineSparkError("LEADLINE_LEADER_UNREACHABLE", f"{message} Tried: {attempts}")
+        return LeadlineSparkError(
+            "LEADLINE_LEADER_UNREACHABLE", f"{message} Tried: {attempts}{self._unknown()}"
+        )
+
+    def _unknown(self) -> str:
+        return _UNKNOWN if self._maybe_done else ""
 
 
 def _pause_s(failures: int) -> float:

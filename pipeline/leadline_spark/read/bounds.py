@@ -5,14 +5,13 @@ Names, precedence and refusals are those of Spark's Kafka source.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from leadline_client.wire import TopicPartition
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.options import Options
+from leadline_spark.options import Options, parse_json
 from leadline_spark.read.offset_fetcher import OffsetFetcher, OffsetSnapshot
 from leadline_spark.read.offsets import (
     EARLIEST,
@@ -149,9 +148,9 @@ def _offsets(
     if word in {"earliest", "latest"}:
         return (EARLIEST if word == "earliest" else LATEST), {}
     try:
-        document = json.loads(text)
+        document = parse_json(text)
     except ValueError as failure:
-        message = f"{option} is {text!r}, which is neither earliest nor latest nor JSON."
+        message = f"{option} is {text!r}, which is neither earliest nor latest nor JSON: {failure}."
         raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message) from failure
     return default, _numbers(option, document, "offset", EARLIEST, text)
 

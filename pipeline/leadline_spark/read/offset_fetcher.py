@@ -111,7 +111,11 @@ class OffsetFetcher:
 
     def by_time(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return the first offset at or after each timestamp (Unix ms), None if there is none."""
-        return {topic_partition: at.found for topic_partition, at in self._fetch(times).items()}
+        return {topic_partition: at.found for topic_partition, at in self.lookup(times).items()}
+
+    def lookup(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, LeaderOffsets]:
+        """Return the offsets of partitions, with the first one at or after each timestamp."""
+        return self._fetch(times)
 
     def wait_for_new_ends(
         self, known: Mapping[TopicPartition, int], wait_s: float

@@ -21,6 +21,11 @@ UNKNOWN_EPOCH = -1
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _IDS = "@ids"
 _EPOCHS = "@epochs"
+_WHAT = "The offset of the checkpoint"
+_FOREIGN = (
+    "The checkpoint is damaged, or another source wrote it. Start the query with a new one, at "
+    "these offsets if they are right (startingOffsets)."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +54,38 @@ class SourceOffset:
 
     @classmethod
     def of(cls, document: Any) -> Self:
-        """Read the offset of a checkpoint. Raises LeadlineSparkError LEADLINE_OFFSETS_INVALID."""
-        epochs = parse_partition_offsets("offset of the checkpoint", document.get(_EPOCHS, {}))
-        plain = {name: rows for name, rows in document.items() if not name.startswith("@")}
-        offsets = parse_partition_offsets("offset of the checkpoint", plain)
+        """Read an offset that `document` returned, with or without epochs and ids.
+
+        Raises LeadlineSparkError LEADLINE_OFFSETS_INVALID.
+        """
+        offsets = parse_partition_offsets(_WHAT, document)
+        epochs = parse_partition_offsets(_WHAT, document.get(_EPOCHS, {}))
+        ids = document.get(_IDS, {})
+        if not isinstance(ids, dict) or any(type(topic_id) is not str for topic_id in ids.values()):
+            raise _malformed(_WHAT, document)
+        if any(offset < 0 for offset in offsets.values()):
+            raise _malformed(_WHAT, document)
         positions = {
             tp: OffsetAndEpoch(offset, epochs.get(tp, UNKNOWN_EPOCH))
             for tp, offset in offsets.items()
         }
-        return cls(positions, dict(document.get(_IDS, {})))
+        return cls(positions, dict(ids))
+
+    @classmethod
+    def of_checkpoint(cls, document: Any) -> Self:
+        """Read the offset of a checkpoint.
+
+        Raises LeadlineSparkError LEADLINE_OFFSETS_INVALID, also if it has no topic ids: Spark lets
+        a stream go on from the checkpoint of any source, and Kafka's offsets have the same shape.
+        """
+        try:
+            offset = cls.of(document)
+        except LeadlineSparkError as failure:
+            raise LeadlineSparkError(failure.code, f"{failure.message} {_FOREIGN}") from failure
+        if _IDS not in document or {tp.topic for tp in offset.positions} - offset.ids.keys():
+            message = f"{_WHAT} is {document!r}, without the ids of its topics. {_FOREIGN}"
+            raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", message)
+        return offset
 
 
 def nested(numbers: Mapping[TopicPartition, int]) -> dict[str, Any]:

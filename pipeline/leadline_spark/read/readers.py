@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from leadline_client.wire import TopicPartition
-from leadline_spark.cluster.cluster_client import ClusterClient
+from leadline_spark.cluster.cluster_client import ClusterClient, LeaderOffsets
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
 from leadline_spark.read.bounds import Bound, end_of, resolve, start_of
@@ -154,23 +154,31 @@ class PushingBatchReader(LeadlineBatchReader):
         return self._filters.take(filters)
 
     def filtered(self, ranges: Sequence[Range]) -> Sequence[Range]:
-        """Return what the filters leave of the ranges; a timestamp costs one more request."""
+        """Return what the filters leave of the ranges; a timestamp costs two more requests."""
         left = self._filters.of(ranges)
         since = self._filters.since_ms
         if since is None or not left:
             return left
-        fetcher = OffsetFetcher(
-            ClusterClient(self._planner.connection),
-            SourceSubscription(assigned=tuple(one.topic_partition for one in left)),
-            self._planner.settings.deadline_s,
-        )
-        found = fetcher.by_time({one.topic_partition: since for one in left})
-        return [_from(one, found[one.topic_partition]) for one in left]
+        subscription = SourceSubscription(assigned=tuple(one.topic_partition for one in left))
+        cluster = ClusterClient(self._planner.connection)
+        ids = subscription.chosen(cluster.metadata(subscription.requested_topics()))
+        same = [one for one in left if ids.get(one.topic_partition) == one.topic_id]
+        fetcher = OffsetFetcher(cluster, subscription, self._planner.settings.deadline_s)
+        found = fetcher.lookup({one.topic_partition: since for one in same})
+        return [_since(one, found.get(one.topic_partition)) for one in left]
 
 
-def _from(whole: Range, first: int | None) -> Range:
-    """Return the part of a range from an offset on; nothing if the offset is None."""
-    start = whole.end if first is None else min(max(whole.start, first), whole.end)
+def _since(whole: Range, at: LeaderOffsets | None) -> Range:
+    """Return the part of a range from the offset on that was found for a timestamp.
+
+    It is the whole range if the log may have lost a part of it since the range was pinned. What is
+    gone may have been as late, so the task that reads the range has to notice.
+    """
+    if at is None or at.leader.epoch != whole.end_epoch:
+        return whole
+    if at.start > whole.start or at.end < whole.end:
+        return whole
+    start = whole.end if at.found is None else min(max(whole.start, at.found), whole.end)
     return replace(whole, start=start)
 
 
@@ -201,7 +209,7 @@ class LeadlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch, or `start` if there is none."""
         limited = not (self._settings.limited and isinstance(limit, ReadAllAvailable))
-        begin = SourceOffset.of(start)
+        begin = SourceOffset.of_checkpoint(start)
         self._report(begin)
         end = self._planner.latest(begin, limited=limited)
         return start if end == begin else end.document()
@@ -217,7 +225,8 @@ class LeadlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch: the same for the same offsets."""
-        ranges = self._planner.ranges(SourceOffset.of(start), SourceOffset.of(end))
+        begin, until = SourceOffset.of_checkpoint(start), SourceOffset.of_checkpoint(end)
+        ranges = self._planner.ranges(begin, until)
         return self._task_planner.tasks(ranges, self._planner.leaders())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -238,7 +247,7 @@ class LeadlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _reporter(self) -> GroupOffsetReporter | None:
         if self._group is None:
             return None
-        return GroupOffsetReporter(ClusterClient(self._task_planner.connection), self._group)
+        return GroupOffsetReporter.of(self._task_planner.connection, self._group)
 
     @cached_property
     def _planner(self) -> StreamPlanner:

@@ -14,9 +14,13 @@ from typing import Any, Self
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
 from leadline_spark.read.offsets import EARLIEST, LATEST
+from leadline_spark.tables.columns import AUDIT
 
 IDS_IN_A_TASK = 10_000
 """Unless `maxRecordsPerPartition` says otherwise."""
+_CLUSTER = "@cluster"
+_DIGITS = 19
+"""As many as the greatest id has."""
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -51,10 +55,36 @@ def read_bound(options: Options, name: str, default: int) -> int:
         return default
     if text in _WORDS:
         return _WORDS[text]
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > _DIGITS:
         message = f"{name} is {text!r}: of the audit it is earliest, latest, or an id."
         raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
     return int(text)
+
+
+def checkpointed_id(offset: Any) -> int:
+    """Return the id in an offset of a stream, `{"audit": 5121}`.
+
+    Raises LeadlineSparkError LEADLINE_OFFSETS_INVALID.
+    """
+    number = offset.get(AUDIT) if isinstance(offset, dict) else None
+    if type(number) is not int or number < 0:
+        message = (
+            f'The offset of the checkpoint is {offset!r}, which is not like {{"audit":5121}}. The '
+            "checkpoint is damaged, or another source wrote it: start the query with a new one."
+        )
+        raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", message)
+    return number
+
+
+def checkpointed_cluster(offset: Mapping[str, Any]) -> str | None:
+    """Return the id of the cluster in an offset of a stream; earlier releases wrote none."""
+    found = offset.get(_CLUSTER)
+    return found if isinstance(found, str) else None
+
+
+def offset_of(number: int, cluster_id: str | None) -> dict[str, Any]:
+    """Return the offset of a stream that reads on at an id, for the checkpoint."""
+    return {AUDIT: number} | ({} if cluster_id is None else {_CLUSTER: cluster_id})
 
 
 def resolved(start: int, end: int, existing: IdRange) -> IdRange:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -21,12 +21,22 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from leadline_spark.cluster.cluster_client import cluster_changed
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import CONNECTION, IGNORED, OPTIONS
 from leadline_spark.options import Options
 from leadline_spark.read.offsets import EARLIEST, LATEST
 from leadline_spark.tables.columns import AUDIT, batch_of, table_schema
-from leadline_spark.tables.id_ranges import IdRange, deleted_part, read_bound, resolved, split_ids
+from leadline_spark.tables.id_ranges import (
+    IdRange,
+    checkpointed_cluster,
+    checkpointed_id,
+    deleted_part,
+    offset_of,
+    read_bound,
+    resolved,
+    split_ids,
+)
 from leadline_spark.tables.table_client import TableClient
 
 if TYPE_CHECKING:
@@ -101,9 +111,10 @@ class TableRead:
         self.client.report_loss(gone)
         return IdRange(gone.end, asked.end)
 
-    def tasks(self, whole: IdRange) -> list[InputPartition]:
-        """Return the tasks of a range of the audit; none for an empty one."""
-        return [AuditTask(ids) for ids in split_ids(whole, self.max_records, self.min_partitions)]
+    def tasks(self, whole: IdRange, cluster_id: str | None = None) -> list[InputPartition]:
+        """Return the tasks of a range of a cluster's audit; none for an empty one."""
+        pieces = split_ids(whole, self.max_records, self.min_partitions)
+        return [AuditTask(ids, cluster_id) for ids in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task.
@@ -111,7 +122,8 @@ class TableRead:
         For an empty list of tasks Spark makes up a partition of its own, which has no rows.
         """
         if isinstance(partition, AuditTask):
-            for rows in self.client.entries(partition.ids):
+            client = replace(self.client, cluster_id=partition.cluster_id)
+            for rows in client.entries(partition.ids):
                 yield batch_of(rows, self.schema)
         elif isinstance(partition, TableTask):
             yield batch_of(self.client.rows(self.table), self.schema)
@@ -120,9 +132,10 @@ class TableRead:
 class AuditTask(InputPartition):
     """A range of the audit."""
 
-    def __init__(self, ids: IdRange) -> None:
+    def __init__(self, ids: IdRange, cluster_id: str | None) -> None:
         super().__init__(str(ids))
         self.ids = ids
+        self.cluster_id = cluster_id
 
 
 class TableTask(InputPartition):
@@ -181,10 +194,14 @@ class TableReader(DataSourceReader):
 
 
 class AuditStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the audit: an offset is the id of the next entry, as `{"audit": 5121}`."""
+    """Follows the audit: an offset is the id of the next entry, as `{"audit": 5121}`.
+
+    It has the id of the cluster, too: the same ids are other entries elsewhere.
+    """
 
     def __init__(self, wanted: TableRead, clock: Callable[[], float] = time.monotonic) -> None:
         self._table_read = wanted
+        self._client = wanted.client
         self._clock = clock
         self._first: int | None = None
         self._began = False
@@ -192,71 +209,88 @@ class AuditStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: IdRange | None = None
         self._seen_at = 0.0
 
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> dict[str, Any]:
         """Return where a stream without a checkpoint begins; the same whenever it is asked."""
         if self._first is None:
             self._first = resolved(self._table_read.start, LATEST, self._existing()).start
-        return {AUDIT: self._first}
+        return offset_of(self._first, self._client.cluster_id)
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch.
 
         The first one of a stream that starts at `latest` is empty. Until its offsets are in the
         checkpoint, `latest` would be later after a crash, and the stream would skip entries.
         """
-        begin = start[AUDIT]
+        begin = self._read_on(start)
         began, self._began = self._began, True
         if not began and self._table_read.start == LATEST and begin == self._first:
             return start
         end = self._existing().end if self._until is None else self._until
         if end < begin:
-            self._table_read.client.report_loss(IdRange(end, begin))
+            self._client.report_loss(IdRange(end, begin))
         if end <= begin and self._until is None:
             time.sleep(_PAUSE_S)  # otherwise Spark asks again at once, a hundred times a second
         if isinstance(limit, ReadMaxRows):
             end = min(end, begin + limit.max_rows)
-        return {AUDIT: max(begin, end)}
+        return offset_of(max(begin, end), self._client.cluster_id)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit `maxOffsetsPerTrigger`."""
         most = self._table_read.max_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
-    def reportLatestOffset(self) -> dict[str, int]:
+    def reportLatestOffset(self) -> dict[str, Any]:
         """Return the end of the audit, for the progress of the query."""
-        return {AUDIT: self._existing().end}
+        return offset_of(self._existing().end, self._client.cluster_id)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Let the run end at the present end of the audit."""
-        self._until = self._table_read.client.existing_ids().end
+        self._until = self._head().end
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch.
 
         A first micro-batch may end before it begins if an earlier run planned it with another
         start. It is empty, and the next one begins at its end. Raises LEADLINE_OFFSETS_INVALID for
         any other.
         """
-        whole = IdRange(start[AUDIT], end[AUDIT])
+        whole = IdRange(self._read_on(start), self._read_on(end))
         if whole.start > whole.end and whole.start != self._first:
             message = f"A micro-batch of {whole} ends before it begins."
             raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", message)
-        return self._table_read.tasks(whole)
+        return self._table_read.tasks(whole, self._client.cluster_id)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the entries of one task, as Arrow."""
         return self._table_read.read(partition)
 
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: reading does not delete audit entries."""
 
     def _existing(self) -> IdRange:
         """Return the existing ids, requested at most once a second."""
         now = self._clock()
         if self._seen is None or now - self._seen_at >= _REFRESH_S:
-            known = self._seen is not None
-            self._seen, self._seen_at = self._table_read.client.existing_ids(known=known), now
+            self._seen, self._seen_at = self._head(known=self._seen is not None), now
         return self._seen
+
+    def _head(self, *, known: bool = False) -> IdRange:
+        found, cluster_id = self._client.audit_head(known=known)
+        if self._client.cluster_id is None:
+            self._client = replace(self._client, cluster_id=cluster_id)
+        return found
+
+    def _read_on(self, offset: dict[str, Any]) -> int:
+        """Return the id in an offset. Raises LEADLINE_CLUSTER_CHANGED if it is another cluster's.
+
+        If none has answered yet, it is the one that has to.
+        """
+        number, cluster_id = checkpointed_id(offset), checkpointed_cluster(offset)
+        known = self._client.cluster_id
+        if cluster_id is not None and known not in (None, cluster_id):
+            raise cluster_changed(cluster_id, known)
+        self._client = replace(self._client, cluster_id=cluster_id or known)
+        return number
 
 
 def _check(options: Options, table: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from leadline_client.transport import Response
+from leadline_client.transport import CLUSTER_ID_HEADER, Response
 from leadline_spark.cluster.cluster_client import ClusterClient, Connection, document
 from leadline_spark.cluster.waiting import until_answered
 from leadline_spark.errors import LeadlineSparkError
@@ -23,11 +23,15 @@ _PAGE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class TableClient:
-    """Fetches the tables of a cluster; pickled into every task."""
+    """Fetches the tables of a cluster; pickled into every task.
+
+    With `cluster_id`, another cluster at its addresses is LEADLINE_CLUSTER_CHANGED.
+    """
 
     connection: Connection
     deadline_s: float = 60.0
     fail_on_data_loss: bool = True
+    cluster_id: str | None = None
 
     @classmethod
     def of(cls, options: Options) -> Self:
@@ -44,16 +48,20 @@ class TableClient:
         `known`: the cluster has answered before, so an unreachable one is waited for until the
         deadline. Raises LeadlineSparkError.
         """
-        cluster = ClusterClient(self.connection)
+        return self.audit_head(known=known)[0]
+
+    def audit_head(self, *, known: bool = False) -> tuple[IdRange, str | None]:
+        """Return what `existing_ids` does, and the id of the cluster that answered."""
+        cluster = self._cluster()
         head = self._until_answered(lambda: _get(cluster, f"{AUDIT}/head"), known=known)
-        return IdRange.from_head(document(head))
+        return IdRange.from_head(document(head)), head.headers.get(CLUSTER_ID_HEADER)
 
     def entries(self, wanted: IdRange) -> Iterator[list[dict[str, Any]]]:
         """Yield the rows of a range of the audit, a page at a time.
 
         Raises LeadlineSparkError: LEADLINE_DATA_LOSS, LEADLINE_REFUSED, _CLUSTER_UNREACHABLE.
         """
-        cluster = ClusterClient(self.connection)
+        cluster = self._cluster()
         left = wanted
         while left.size:
             rows = self._page(cluster, left)
@@ -79,6 +87,9 @@ class TableClient:
         if self.fail_on_data_loss:
             raise LeadlineSparkError("LEADLINE_DATA_LOSS", f"The {lost(gone)}")
         logger.warning("LEADLINE_DATA_LOSS: the %s", lost(gone))
+
+    def _cluster(self) -> ClusterClient:
+        return ClusterClient(self.connection, self.cluster_id)
 
     def _page(self, cluster: ClusterClient, left: IdRange) -> list[dict[str, Any]]:
         params = {"after": left.start - 1, "before": left.end, "limit": _PAGE}

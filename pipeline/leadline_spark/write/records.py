@@ -35,13 +35,22 @@ _TYPES = {
 }
 
 
-def check_schema(schema: StructType, topic: str | None) -> None:
+def check_schema(schema: StructType, topic: str | None, *, keep_timestamps: bool = False) -> None:
     """Check that a DataFrame can be written, before any task runs.
+
+    A column `topic` is not read if the option is given, and `timestamp` only to be kept.
 
     Raises LeadlineSparkError: LEADLINE_SCHEMA_INVALID, LEADLINE_OPTION_MISSING.
     """
     given = {field.name: field.dataType.simpleString() for field in schema.fields}
+    unread = {"topic": topic is not None, "timestamp": not keep_timestamps}
     for name, allowed in _TYPES.items():
+        if unread.get(name):
+            continue
+        count = schema.names.count(name)
+        if count > 1:
+            message = f"There are {count} columns {name}: leave out or rename all but one."
+            raise LeadlineSparkError("LEADLINE_SCHEMA_INVALID", message)
         if name in given and given[name] not in allowed:
             message = f"The column {name} is {given[name]}; it has to be {' or '.join(allowed)}."
             raise LeadlineSparkError("LEADLINE_SCHEMA_INVALID", message)

@@ -10,11 +10,17 @@ from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
 
 _MOST_BATCH = 2**31 - 1
+_LONGEST_NAME = 256
+_MOST_TIMEOUT_MS = 300_000
+"""How long a broker waits for replicas at most. It refuses to be asked for more."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
-    """How records are written, in bytes and ms. With `app`, exactly once."""
+    """How records are written, in bytes and ms. With `app`, exactly once.
+
+    `request_timeout_ms` is how long a leader waits for the other replicas.
+    """
 
     connection: Connection
     topic: str | None
@@ -37,6 +43,7 @@ class SinkSettings:
         if app is not None and acks != "all":
             needed = "with txnAppId every in-sync replica has to have the records"
             raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", f"acks is {acks}: {needed}.")
+        _check_name(app)
         _check_version(app, version, streaming=streaming)
         return cls(
             connection=Connection.of(options),
@@ -46,11 +53,18 @@ class SinkSettings:
             acks=acks,
             batch_bytes=int(options.required("batchBytes")),
             buffer_bytes=int(options.required("bufferBytes")),
-            request_timeout_ms=int(options.required("requestTimeoutMs")),
+            request_timeout_ms=min(int(options.required("requestTimeoutMs")), _MOST_TIMEOUT_MS),
             deadline_s=int(options.required("deliveryTimeoutMs")) / 1000,
             app=app,
             version=version,
         )
+
+
+def _check_name(app: str | None) -> None:
+    """Refuse a name that leaders would refuse when everything is staged."""
+    if app is not None and not 0 < len(app) <= _LONGEST_NAME:
+        message = f"txnAppId has {len(app)} characters: it needs 1 to {_LONGEST_NAME}."
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
 
 
 def _check_version(app: str | None, version: int | None, *, streaming: bool) -> None:

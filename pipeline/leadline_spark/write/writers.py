@@ -25,7 +25,7 @@ class _TaskWriter:
     """What tasks do is the same in batches and in streams."""
 
     def __init__(self, settings: SinkSettings, schema: StructType) -> None:
-        check_schema(schema, settings.topic)
+        check_schema(schema, settings.topic, keep_timestamps=settings.keep_timestamps)
         self._settings = settings
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

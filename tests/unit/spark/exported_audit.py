@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from leadline_client.errors import ClusterChanged
+from leadline_client.transport import CLUSTER_ID_HEADER
+
 RECORDED = Path(__file__).parents[2] / "spark" / "data" / "audit-fault-run.ndjson"
 
 
@@ -22,7 +25,8 @@ def recorded() -> list[dict[str, Any]]:
 class ExportedAudit(ThreadingHTTPServer):
     """Answers `/v1/export/audit` and its head, or refuses `refusals` times first.
 
-    Before that it hangs up on `silences` requests without an answer.
+    Before that it hangs up on `silences` requests without an answer. With a `cluster_id` it names
+    its cluster in answers, and refuses requests to another one.
     """
 
     daemon_threads = True
@@ -32,6 +36,7 @@ class ExportedAudit(ThreadingHTTPServer):
         self.entries = list(entries)
         self.refusals = 0
         self.silences = 0
+        self.cluster_id: str | None = None
         self.asked: list[str] = []
 
     @property
@@ -61,7 +66,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         status, body = 200, b""
-        if self.server.refusals:
+        meant, here = self.headers.get(CLUSTER_ID_HEADER), self.server.cluster_id
+        if here is not None and meant not in (None, here):
+            refusal = ClusterChanged.between(meant, here)
+            status, body = refusal.status, json.dumps(refusal.body()).encode()
+        elif self.server.refusals:
             self.server.refusals -= 1
             status, body = 503, b'{"error_code":50350,"message":"taking over","retriable":true}'
         else:
@@ -69,6 +78,8 @@ class _Handler(BaseHTTPRequestHandler):
             body = self.server.answer(parts.path, params)
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
+        if here is not None:
+            self.send_header(CLUSTER_ID_HEADER, here)
         self.end_headers()
         self.wfile.write(body)
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from pyspark.sql.datasource import (
@@ -37,22 +38,28 @@ class World:
     url: str
     by_time: dict[int, int] = field(default_factory=dict)
     times: list[int] = field(default_factory=list)
+    topic_id: str | None = "id"
+    start: int = START
+    end: int = END
+    epoch: int = 3
 
     def answer(self, asked: Asked) -> Said:
         if asked.path == "/v1/metadata":
-            return metadata({1: self.url}, {"t": ("id", [[0, 1, 3, [1], [1]]])})
+            rows = [[0, 1, self.epoch, [1], [1]]]
+            known = {"t": (self.topic_id, rows)} if self.topic_id is not None else {}
+            return metadata({1: self.url}, known)
         [row] = json.loads(asked.body)["partitions"]
         ends: dict[str, int | None] = {
-            "log_start_offset": START,
-            "high_watermark": END,
-            "leader_epoch": 3,
+            "log_start_offset": self.start,
+            "high_watermark": self.end,
+            "leader_epoch": self.epoch,
         }
         if "timestamp" in row:
             self.times.append(row["timestamp"])
             # A negative time asks for an end of the log.
-            known = {-1: END, -2: START, **self.by_time}
-            ends["offset"] = known.get(row["timestamp"])
-        leader = {"id": 1, "url": self.url, "epoch": 3}
+            found = {-1: END, -2: START, **self.by_time}
+            ends["offset"] = found.get(row["timestamp"])
+        leader = {"id": 1, "url": self.url, "epoch": self.epoch}
         row = {"topic": "t", "partition": 0, "error_code": 0, "leader": leader, "offsets": ends}
         return Said({"partitions": [row]})
 
@@ -122,6 +129,30 @@ def test_a_filter_on_time_moves_the_start_alone(world: World) -> None:
         (60, END)
     ]
     assert world.times == [7_000]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"start": 30, "by_time": {7_000: 60}},  # retention: of the deleted ones some may be as new
+        {"end": 40},  # an election cut off what was as new
+        {"epoch": 4},  # the same, and other records have these offsets now
+        {"topic_id": "other", "end": 0},  # the topic was recreated
+        {"topic_id": None},  # the topic was deleted
+    ],
+)
+def test_a_filter_on_time_hides_no_loss(world: World, change: dict[str, Any]) -> None:
+    """What changed since the ranges were pinned is for the tasks to notice, so they get it all."""
+    reader = PushingBatchReader(options(world), pin(options(world)))
+    for name, value in change.items():
+        setattr(world, name, value)
+
+    reader.pushFilters([GreaterThan(("timestamp",), EPOCH + timedelta(seconds=7))])
+    tasks = reader.partitions()
+
+    assert [(one.asked.start, one.asked.end) for one in tasks if isinstance(one, ReadTask)] == [
+        (START, END)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ def test_a_checkpoint_gives_back_what_was_put_into_it(
     text = json.dumps(offset.document())
 
     assert SourceOffset.of(json.loads(text)) == offset
+    assert SourceOffset.of_checkpoint(json.loads(text)) == offset
     # Spark compares text: the order in which partitions were heard of must not show.
     turned = SourceOffset(
         dict(reversed(positions.items())), dict(reversed(list(offset.ids.items())))
@@ -79,6 +80,32 @@ def test_the_shape_is_that_of_kafka_s_source() -> None:
 def test_offsets_of_another_shape_are_refused(document: object) -> None:
     with pytest.raises(LeadlineSparkError, match="LEADLINE_OFFSETS_INVALID"):
         parse_partition_offsets("startingOffsets", document)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        *(None, 5, [], "x", {"t": 5}, {"audit": 5121}),
+        {"t": {"0": -7}, "@ids": {"t": "id"}},
+        {"t": {"0": 1}, "@ids": None},
+        {"t": {"0": 1}, "@ids": 5},
+        {"t": {"0": 1}, "@ids": []},
+        {"t": {"0": 1}, "@ids": {"t": 5}},
+        {"t": {"0": 1}, "@ids": {}},
+        {"t": {"0": 1}, "@ids": {"t": "id"}, "@epochs": []},
+        # What Kafka's source writes: its offsets mean nothing here.
+        *({"t": {"0": 12}}, {"t": {"0": 12}, "u": {"0": 1}, "@ids": {"t": "id"}}, {}),
+    ],
+)
+def test_the_checkpoint_of_another_source_or_a_damaged_one_is_refused(document: object) -> None:
+    with pytest.raises(LeadlineSparkError, match=r"LEADLINE_OFFSETS_INVALID.*Start .* a new one"):
+        SourceOffset.of_checkpoint(document)
+
+
+def test_the_checkpoint_of_a_pattern_that_matches_nothing_yet_is_valid() -> None:
+    nothing = SourceOffset({})
+
+    assert SourceOffset.of_checkpoint(nothing.document()) == nothing
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 
 import pytest
 
@@ -25,6 +26,7 @@ from leadline_spark.read.columns import spark_schema, wanted_columns
 from leadline_spark.read.offsets import EARLIEST, LATEST
 from leadline_spark.read.stream_planning import StreamSettings
 from leadline_spark.read.subscription import SourceSubscription
+from leadline_spark.source import LeadlineDataSource
 
 
 def given(**options: str) -> Options:
@@ -48,9 +50,18 @@ def test_the_table_is_sound() -> None:
         ({"kafka.auto.offset.reset": "latest"}, "UNKNOWN", "no option"),
         ({"minPartitions": "0"}, "INVALID", "at least 1"),
         ({"minPartitions": "many"}, "INVALID", "a whole number"),
+        ({"minPartitions": "9" * 20}, "INVALID", "at most 9223372036854775807"),
+        ({"minPartitions": "9" * 5_000}, "INVALID", "a whole number"),
+        # Beyond it no clock or socket can wait, and no broker answers.
+        ({"requestTimeoutMs": "2147483648"}, "INVALID", "at most 2147483647"),
+        ({"fetchDeadlineMs": "2147483648"}, "INVALID", "at most 2147483647"),
+        ({"deliveryTimeoutMs": "9" * 400}, "INVALID", "a whole number|at most 2147483647"),
+        ({"kafka.max.partition.fetch.bytes": "67108865"}, "INVALID", "at most 67108864"),
         ({"failOnDataLoss": "yes"}, "INVALID", "true or false"),
         ({"snapshot": "never"}, "INVALID", "one of load, action"),
         ({"assign": "{"}, "INVALID", "JSON"),
+        ({"assign": "[" * 100_000}, "INVALID", "nested too deeply"),
+        ({"assign": '{"t":[0],"t":[1]}'}, "INVALID", "'t' is there twice"),
         ({"maxTriggerDelay": "15 moons"}, "INVALID", "a duration"),
         ({"bootstrap": "a", "kafka.bootstrap.servers": "b"}, "CONFLICT", "other name"),
     ],
@@ -129,7 +140,13 @@ def test_a_batch_cannot_end_at_earliest(offsets: str) -> None:
         end_of(given(endingOffsets=offsets))
 
 
-@pytest.mark.parametrize("text", ["soon", "{}", '{"t":{"0":-3}}', '{"t":{"0":"1"}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("soon", "{}", '{"t":{"0":-3}}', '{"t":{"0":"1"}}', '{"t":{"0":1e3}}', '{"t":{"0":NaN}}'),
+        *("[" * 100_000, '{"t":{"0":1,"0":2}}', '{"t":{"0":1},"t":{"1":2}}'),
+    ],
+)
 def test_offsets_that_mean_nothing_are_refused(text: str) -> None:
     with pytest.raises(LeadlineSparkError, match="LEADLINE_O"):
         start_of(given(startingOffsets=text), streaming=True)
@@ -179,6 +196,22 @@ def test_a_time_for_all_goes_before_times_for_each_and_before_offsets() -> None:
 def test_a_least_number_above_the_greatest_is_refused() -> None:
     with pytest.raises(LeadlineSparkError, match="greater than maxOffsetsPerTrigger"):
         StreamSettings.of(given(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="4"))
+
+
+@pytest.mark.parametrize("name", ["txnAppId", "txnVersion"])
+def test_a_read_takes_no_option_that_would_make_a_write_exact(name: str) -> None:
+    shared = {"bootstrap": "h:1", "subscribe": "t", "topic": "t", "acks": "all"}
+    source = LeadlineDataSource({**shared, "snapshot": "action"})
+    schema = source.schema()
+    source.reader(schema)
+    source.streamReader(schema)
+
+    refused = LeadlineDataSource({**shared, name: "1"})
+    for call in (refused.schema, partial(refused.reader, schema)):
+        with pytest.raises(LeadlineSparkError, match=f"CONFLICT.*{name} .*give it to the write"):
+            call()
+    with pytest.raises(LeadlineSparkError, match="give it to the write"):
+        refused.streamReader(schema)
 
 
 def test_columns_are_those_of_kafka_s_source() -> None:

@@ -163,3 +163,22 @@ def test_schemas_are_those_of_the_kafka_sink(
         return
     with pytest.raises(LeadlineSparkError, match=code):
         check_schema(schema, topic)
+
+
+@pytest.mark.parametrize(("name", "by_option"), [("timestamp", False), ("topic", True)])
+def test_a_column_that_is_not_read_may_be_of_any_type(name: str, by_option: bool) -> None:
+    """The Kafka sink has no column timestamp, and the option topic goes before the column."""
+    fields = [StructField("value", BinaryType())] + [StructField(name, LongType())] * 2
+
+    check_schema(StructType(fields), "t")
+    with pytest.raises(LeadlineSparkError, match="There are 2 columns"):
+        check_schema(StructType(fields), None if by_option else "t", keep_timestamps=True)
+    with pytest.raises(LeadlineSparkError, match=f"The column {name} is bigint"):
+        check_schema(StructType(fields[:2]), None if by_option else "t", keep_timestamps=True)
+
+
+def test_a_column_is_there_once() -> None:
+    twice = StructType([StructField("value", BinaryType())] * 2)
+
+    with pytest.raises(LeadlineSparkError, match=r"SCHEMA_INVALID.*2 columns value"):
+        check_schema(twice, "t")

@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from leadline_broker.api.produce import MAX_TIMEOUT_MS
 from leadline_broker.api.staging import PublishBody
 from leadline_client import batches
 from leadline_client.batch_header import header_at
@@ -189,6 +190,46 @@ def test_a_task_gives_up_at_its_deadline(leader: Leader) -> None:
     leader.take = lambda _: UNKNOWN
     with pytest.raises(LeadlineSparkError, match=r"LEADLINE_LEADER_UNREACHABLE.*50450"):
         WriteTask(settings(leader, deliveryTimeoutMs="300"), 0).run(rows(1))
+
+
+@pytest.mark.parametrize(
+    ("last", "code"), [(UNKNOWN, "LEADER_UNREACHABLE"), (refusal(404, 40450), "REFUSED")]
+)
+@pytest.mark.parametrize("app", [None, "a"])
+def test_an_error_after_an_unknown_outcome_says_that_it_is_unknown(
+    leader: Leader, app: str | None, last: Said, code: str
+) -> None:
+    asked: list[Asked] = []
+
+    def take(one: Asked) -> Said:
+        asked.append(one)
+        return UNKNOWN if len(asked) == 1 else last
+
+    leader.take = take
+    given = {"deliveryTimeoutMs": "300"} | ({"txnAppId": app} if app else {})
+    sink = settings(leader, streaming=True, **given)
+    staged = [WriteResult(0, 1, (uploads_of(leader, 0, 1),))]
+
+    def write() -> None:
+        WriteTask(sink, 0).run(rows(1))
+
+    def publish() -> None:
+        publish_all(sink, staged, 7)
+
+    with pytest.raises(LeadlineSparkError, match=f"{code}.*outcome of an attempt is unknown"):
+        (publish if app else write)()
+
+
+def test_an_error_after_refusals_leaves_nothing_open(leader: Leader) -> None:
+    leader.planned = [UNKNOWN]
+    leader.take = lambda _: published()
+    sink = settings(leader, streaming=True)
+    task = WriteTask(sink, 0).run(rows(1))
+    assert task.rows == 1
+    leader.planned = [refusal(503, 50352, retriable=True), refusal(404, 40450)]
+    with pytest.raises(LeadlineSparkError, match="40450") as refused:
+        WriteTask(sink, 0).run(rows(1))
+    assert "unknown" not in str(refused.value)
 
 
 @pytest.mark.parametrize("path", ["/v1/metadata", "/v1/producer-ids"])
@@ -374,6 +415,8 @@ def test_what_cannot_be_deleted_is_left_to_expire() -> None:
         ({"txnAppId": "a", "txnVersion": "1"}, True, "LEADLINE_OPTION_CONFLICT.*stream"),
         ({"txnAppId": "a", "acks": "1"}, True, "LEADLINE_OPTION_CONFLICT.*acks"),
         ({"txnAppId": "a", "txnVersion": "2147483648"}, False, "LEADLINE_OPTION_INVALID"),
+        ({"txnAppId": ""}, True, "LEADLINE_OPTION_INVALID.*1 to 256"),
+        ({"txnAppId": "a" * 257}, True, "LEADLINE_OPTION_INVALID.*1 to 256"),
     ],
 )
 def test_options_that_do_not_go_together(given: dict[str, str], streaming: bool, code: str) -> None:
@@ -414,6 +457,15 @@ def test_as_many_uploads_as_a_publish_may_name_are_published(leader: Leader) -> 
     (asked,) = leader.broker.asked
     named = msgspec.json.decode(asked.body, type=PublishBody).staged
     assert len(named) == 10_000
+
+
+def test_a_long_request_timeout_asks_leaders_for_no_more_than_they_take(leader: Leader) -> None:
+    leader.take = lambda _: published()
+    sink = settings(leader, streaming=True, txnAppId="a", requestTimeoutMs="600000")
+    publish_all(sink, [WriteResult(0, 1, (uploads_of(leader, 0, 1),))], 7)
+    (asked,) = leader.broker.asked
+    assert msgspec.json.decode(asked.body, type=PublishBody).timeout_ms == MAX_TIMEOUT_MS
+    assert sink.connection.timeout_s == 600.0
 
 
 def test_a_task_stages_no_more_than_a_publish_may_name(

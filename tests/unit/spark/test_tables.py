@@ -6,8 +6,9 @@ import itertools
 import json
 import pickle
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -290,6 +291,7 @@ def test_a_change_of_controllers_is_waited_for_and_no_longer(server: ExportedAud
         ({"endingOffsets": "earliest"}, "LEADLINE_OPTION_INVALID"),
         ({"startingOffsets": "9", "endingOffsets": "7"}, "LEADLINE_OFFSETS_INVALID"),
         ({"endingOffsets": "1000000"}, "LEADLINE_OFFSETS_INVALID"),
+        ({"startingOffsets": "9" * 5_000}, "LEADLINE_OPTION_INVALID"),
         ({"columns": "colour"}, "LEADLINE_OPTION_INVALID"),
     ],
 )
@@ -381,6 +383,52 @@ def test_a_history_that_is_shorter_than_what_was_read_is_an_error(server: Export
     with pytest.raises(LeadlineSparkError) as raised:
         reader.latestOffset({"audit": 10_000}, ReadAllAvailable())
     assert code_of(raised) == "LEADLINE_DATA_LOSS"
+
+
+def test_a_checkpoint_goes_on_at_its_cluster_alone(server: ExportedAudit) -> None:
+    """Ids begin at 0 in every cluster: those of a checkpoint are other entries in another one."""
+    server.cluster_id = "here"
+    begin = stream(server).initialOffset()
+    end = stream(server).latestOffset(begin, ReadMaxRows(9))
+    assert (begin, end) == ({"audit": 0, "@cluster": "here"}, {"audit": 9, "@cluster": "here"})
+    [task] = stream(server).partitions(begin, end)
+    assert sum(batch.num_rows for batch in stream(server).read(task)) == 9
+
+    server.cluster_id = "there"
+    prepared = stream(server)
+    prepared.prepareForTriggerAvailableNow()
+    replayed = stream(server)
+    start = replayed.initialOffset()
+    calls: list[Callable[[], object]] = [
+        partial(stream(server).latestOffset, end, ReadAllAvailable()),
+        partial(prepared.latestOffset, end, ReadAllAvailable()),
+        partial(replayed.partitions, start, end),
+        lambda: list(stream(server).read(task)),
+    ]
+    for call in calls:
+        with pytest.raises(LeadlineSparkError, match=r"LEADLINE_CLUSTER_CHANGED.*here.*there"):
+            call()
+
+
+def test_a_checkpoint_of_an_earlier_release_names_no_cluster(server: ExportedAudit) -> None:
+    server.cluster_id = "here"
+    end = stream(server).latestOffset({"audit": 3}, ReadMaxRows(1))
+    assert end == {"audit": 4, "@cluster": "here"}
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [
+        *(None, 5, [], {}, {"audit": None}, {"audit": "5"}, {"audit": True}, {"audit": -2}),
+        {"audit": {"0": 5}, "@ids": {"audit": "id"}},  # a stream of a topic of this name
+    ],
+)
+def test_the_checkpoint_of_another_stream_is_refused(server: ExportedAudit, offset: Any) -> None:
+    reader = stream(server)
+    with pytest.raises(LeadlineSparkError, match=r"LEADLINE_OFFSETS_INVALID.*new one"):
+        reader.latestOffset(offset, ReadAllAvailable())
+    with pytest.raises(LeadlineSparkError, match=r"LEADLINE_OFFSETS_INVALID.*new one"):
+        reader.partitions({"audit": 0}, offset)
 
 
 def test_only_the_audit_can_be_followed(server: ExportedAudit) -> None:
