@@ -280,3 +280,34 @@ def test_defect_22_the_shell_completes_commands_and_options() -> None:
     assert completed("leadline to") == ["topics"]
     assert completed("leadline topics cr") == ["create"]
     assert completed("leadline consume t --repl") == ["--replica"]
+
+
+def test_sigterm_ends_the_input_and_what_was_read_is_delivered(up: Up, topic: str) -> None:
+    command = [*command_line("produce", topic, "--json"), "--data-dir", str(up.data_dir)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdin is not None
+        one.stdin.write("first\nsecond\n")
+        one.stdin.flush()
+        until(lambda: len(up.run("consume", topic).stdout.split()) == 2, "both lines are there")
+        one.terminate()
+        output, _ = one.communicate(timeout=DEADLINE_S)
+
+    assert one.returncode == 0
+    assert json.loads(output) == {"acknowledged": 2, "refused": 0, "unknown": 0}
+
+
+def test_sigterm_commits_what_a_member_has_printed_and_leaves_the_group(up: Up, topic: str) -> None:
+    up.ask("produce", topic, "-", stdin="first\nsecond\n")
+    command = [*command_line("consume", topic, "--group", "ended", "--follow")]
+    with subprocess.Popen(
+        [*command, "--data-dir", str(up.data_dir)], stdout=subprocess.PIPE, text=True
+    ) as member:
+        assert member.stdout is not None
+        assert {_line(member.stdout), _line(member.stdout)} == {"first\n", "second\n"}
+        member.terminate()
+        member.communicate(timeout=DEADLINE_S)
+
+    assert member.returncode == 0
+    described = up.ask("groups", "describe", "ended")
+    assert described["members"] == []
+    assert up.run("consume", topic, "--group", "ended").stdout == ""

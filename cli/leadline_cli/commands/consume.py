@@ -13,6 +13,7 @@ import typer
 
 from leadline_cli.admin import AdminContext, admin_command
 from leadline_cli.arguments import TIME_HELP, unix_ms
+from leadline_cli.interruption import run
 from leadline_cli.output import print_note, reported
 from leadline_cli.record_output import print_record
 from leadline_client.client import AsyncClient, Client
@@ -112,9 +113,9 @@ def _check_options(
 
 
 def _run(printing: Coroutine[Any, Any, None]) -> None:
-    """Print until the end, Ctrl-C, or the end of a pipe's reader."""
+    """Print until the end, Ctrl-C or SIGTERM, or the end of a pipe's reader."""
     try:
-        asyncio.run(printing)
+        run(printing)
     except KeyboardInterrupt:
         return
     except BrokenPipeError:

@@ -13,6 +13,7 @@ import typer
 
 from leadline_cli.admin import RETRY_POLICY, AdminContext, admin_command
 from leadline_cli.arguments import name_value
+from leadline_cli.interruption import run
 from leadline_cli.line_input import UnreadableInput, lines_of
 from leadline_cli.output import (
     EXIT_REFUSED,
@@ -60,7 +61,7 @@ def produce(
 ) -> None:
     """Send each line as a record as it arrives; with acks=all no record is stored twice.
 
-    Ctrl-C ends the input: lines that were read are still delivered.
+    Ctrl-C or SIGTERM ends the input: lines that were read are still delivered.
     """
     settings = ProducerSettings(acks=acks, delivery_timeout_s=30.0, compression=compression)
     pairs = (name_value(text, "--header") for text in header or ())
@@ -71,7 +72,7 @@ def produce(
     urls, security = admin.urls, admin.security
     with reported(as_json=admin.as_json):
         records = (_split(line, separator) async for line in lines_of(file))
-        counter = asyncio.run(_send_all(urls, security, settings, target, records))
+        counter = run(_send_all(urls, security, settings, target, records))
     _report(counter, as_json=admin.as_json)
 
 
@@ -145,7 +146,7 @@ async def _send_all(
                 future.add_done_callback(counter.count)
         except asyncio.CancelledError:
             # Ctrl-C ends the input: the producer still delivers what was read. A second Ctrl-C
-            # ends the command at once.
+            # ends the command at once. So does SIGTERM.
             pass
         except UnreadableInput as problem:
             counter.cut_off(problem)
