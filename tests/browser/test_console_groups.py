@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from leadline_client.consumer import AsyncConsumer
 from leadline_client.producer import AsyncProducer
@@ -184,6 +184,28 @@ async def test_offsets_are_tried_then_reset_by_the_page_and_by_both_lines(
         if "Shift in records" not in fields:
             await carry_out(form, "Reset offsets")
             assert await committed(cluster, "reset") == expected
+
+
+async def test_forms_about_offsets_wait_until_the_offsets_are_known(cluster: Cluster) -> None:
+    await commit(cluster, "slow", 5)
+    known = asyncio.Event()
+
+    async def late(route: Route) -> None:
+        await known.wait()
+        await route.continue_()
+
+    async with console(cluster.url("broker-1"), "/groups/slow", "slow") as page:
+        await page.route("**/v1/groups/slow/lag", late)
+        await page.reload()
+        for name in ("Reset offsets …", "Delete offsets …"):
+            button = page.get_by_role("button", name=name)
+            await expect(button).to_have_attribute("aria-disabled", "true")
+            await expect(button).to_have_attribute(
+                "title", "the committed offsets are not known yet"
+            )
+        known.set()
+        form = await open_form(page, "Delete offsets …")
+        await expect(form.get_by_label("Topic").get_by_role("option", name=TOPIC)).to_have_count(1)
 
 
 async def test_offsets_then_the_group_are_deleted(cluster: Cluster) -> None:

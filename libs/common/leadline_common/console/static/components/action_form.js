@@ -35,9 +35,12 @@ import { Failure, Notice } from "./notice.js";
 /** The action whose form is open, and the page it was opened on. */
 const opened = signal(null);
 
-/** A button that opens the form of an action in a dialog; disabled, with the reason, without the right. */
-export function ActionButton({ action, children, ...rest }) {
-  const why = may(action.operation, action.on);
+/**
+ * A button that opens the form of an action in a dialog. It is disabled, with the reason, without the
+ * right, and while something is `missing` that the form is made of: an open form does not follow it.
+ */
+export function ActionButton({ action, missing = "", children, ...rest }) {
+  const why = may(action.operation, action.on) || (missing && `${missing} are not known yet`);
   const open = () => { opened.value = { action, path: location.value.path }; };
   return html`<button type="button" aria-disabled=${why ? "true" : undefined} title=${why || undefined} aria-description=${why || undefined}
       onClick=${() => !why && open()} ...${rest}>${children}</button>`;

@@ -26,7 +26,7 @@ export function Group({ group }) {
   if (about.error?.status === 404) return html`<${Page} title=${group}><${Gone} /><//>`;
   const rows = rowsOf(lag.data, offsets.data);
   return html`<${Page} title=${group} badge=${about.data && html`<${GroupState} state=${about.data.state} />`}
-      about=${html`Consumer group. <${Link} to="/groups">All groups<//>`} actions=${html`<${Actions} group=${group} rows=${rows} />`}>
+      about=${html`Consumer group. <${Link} to="/groups">All groups<//>`} actions=${html`<${Actions} group=${group} rows=${rows} missing=${lag.data ? "" : "the committed offsets"} />`}>
     ${about.data && about.error && html`<${Failure} error=${about.error} />`}
     ${about.data ? html`<${Figures} about=${about.data} lag=${lag} />
       <${LagChart} lag=${lag} />
@@ -44,10 +44,10 @@ function rowsOf(lag, offsets) {
   return (lag?.partitions ?? []).map((row) => ({ ...row, name: `${row.topic}-${row.partition}`, at: committed.get(`${row.topic}-${row.partition}`)?.time }));
 }
 
-const Actions = ({ group, rows }) => html`
+const Actions = ({ group, rows, missing }) => html`
   <${ActionButton} action=${rebalance(group)}>Rebalance …<//>
-  <${ActionButton} action=${resetOffsets(group, rows)} class="primary">Reset offsets …<//>
-  <${ActionButton} action=${deleteOffsets(group, rows)}>Delete offsets …<//>
+  <${ActionButton} action=${resetOffsets(group, rows)} missing=${missing} class="primary">Reset offsets …<//>
+  <${ActionButton} action=${deleteOffsets(group, rows)} missing=${missing}>Delete offsets …<//>
   <${ActionButton} action=${deleteGroup(group)} class="danger">Delete group …<//>`;
 
 function Figures({ about, lag }) {

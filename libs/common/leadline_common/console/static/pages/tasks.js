@@ -30,7 +30,7 @@ export function Tasks({ tab = "" }) {
   drawn.value;
   const ids = [...cluster.brokers.keys()].sort((a, b) => a - b);
   return html`<${Page} title="Tasks" about="Reassignments, drains and self-healing: operations that go on by themselves, also if a controller fails."
-      actions=${html`<${ActionButton} action=${drainBroker(ids)}>Drain a broker …<//><${ActionButton} action=${reassign([])} class="primary">Reassign partitions …<//>`}>
+      actions=${html`<${ActionButton} action=${drainBroker(ids)} missing=${ids.length ? "" : "the brokers"}>Drain a broker …<//><${ActionButton} action=${reassign([])} class="primary">Reassign partitions …<//>`}>
     <${Tabs} name="Parts of the tasks" tabs=${TABS} />
     <${Allowed} to=${NEEDS[tab]}><${shown} /><//>
   <//>`;
