@@ -18,7 +18,7 @@ from typer.exceptions import TyperException
 
 from leadline_cli.local_extra import PackageMissing
 from leadline_cli.lost_output import OutputLost
-from leadline_cli.plain_values import NO_HELP, take_as_they_are
+from leadline_cli.plain_values import NO_HELP, convert_without_pydantic
 
 
 class _Subcommand(NamedTuple):
@@ -137,7 +137,7 @@ def load(name: str) -> Any:
         group.command(name)(found)
     command = typer.main.get_command(group)
     command.name = name
-    take_as_they_are(command)
+    convert_without_pydantic(command)
     return command
 
 

@@ -80,12 +80,11 @@ def produce(
 class RecordCounter:
     """How many records were acknowledged, refused, or have an unknown outcome.
 
-    `failure` is the first error. `is_cut_off`: not all of the input could be read.
+    `failure` is the first error, of a record or of the input.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     failure: LeadlineError | None = None
-    is_cut_off: bool = False
 
     def count(self, done: asyncio.Future[RecordMetadata]) -> None:
         """Count the outcome of one record."""
@@ -105,7 +104,6 @@ class RecordCounter:
 
     def cut_off(self, problem: UnreadableInput) -> None:
         """Note that the input could not be read to its end."""
-        self.is_cut_off = True
         message = f"the input cannot be read further ({problem}): what came before was sent"
         self.failure = self.failure or InvalidRequest(message)
 
@@ -167,7 +165,7 @@ def _report(counter: RecordCounter, *, as_json: bool) -> None:
         print_error(counter.failure, as_json=as_json)
     if summary["unknown"]:
         raise typer.Exit(EXIT_UNKNOWN)
-    if summary["refused"] or counter.is_cut_off:
+    if counter.failure is not None:
         raise typer.Exit(EXIT_REFUSED)
 
 

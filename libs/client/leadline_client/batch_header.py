@@ -19,8 +19,11 @@ LAYOUT: Final = struct.Struct(">qiibIhiqqqhii")
 SIZE_PREFIX: Final = 12
 """How many bytes of the batch its length does not count."""
 MAGIC: Final = 2
+LEADER_EPOCH_POSITION: Final = 12
 CRC_POSITION: Final = 17
-CRC_RANGE_START: Final = 21
+ATTRIBUTES_POSITION: Final = 21
+PRODUCER_POSITION: Final = 43
+CRC_RANGE_START: Final = ATTRIBUTES_POSITION
 """The CRC covers the batch from here on."""
 COMPRESSION_MASK: Final = 0x07
 APPEND_TIME_BIT: Final = 0x08
@@ -53,6 +56,11 @@ class BatchHeader(NamedTuple):
     def next_offset(self) -> int:
         """The offset after the last record."""
         return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def crc_range(self) -> slice:
+        """Which bytes of the buffer the CRC covers."""
+        return slice(self.position + CRC_RANGE_START, self.position + self.size)
 
     @property
     def compression(self) -> int:

@@ -16,7 +16,8 @@ from typing import TypeVar
 from leadline_client.batch_header import (
     COMPRESSION_MASK,
     CRC_POSITION,
-    CRC_RANGE_START,
+    LEADER_EPOCH_POSITION,
+    PRODUCER_POSITION,
     BatchHeader,
     Buffer,
     header_at,
@@ -41,8 +42,6 @@ _STAMP_OFFSET = struct.Struct(">q")
 _STAMP_EPOCH = struct.Struct(">i")
 _STAMP_PRODUCER = struct.Struct(">qhi")
 _STAMP_CRC = struct.Struct(">I")
-_PRODUCER_POSITION = 43
-_LEADER_EPOCH_POSITION = 12
 _offset_of = attrgetter("offset")
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -51,14 +50,13 @@ CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 def crc_matches(buffer: Buffer, header: BatchHeader) -> bool:
     """Tell whether the CRC32C in the header matches the batch."""
-    body = memoryview(buffer)[header.position + CRC_RANGE_START : header.position + header.size]
-    return CODEC.crc32c(body) == header.crc
+    return CODEC.crc32c(memoryview(buffer)[header.crc_range]) == header.crc
 
 
 def stamp(buffer: bytearray, header: BatchHeader, base_offset: int, leader_epoch: int) -> None:
     """Write base offset and leader epoch into the batch; the CRC stays valid."""
     _STAMP_OFFSET.pack_into(buffer, header.position, base_offset)
-    _STAMP_EPOCH.pack_into(buffer, header.position + _LEADER_EPOCH_POSITION, leader_epoch)
+    _STAMP_EPOCH.pack_into(buffer, header.position + LEADER_EPOCH_POSITION, leader_epoch)
 
 
 def stamp_producer(
@@ -70,9 +68,8 @@ def stamp_producer(
 ) -> None:
     """Write the producer fields into the batch, and a new CRC, which covers them."""
     fields = producer_id, producer_epoch, base_sequence
-    _STAMP_PRODUCER.pack_into(buffer, header.position + _PRODUCER_POSITION, *fields)
-    body = memoryview(buffer)[header.position + CRC_RANGE_START : header.position + header.size]
-    crc = CODEC.crc32c(body)
+    _STAMP_PRODUCER.pack_into(buffer, header.position + PRODUCER_POSITION, *fields)
+    crc = CODEC.crc32c(memoryview(buffer)[header.crc_range])
     _STAMP_CRC.pack_into(buffer, header.position + CRC_POSITION, crc)
 
 

@@ -40,7 +40,7 @@ from leadline_client.wire import LogPosition, TopicPartition
 
 _RETRY_PAUSE_S: Final = 0.2
 _PLACE: Final = attrgetter("topic", "partition")
-_LATER: Final = (StaleGeneration, RebalanceInProgress, CoordinatorNotAvailable, LeaderNotAvailable)
+_RETRY: Final = (StaleGeneration, RebalanceInProgress, CoordinatorNotAvailable, LeaderNotAvailable)
 """What refuses a commit only for now: a rebalance, or an election."""
 
 
@@ -232,7 +232,7 @@ class ConsumerCoordinator:
                 kept = {one: at for one, at in offsets.items() if one not in lost}
                 try:
                     await self._commit_once(topics, kept, left_s)
-                except _LATER:
+                except _RETRY:
                     if not await self._may_retry(left_s):
                         raise
                 else:

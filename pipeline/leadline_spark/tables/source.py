@@ -100,7 +100,7 @@ class TableRead:
                 "LEADLINE_OPTION_INVALID",
                 "A batch read of the audit that begins at latest or ends at earliest is empty.",
             )
-        existing = self.client.existing_ids()
+        existing, _ = self.client.audit_head()
         asked = resolved(self.start, self.end, existing)
         if not asked.start <= asked.end <= existing.end:
             message = f"{asked} cannot be read: there are {existing}."

@@ -42,16 +42,12 @@ class TableClient:
             options.flag("failOnDataLoss"),
         )
 
-    def existing_ids(self, *, known: bool = False) -> IdRange:
-        """Return the ids of the audit entries that exist at present.
+    def audit_head(self, *, known: bool = False) -> tuple[IdRange, str | None]:
+        """Return the ids of the audit entries that exist at present, and the id of the cluster.
 
         `known`: the cluster has answered before, so an unreachable one is waited for until the
         deadline. Raises LeadlineSparkError.
         """
-        return self.audit_head(known=known)[0]
-
-    def audit_head(self, *, known: bool = False) -> tuple[IdRange, str | None]:
-        """Return what `existing_ids` does, and the id of the cluster that answered."""
         cluster = self._cluster()
         head = self._until_answered(lambda: _get(cluster, f"{AUDIT}/head"), known=known)
         return IdRange.from_head(document(head)), head.headers.get(CLUSTER_ID_HEADER)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import cramjam
 
 from leadline_client import batches
-from leadline_client.batch_header import LAYOUT, header_at
+from leadline_client.batch_header import CRC_POSITION, CRC_RANGE_START, LAYOUT, header_at
 from leadline_client.batches import CODECS, LATEST_TIMESTAMP
 from leadline_client.codec import CODEC
 from leadline_client.payloads import OutgoingRecord
@@ -23,8 +23,6 @@ TOO_LARGE: Final = 41350
 NOW: Final = 1_790_000_000_000
 MIB: Final = 1 << 20
 _NOT_IDEMPOTENT: Final = (-1, -1, -1)
-_CRC_POSITION: Final = 17
-_CRC_RANGE_START: Final = 21
 _ZSTD_BLOCK: Final = 128 * 1024
 _RLE: Final = 1
 
@@ -76,8 +74,8 @@ def half_readable(base_offset: int, leader_epoch: int = 0) -> bytes:
 def with_crc(batch: bytes | bytearray) -> bytes:
     """Return a batch with the CRC of its content."""
     changed = bytearray(batch)
-    crc = CODEC.crc32c(bytes(changed[_CRC_RANGE_START:]))
-    struct.pack_into(">I", changed, _CRC_POSITION, crc)
+    crc = CODEC.crc32c(bytes(changed[CRC_RANGE_START:]))
+    struct.pack_into(">I", changed, CRC_POSITION, crc)
     return bytes(changed)
 
 

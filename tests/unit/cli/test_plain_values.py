@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.exceptions import TyperException
 
-from leadline_cli.plain_values import take_as_they_are
+from leadline_cli.plain_values import convert_without_pydantic
 
 COMMANDS = [
     "",
@@ -98,7 +98,7 @@ def outcome(command: str, *, plain: bool) -> tuple[list[dict[str, Any]], str]:
     """Return the calls that a command line makes, with the types of values, and its error."""
     group, calls = group_and_its_calls()
     if plain:
-        take_as_they_are(group)
+        convert_without_pydantic(group)
     try:
         group.main(["run", *command.split()], standalone_mode=False)
     except TyperException as error:
@@ -127,7 +127,7 @@ def test_a_variable_is_taken_as_an_option_is(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_missing_argument_is_missed() -> None:
     group, calls = group_and_its_calls()
-    take_as_they_are(group)
+    convert_without_pydantic(group)
 
     with pytest.raises(TyperException, match="Missing parameter: name"):
         group.main(["other"], standalone_mode=False)

@@ -15,7 +15,6 @@ from typing import Final
 import pyarrow as pa
 
 from leadline_client.batch_header import (
-    CRC_RANGE_START,
     HEADER_BYTES,
     BatchHeader,
     Buffer,
@@ -66,7 +65,7 @@ def decode(data: Buffer, start: int, end: int, layout: Layout) -> Iterator[pa.Re
 
 def _verify(view: memoryview, header: BatchHeader, crc: Checksum) -> None:
     """Raise CorruptBatch unless the checksum of the batch is correct."""
-    found = crc(view[header.position + CRC_RANGE_START : header.position + header.size])
+    found = crc(view[header.crc_range])
     if found != header.crc:
         raise CorruptBatch(
             f"the batch at offset {header.base_offset} has the checksum {found:#010x}, its header "

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from leadline_client.batch_header import (
     APPEND_TIME_BIT,
+    ATTRIBUTES_POSITION,
     CRC_POSITION,
     CRC_RANGE_START,
     HEADER_BYTES,
@@ -31,7 +32,6 @@ NO_SEQUENCE = -1
 RECORD_OVERHEAD = 20
 """The approximate size of a record without its key, value and headers, in bytes."""
 
-_ATTRIBUTES_POSITION = 21
 _NOTHING = pa.scalar(b"", pa.binary())
 _NO_ATTRIBUTES = pa.scalar(b"\0", pa.binary())
 
@@ -140,7 +140,7 @@ def encode(
 def append_time(batch: bytes) -> bytes:
     """Return the batch with timestamp type LogAppendTime: all records have its latest timestamp."""
     marked = bytearray(batch)
-    marked[_ATTRIBUTES_POSITION + 1] |= APPEND_TIME_BIT
+    marked[ATTRIBUTES_POSITION + 1] |= APPEND_TIME_BIT
     crc = crc32c(memoryview(marked)[CRC_RANGE_START:])
     marked[CRC_POSITION : CRC_POSITION + 4] = crc.to_bytes(4, "big")
     return bytes(marked)

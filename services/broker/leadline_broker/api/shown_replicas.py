@@ -15,14 +15,13 @@ from starlette.responses import Response
 from leadline_broker.runtime.engine import Engine
 from leadline_broker.runtime.replication.partition import FollowerInfo, ReplicaInfo
 from leadline_common.api.models import example
-from leadline_common.http.long_bodies import encode_list
+from leadline_common.http.long_bodies import encode_record
 from leadline_common.http.long_lists import LongListDecoder
 from leadline_common.rpc import JSON
 from leadline_common.slices import slices
 
 MOST_PARTITIONS: Final = 999_999
 _TOPIC_ID: Final = "b1946ac92492d2347c6235b4d2611184"
-_encode: Final = msgspec.json.Encoder().encode
 
 
 class FollowerBody(BaseModel):
@@ -121,8 +120,8 @@ async def shown_replicas(
 
 async def replicas_response(replicas: list[ReplicaInfo]) -> Response:
     """Return the response with these replicas, as `ReplicasBody` says."""
-    encoded = await encode_list(replicas, _encode)
-    return Response(b'{"replicas":%s}' % encoded, media_type=JSON)
+    encoded = await encode_record(ReplicasReport(replicas), "replicas")
+    return Response(encoded, media_type=JSON)
 
 
 def _with_unix_times(replica: ReplicaInfo, offset_ms: int) -> ReplicaInfo:

@@ -22,8 +22,8 @@ logger = structlog.get_logger(__name__)
 _POLL_INTERVAL_S: Final = 10.0
 
 
-async def _no_change() -> None:
-    """Do nothing: nothing depends on the settings yet."""
+async def _nothing_depends_on_it() -> None:
+    """Do nothing: the broker has not started yet."""
 
 
 class Configuration:
@@ -35,7 +35,7 @@ class Configuration:
 
     def __init__(self, static: BrokerSettings, store: ClusterStore) -> None:
         self.current = static
-        self.on_change: Callable[[], Awaitable[None]] = _no_change
+        self.on_change: Callable[[], Awaitable[None]] = _nothing_depends_on_it
         self._static = static
         self._store = store
         self._dynamic: dict[Level, Mapping[str, str]] = {"broker": {}, "cluster": {}}

@@ -91,7 +91,7 @@ class OffsetFinder:
             found = await self._find(asked, ask_leaders=ask_leaders)
             left = deadline - self.clock.monotonic_ms()
             expired = left <= 0 or self.is_stopping
-            if expired or await _is_any_beyond(found, after):
+            if expired or (after and await _is_any_beyond(found, after)):
                 return BulkAnswer(found)
             with CountedWait():
                 await self._wait_for_update(found, after, left, ask_leaders=ask_leaders)
@@ -175,9 +175,10 @@ class OffsetFinder:
         return found
 
     async def _ask_some(
-        self, leader: ServiceAddress, asked: Sequence[PartitionQuestion]
+        self, leader: ServiceAddress, asked: list[PartitionQuestion]
     ) -> Sequence[PartitionAnswer]:
-        question = BulkQuestion(partitions=list(asked), scope="local")
+        """Return a leader's results. Raises LeadlineError if it gives none."""
+        question = BulkQuestion(partitions=asked, scope="local")
         lookups = sum(row.timestamp is not None for row in asked)
         timeout_ms = _REQUEST_TIMEOUT_MS + lookups * _LOOKUP_MS
         rows = (await self.peers.offsets(leader, question, timeout_ms)).partitions
@@ -289,7 +290,7 @@ async def _thresholds(
 async def _is_any_beyond(
     found: Iterable[PartitionAnswer], after: Mapping[TopicPartition, int]
 ) -> bool:
-    async for some in slices(found if after else ()):
+    async for some in slices(found):
         for answer in some:
             offset, ends = after.get(answer.topic_partition), answer.offsets
             if offset is not None and ends is not None and ends.high_watermark > offset:
