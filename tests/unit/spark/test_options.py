@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from leadline_broker.api.fetch import MAX_FETCH_BYTES
 from leadline_client.wire import TopicPartition
 from leadline_spark.cluster.cluster_client import Connection
 from leadline_spark.errors import CODES, LeadlineSparkError
@@ -242,3 +243,8 @@ def test_errors_survive_the_way_from_a_worker() -> None:
 
     assert (back.code, str(back)) == (error.code, "[LEADLINE_DATA_LOSS] t-0: gone")
     assert error.code in CODES
+
+
+def test_a_fetch_may_be_as_large_as_a_broker_allows() -> None:
+    (row,) = (option for option in OPTIONS if option.name == "fetchMaxBytes")
+    assert row.maximum == MAX_FETCH_BYTES
