@@ -31,12 +31,12 @@ ROW = re.compile(r"^\| (\d\d) \|.*\|(.*)\|$", re.MULTILINE)
 IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 MOST_IMAGE_BYTES = 200_000
 CODE = re.compile(r"`([\w./]+\.py)(?::\s+(\w+))?`")
-SOURCES = [
-    path
+SOURCES = {
+    f"/{path.relative_to(ROOT).as_posix()}": path
     for folder in ("libs", "services", "pipeline", "cli", "tests", "scripts", "benchmarks")
     for path in (ROOT / folder).rglob("*.py")
     if "__pycache__" not in path.parts
-]
+}
 
 
 def named_in(page: Path) -> list[tuple[str, str]]:
@@ -48,9 +48,7 @@ def found(path: str) -> list[Path]:
     """The files that a path may mean: its end, or its short form."""
     ends = [path] + [long + path.removeprefix(s) for s, long in SHORT.items() if path.startswith(s)]
     return [
-        file
-        for file in SOURCES
-        if any(f"/{file.relative_to(ROOT).as_posix()}".endswith(f"/{end}") for end in ends)
+        file for place, file in SOURCES.items() if any(place.endswith(f"/{end}") for end in ends)
     ]
 
 

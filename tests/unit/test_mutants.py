@@ -26,18 +26,29 @@ def mutant(old: str = "a < b", new: str = "a > b", tests: tuple[str, ...] = ()) 
 @cache
 def functions(path: str) -> frozenset[str]:
     """Return the names of a module's functions."""
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    tree = ast.parse(source(path))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, kinds))
 
 
+@cache
+def source(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+@cache
+def meaning(text: str) -> str:
+    """Return what is the same for two texts that differ only in form."""
+    return ast.dump(ast.parse(text))
+
+
 @pytest.mark.parametrize("planted", MUTANTS, ids=lambda planted: planted.name)
 def test_a_mutant_changes_one_place_of_its_file_into_other_valid_code(planted: Mutant) -> None:
-    text = (ROOT / planted.file).read_text(encoding="utf-8")
+    text = source(planted.file)
 
     changed = planted.applied_to(text)
 
-    assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text))
+    assert ast.dump(ast.parse(changed)) != meaning(text)
 
 
 def test_names_are_unique() -> None:

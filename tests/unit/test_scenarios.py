@@ -31,33 +31,45 @@ def test_three():
 """
 
 
+@pytest.fixture(scope="module")
+def black_box() -> dict[str, list[str]]:
+    """Return the marked tests of real processes, by scenario."""
+    return marked_tests(BLACK_BOX)
+
+
 def test_the_scenarios_are_s1_to_s31() -> None:
     assert list(SCENARIOS) == [f"S{number}" for number in range(1, 32)]
 
 
 @pytest.mark.parametrize("number", SCENARIOS)
-def test_each_scenario_has_a_test_of_real_processes(number: str) -> None:
-    assert marked_tests(BLACK_BOX).get(number), f"no test in tests/e2e is marked with {number}"
+def test_each_scenario_has_a_test_of_real_processes(
+    number: str, black_box: dict[str, list[str]]
+) -> None:
+    assert black_box.get(number), f"no test in tests/e2e is marked with {number}"
 
 
 def test_no_test_is_marked_with_a_scenario_that_does_not_exist() -> None:
     assert set(marked_tests()) <= set(SCENARIOS)
 
 
-def test_the_documentation_names_the_files_of_each_scenario() -> None:
+def test_the_documentation_names_the_files_of_each_scenario(
+    black_box: dict[str, list[str]],
+) -> None:
     page = (ROOT / "docs/testing.md").read_text(encoding="utf-8")
     named = {
         number: set(re.findall(r"`(test_\w+\.py)`", files)) for number, files in ROW.findall(page)
     }
     marked = {
         number: {Path(test.partition("::")[0]).name for test in tests}
-        for number, tests in marked_tests(BLACK_BOX).items()
+        for number, tests in black_box.items()
     }
 
     assert named == marked
 
 
-def test_the_gate_has_twelve_scenarios_and_ten_thousand_seeds() -> None:
+def test_the_gate_has_twelve_scenarios_and_ten_thousand_seeds(
+    black_box: dict[str, list[str]],
+) -> None:
     assert len(GATE) == len(set(GATE) & set(SCENARIOS)) == 12
     words = [sys.executable, "-m", "tests.support.faults", "gate", "--collect-only"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -65,7 +77,7 @@ def test_the_gate_has_twelve_scenarios_and_ten_thousand_seeds() -> None:
     parts = re.findall(r"test_with_every_rule_nothing_is_lost\[(\d+)\]", done.stdout)
     assert [int(part) for part in parts] == list(range(0, 10_000, 10_000 // len(parts)))
     for number in GATE:
-        names = [test.rpartition("::")[2] for test in marked_tests(BLACK_BOX)[number]]
+        names = [test.rpartition("::")[2] for test in black_box[number]]
         assert any(name in done.stdout for name in names), f"{number} is left out"
 
 
@@ -76,7 +88,7 @@ def test_nothing_but_the_command_limits_how_long_the_random_mix_goes_on() -> Non
 
 
 def test_a_mark_is_found_by_itself_and_for_a_module(tmp_path: Path) -> None:
-    folder = TESTS / "unit"
+    folder = TESTS / "unit/controller"
     source = 'import pytest\n\npytestmark = [pytest.mark.scenario("S3")]\n\ndef test_a(): ...\n'
     assert marked_tests(folder) == {}
     found = _tests_in(tmp_path, {"test_a.py": source, "test_b.py": MARKED})
