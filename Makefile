@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo up test unit integration check lint types imports drift \
+.PHONY: help setup demo up test test-slow unit integration check lint types imports drift \
 	format openapi lock sbom wheels faults gate soak test-upgrade mutants model bench bench-peers clean \
 	checkwheels docs docs-serve docs-linkcheck screenshots
 
@@ -35,17 +35,24 @@ demo: setup ## Run a cluster, kill its leaders, prove that no acknowledged line 
 up: setup ## Run a cluster in the foreground
 	@$(BIN)/leadline up $(ARGS)
 
-test: unit integration ## Run every test but the long fault runs
+# Which tests: those that every change must pass, unless told otherwise.
+MARKS ?= not slow and not soak
+
+test: unit integration ## Run the tests that every change must pass
+
+test-slow: ## Run the tests that cost much and seldom find what no other test finds
+	@$(MAKE) test MARKS="slow and not soak"
 
 # The simulations first, and a few tests at a time: some take minutes, and would run alone at the end.
 unit: setup ## Run the tests that start no cluster, three at a time
-	$(BIN)/python -m pytest -n 3 --maxschedchunk 8 --durations 30 \
+	$(BIN)/python -m pytest -n 3 --maxschedchunk 8 --durations 30 -m "$(MARKS)" \
 		tests/runtime_simulation tests/simulation tests/unit $(ARGS)
 
 # The longest first, and what shares a cluster together (tests/support/distribution.py).
 # Much of their time is waiting for a fault to be noticed, so that three keep two cores busy.
 integration: setup ## Run the tests on real processes, three files at a time
 	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder --retry-alone 3 --durations 60 \
+		-m "$(MARKS)" \
 		$$($(BIN)/python -m tests.support.browser.chromium) \
 		tests/spark tests/e2e tests/contract tests/integration $(ARGS)
 

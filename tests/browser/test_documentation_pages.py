@@ -10,7 +10,7 @@ from tests.support.browser.swagger import block_id, open_swagger
 from tests.support.openapi.document import operations_of
 from tests.support.services.http_service import running
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 SERVICES = ("controller", "broker", "coordinator")
 WITH_TOPICS = ("controller", "broker")

@@ -30,7 +30,6 @@ from tests.support.services.cluster import CALM, Cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-FACES = ("broker", "controller")
 CHANNEL_DOCUMENT = DOCUMENTS / "coordinator-channel.json"
 PATIENCE_MS = 60_000
 AT_A_TIME = 8
@@ -69,7 +68,7 @@ def block_of(page: Page, operation: Described) -> Locator:
 
 
 @pytest.mark.timeout(600)  # about eighty operations, each opened and tried by clicks
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("face", [pytest.param("broker", marks=pytest.mark.slow), "controller"])
 async def test_every_operation_tells_what_it_does_and_works_as_it_is_filled_in(
     face: str, cluster: Cluster
 ) -> None:

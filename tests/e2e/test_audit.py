@@ -16,6 +16,8 @@ from tests.support.faults.faults import expired, kill
 from tests.support.faults.scenario import TOPIC, Scenario, scenario
 from tests.support.services.cluster import Cluster, wait_until
 
+pytestmark = pytest.mark.slow
+
 SEED = 7
 
 

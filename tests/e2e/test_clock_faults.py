@@ -12,6 +12,8 @@ from tests.support.faults.faulty_libc import Orders, faulty_libc, why_not
 from tests.support.faults.scenario import TOPIC, Scenario, loaded, running_cluster
 from tests.support.left_out import MARK
 
+pytestmark = pytest.mark.slow
+
 STEPS = (3600.0, -3600.0, 600.0, -600.0)
 """By how many seconds the clock is wrong."""
 DRIFT = 0.01

@@ -11,6 +11,8 @@ from tests.support.faults.scenario import TOPIC, loaded, running_cluster
 from tests.support.services.cluster import Cluster
 from tests.support.services.rolling import roll
 
+pytestmark = pytest.mark.slow
+
 
 def pids(cluster: Cluster) -> dict[str, int | None]:
     services = cluster.supervisor.layout.services

@@ -221,6 +221,7 @@ async def test_a_topic_is_deleted(cluster: Cluster, tmp_path: Path) -> None:
         assert len([one for one in stopped if one[1][0] != "going"]) == max(left) - 3
 
 
+@pytest.mark.slow
 @pytest.mark.scenario("S23")
 async def test_a_rolling_restart_moves_nothing(cluster: Cluster, tmp_path: Path) -> None:
     async with loaded_group(cluster, tmp_path, "rolling") as group:

@@ -17,6 +17,8 @@ from tests.support.faults.scenario import TOPIC, loaded, running_cluster
 from tests.support.faults.zk_proxy import CrashPoints, put_before_controllers
 from tests.support.services.cluster import Cluster, wait_until
 
+pytestmark = pytest.mark.slow
+
 DOOMED = "doomed"
 PARTITIONS = 4
 SETTINGS = {"zookeeper.session.timeout.ms": "6000"}

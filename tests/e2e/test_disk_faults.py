@@ -151,6 +151,7 @@ async def refused_as_full(running: Scenario) -> None:
     await wait_until(refused, "a record is refused because the disk is full")
 
 
+@pytest.mark.slow
 @needs_shim
 @pytest.mark.scenario("S18")
 async def test_s18_fsync_fails_on_a_leader(seeded: Random) -> None:
@@ -202,6 +203,7 @@ def last_segment(log: Path) -> Path:
     return max(log.glob("*.log"))
 
 
+@pytest.mark.slow
 @pytest.mark.scenario("S19")
 async def test_s19_torn_or_garbled_tail(seeded: Random) -> None:
     """Every log of a killed broker has one: exactly that is cut, and reported (I16)."""
@@ -254,6 +256,7 @@ def flip(file: Path, seeded: Random) -> None:
     file.write_bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.scenario("S20")
 async def test_s20_flipped_bit_beside_the_records(seeded: Random) -> None:
     """What can be derived again is: nothing is lost, and all replicas agree."""

@@ -219,6 +219,7 @@ def test_defect_24_every_page_with_commands_is_run() -> None:
     assert pages == {*SPECS, *OTHERS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.soak] * (name in WITH_SPARK)) for name in SPECS]
 )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from leadline_client.wire import NewTopic
 from tests.support.faults.scenario import TOPIC, loaded, running_cluster
 from tests.support.services.cluster import wait_until
+
+pytestmark = pytest.mark.slow
 
 
 async def test_a_drained_broker_has_nothing_left_and_stops_unnoticed() -> None:

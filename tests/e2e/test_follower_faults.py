@@ -25,6 +25,7 @@ async def test_s3_follower_killed_while_it_appends(rounds: int, seeded: Random) 
         assert "logs opened" in running.cluster.log(victim), "void: nothing was recovered"
 
 
+@pytest.mark.slow
 @pytest.mark.scenario("S5")
 async def test_s5_follower_frozen_until_it_left_the_isr(seeded: Random) -> None:
     # The session outlives the lag limit: the leader drops the follower, not the controller.

@@ -14,7 +14,7 @@ from tests.support.documentation.reader import Reader, Spec, shown
 from tests.support.documentation.shell import Running
 from tests.support.services.up import until
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 REPLACED = {"make setup": f"make -C {ROOT} setup", " --port-base 9000": ""}
 """The environment is there, and other clusters of this machine may have the fixed ports."""

@@ -19,6 +19,8 @@ from tests.support.groups.group import Group
 from tests.support.groups.log import Event, Partition, unconsumed
 from tests.support.services.cluster import wait_until
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 3
 CALM = {"zookeeper.session.timeout.ms": "4000"}
 """So that a cut connection does not end the session, and with it the term."""

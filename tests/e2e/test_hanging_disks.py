@@ -23,6 +23,7 @@ DISK_BYTES: Final = 96 << 20
 TIMEOUT_MS: Final = 2_000
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.scenario("S31"),
     pytest.mark.skipif(
         own.why_no_power_cuts() is not None, reason=f"{MARK}: {own.why_no_power_cuts()}"

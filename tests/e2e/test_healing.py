@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from leadline_client.wire import NewTopic
 from tests.support.faults.faults import expired, kill
 from tests.support.faults.scenario import TOPIC, Scenario, loaded, running_cluster
 from tests.support.services.cluster import Cluster, wait_until
+
+pytestmark = pytest.mark.slow
 
 RACKS = ("a", "b", "c")
 INTERVAL_MS = 5_000

@@ -101,6 +101,7 @@ async def test_s10_active_controller_cut_off_from_zookeeper(seeded: Random) -> N
         await running.load.progress()
 
 
+@pytest.mark.slow
 @pytest.mark.scenario("S13")
 @pytest.mark.parametrize("seconds", [6.0, pytest.param(30.0, marks=pytest.mark.soak)])
 async def test_s13_broker_isolated_from_everybody(seconds: float, seeded: Random) -> None:
@@ -145,6 +146,7 @@ async def elections_are_bounded(running: LinkedScenario, before: ZkView, most: i
     assert elected, "void: no leader changed"
 
 
+@pytest.mark.slow
 @pytest.mark.scenario("S29")
 @pytest.mark.parametrize("failovers", [2, pytest.param(5, marks=pytest.mark.soak)])
 async def test_s29_clients_with_stale_metadata(failovers: int, seeded: Random) -> None:

@@ -62,6 +62,7 @@ async def test_s2_leader_killed_and_restarted_before_its_session_expires(
                 assert after.states[key][0].leader_epoch > before.states[key][0].leader_epoch
 
 
+@pytest.mark.slow
 @pytest.mark.scenario("S4")
 @rounds(quick=1, soak=10)
 async def test_s4_leader_frozen_and_resumed(rounds: int, seeded: Random) -> None:

@@ -45,6 +45,7 @@ async def test_s11_leader_cut_off_from_all_followers(seeded: Random) -> None:
         await everything_in_sync(running)
 
 
+@pytest.mark.slow
 @pytest.mark.scenario("S12")
 async def test_s12_leader_cut_off_from_one_follower(seeded: Random) -> None:
     """In both directions and in each alone: two are in sync, and the load goes on."""

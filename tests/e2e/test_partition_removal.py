@@ -13,6 +13,8 @@ from tests.support.faults.load import Load
 from tests.support.faults.scenario import TOPIC, Scenario, loaded, running_cluster
 from tests.support.services.cluster import Cluster, wait_until
 
+pytestmark = pytest.mark.slow
+
 PATH = f"/v1/topics/{TOPIC}/partitions"
 LAST = 2
 

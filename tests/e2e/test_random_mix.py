@@ -26,6 +26,8 @@ from tests.support.faults.scenario import (
 )
 from tests.support.groups.group import loaded_group
 
+pytestmark = pytest.mark.slow
+
 WINDOW_S = 30.0
 SHORT_WINDOW_S = 5.0
 RATE = 800

@@ -229,6 +229,7 @@ async def moved(
     await running.load.progress()
 
 
+@pytest.mark.slow
 @pytest.mark.scenario("S24")
 @rounds(quick=1, soak=8)
 async def test_s24_processes_die_in_the_middle_of_reassignments(rounds: int) -> None:

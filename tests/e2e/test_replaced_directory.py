@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from leadline_client.wire import NO_LEADER, NewTopic
 from tests.support.faults.faults import expired, incarnation_of, kill, registered_again
 from tests.support.faults.scenario import Scenario, loaded, running_cluster
@@ -110,6 +112,7 @@ async def test_defect_01_an_emptied_broker_does_not_lead_while_the_other_members
         await running.verify()
 
 
+@pytest.mark.slow
 async def test_defect_01_the_last_member_lost_its_disk_then_only_an_order_elects_another() -> None:
     async with loaded_cluster() as running:
         for name in ("broker-3", "broker-1", "broker-2"):
@@ -150,6 +153,7 @@ async def leadline(running: Scenario, *words: str) -> str:
     return output.decode()
 
 
+@pytest.mark.slow
 async def test_defect_01_one_lost_log_keeps_its_broker_from_leading_that_partition_only() -> None:
     async with loaded_cluster() as running:
         before = await incarnation_of(running, "broker-3")

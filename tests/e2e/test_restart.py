@@ -12,6 +12,8 @@ from leadline_client.wire import NewTopic
 from tests.support.faults.faults import kill
 from tests.support.faults.scenario import TOPIC, Scenario, loaded, running_cluster
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 async def test_whole_cluster_restarted_on_its_directory(how: str) -> None:

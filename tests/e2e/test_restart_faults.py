@@ -22,6 +22,8 @@ from tests.support.faults.scenario import TOPIC, Scenario, loaded, running_clust
 from tests.support.faults.zk_proxy import CrashPoints, put_before_controllers
 from tests.support.services.cluster import Cluster, wait_until
 
+pytestmark = pytest.mark.slow
+
 CHURNED = [f"churn-{number}" for number in range(3)]
 GROWN = "grown"
 

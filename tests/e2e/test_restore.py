@@ -9,6 +9,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from leadline_cli.backup.nodes import read_nodes
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.wire import NewTopic, TopicPartition
@@ -20,6 +22,8 @@ from tests.support.faults.faults import expired, kill
 from tests.support.faults.scenario import TOPIC, Scenario, loaded, running_cluster
 from tests.support.services.cluster import CALM, Cluster, wait_until
 from tests.support.services.up import command_line
+
+pytestmark = pytest.mark.slow
 
 GROUP = "readers"
 SINCE = "since"

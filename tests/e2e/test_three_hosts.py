@@ -36,6 +36,7 @@ HOSTS = ("a", "b", "c")
 PARTITIONS = 6
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
     pytest.mark.timeout(600),
     pytest.mark.asyncio(loop_scope="module"),

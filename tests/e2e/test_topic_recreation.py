@@ -11,6 +11,8 @@ from tests.support.faults.faults import kill
 from tests.support.faults.scenario import TOPIC, loaded, running_cluster
 from tests.support.services.cluster import Cluster
 
+pytestmark = pytest.mark.slow
+
 
 def topic_ids_on_disk(cluster: Cluster, broker: str) -> set[str]:
     """Return the topic ids of the replicas that a broker would serve."""

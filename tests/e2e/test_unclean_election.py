@@ -217,6 +217,7 @@ async def write_beyond(running: Scenario, partition: int, offset: int) -> None:
         await client.produce(running.topic, partition, values)
 
 
+@pytest.mark.slow
 async def test_defect_07_what_was_committed_after_a_lowered_minimum_may_be_lost() -> None:
     """Broker 2 leaves below the minimum, so it is eligible; then the minimum is lowered."""
     topic = NewTopic("orders", replica_assignment={0: (1, 2)}, configs={"min.insync.replicas": "2"})

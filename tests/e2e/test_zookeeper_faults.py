@@ -13,6 +13,8 @@ from tests.support.faults.faults import kill
 from tests.support.faults.scenario import SESSION_MS, Scenario, scenario
 from tests.support.services.cluster import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 async def mode_of(running: Scenario, name: str) -> str | None:
     """Return `leader` or `follower`, or None while the ZooKeeper server does not serve."""

@@ -20,6 +20,7 @@ UP = ("up", "--brokers", "3", "--controllers", "1", "--coordinators", "1", *SESS
 SMALL = ("up", "--brokers", "1", "--controllers", "1", "--coordinators", "0")
 
 
+@pytest.mark.slow
 def test_a_cluster_is_used_loses_a_broker_gets_it_back_and_resumes(tmp_path: Path) -> None:
     lines = "".join(f"line {number}\n" for number in range(3000))
     with running(tmp_path, *UP) as up:

@@ -7,6 +7,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.support.services.up import Up, running, until
 
 SETTINGS = {"zookeeper.session.timeout.ms": 2_000, "failed.broker.interval.ms": 200}
@@ -25,6 +27,7 @@ def leaders(up: Up) -> list[int]:
     return [row["leader"] for row in up.ask("topics", "describe", "t")["partitions"]]
 
 
+@pytest.mark.slow
 def test_defect_12_and_defect_17_a_broker_that_is_gone_for_good(tmp_path: Path) -> None:
     with running(tmp_path, *UP) as up:
         placed = ("--assignment", "1:2:4,2:4:1,4:1:2")

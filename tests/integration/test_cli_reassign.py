@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.support.services.up import running
 
 UP = ("up", "--brokers", "2", "--controllers", "1", "--coordinators", "0")
 
 
+@pytest.mark.slow
 def test_defect_15_a_task_moves_at_its_own_rate_beside_a_slower_one(tmp_path: Path) -> None:
     """The slow one would take an hour, and the fast one with it."""
     lines = "".join(f"{number:0200}\n" for number in range(500))

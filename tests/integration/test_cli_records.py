@@ -177,6 +177,7 @@ def _line(stream: IO[str]) -> str:
     return stream.readline()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_defect_22_a_group_waits_out_an_outage_and_brokers_are_restarted(tmp_path: Path) -> None:
     words = ("up", "--brokers", "1", "--controllers", "1", "--coordinators", "1")

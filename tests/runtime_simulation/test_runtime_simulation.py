@@ -55,8 +55,9 @@ pytestmark = pytest.mark.timeout(1200)
 
 CHUNK = 30
 SEEDS = 30
-CHUNK_WITH_ADDITIONS = 40
+FEW_WITH_ADDITIONS = FIRST_WITH_ADDITIONS + 12
 LAST_WITH_ADDITIONS = FIRST_WITH_ADDITIONS + 40
+FEW_WITH_POLLED_MEMBERS = FIRST_WITH_POLLED_MEMBERS + 20
 LAST_WITH_POLLED_MEMBERS = FIRST_WITH_POLLED_MEMBERS + 70
 LAST_WITH_HANGING_DISKS = FIRST_WITH_HANGING_DISKS + 40
 FIND_WITHIN = 300
@@ -94,7 +95,7 @@ FOUND_SOON = {
     "CRC": 330,
     "fsync": 0,
 }
-"""The flaws that CI looks for, and the seed at which it begins."""
+"""The flaws that are looked for, and the seed at which it begins."""
 
 HIDDEN = {"R3"}
 """No loss is known here: a request waits for its answer, so no late one is there to be used."""
@@ -174,11 +175,13 @@ def test_nothing_acknowledged_is_lost(first: int) -> None:
     assert reached.keys() >= OPERATORS_MUST | GROUPS_MUST
 
 
-@pytest.mark.parametrize(
-    "first", range(FIRST_WITH_ADDITIONS, LAST_WITH_ADDITIONS, CHUNK_WITH_ADDITIONS)
-)
-def test_nothing_is_lost_with_the_additions_of_later_seeds(first: int) -> None:
-    reached = check_clean(range(first, first + CHUNK_WITH_ADDITIONS))
+def test_nothing_is_lost_with_the_additions_of_later_seeds() -> None:
+    check_clean(range(FIRST_WITH_ADDITIONS, FEW_WITH_ADDITIONS))
+
+
+@pytest.mark.slow
+def test_the_additions_reach_what_they_are_meant_to_reach() -> None:
+    reached = check_clean(range(FIRST_WITH_ADDITIONS, LAST_WITH_ADDITIONS))
 
     assert reached.keys() >= ADDITIONS_MUST
 
@@ -189,6 +192,11 @@ def seeds_with_polled_members(first: int, last: int) -> list[int]:
 
 
 def test_nothing_is_skipped_by_members_that_poll() -> None:
+    check_clean(seeds_with_polled_members(FIRST_WITH_POLLED_MEMBERS, FEW_WITH_POLLED_MEMBERS))
+
+
+@pytest.mark.slow
+def test_members_that_poll_reach_what_they_are_meant_to_reach() -> None:
     seeds = seeds_with_polled_members(FIRST_WITH_POLLED_MEMBERS, LAST_WITH_POLLED_MEMBERS)
 
     assert check_clean(seeds).keys() >= POLLED_MUST - RARE_OF_POLLED
@@ -220,7 +228,14 @@ def test_a_damaged_batch_is_not_served() -> None:
     assert result.sometimes.keys() >= {DAMAGED, NOT_SERVED, DELETED}
 
 
-@pytest.mark.parametrize("seed", [3, FIRST_WITH_ADDITIONS, FIRST_WITH_POLLED_MEMBERS + 8])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        3,
+        FIRST_WITH_ADDITIONS,
+        pytest.param(FIRST_WITH_POLLED_MEMBERS + 8, marks=pytest.mark.slow),
+    ],
+)
 def test_a_seed_determines_everything(seed: int) -> None:
     first, second = (simulate(seed, tracing=True) for _ in range(2))
 
@@ -235,7 +250,7 @@ def test_a_seed_determines_what_a_group_does() -> None:
     assert first.trace == second.trace
 
 
-@pytest.mark.parametrize("seed", [27432, 27438])
+@pytest.mark.parametrize("seed", [pytest.param(27432, marks=pytest.mark.slow), 27438])
 def test_a_seed_determines_everything_in_any_process(seed: int) -> None:
     # Python draws what it hashes texts with for each process, which is the order in its sets.
     first, second = (
@@ -272,6 +287,7 @@ def test_each_flaw_is_looked_for_or_known_to_be_hidden() -> None:
     assert FLAWS.keys() == FOUND_SOON.keys() | HIDDEN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flaw", FLAWS)
 def test_a_flaw_does_no_harm_by_itself(flaw: str) -> None:
     """Otherwise it would show a mistake in `flaws.py`, and not what its rule is for."""
@@ -289,6 +305,7 @@ def test_a_flaw_does_no_harm_by_itself(flaw: str) -> None:
     assert result.sometimes.keys() >= {"kill", *(action.kind for action in actions)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flaw", FOUND_SOON)
 def test_a_loss_is_found_when_a_rule_is_taken_away(flaw: str) -> None:
     first = FOUND_SOON[flaw]

@@ -130,7 +130,7 @@ def test_the_faults_reach_what_they_are_meant_to_reach() -> None:
         ("r3_correlated", LOST, 40),
         ("r4_durable_ends", LOST, 100),
         ("r5_proposed_isr", LOST, 105),
-        ("r6_joiner", LOST, 90),
+        pytest.param("r6_joiner", LOST, 90, marks=pytest.mark.slow),
         ("r7_ambiguous", LOST, 300),
         ("r8_level_triggered", STUCK, 0),
         ("r9_incarnation", TWO_RECORDS, 0),

@@ -21,6 +21,8 @@ from tests.spark import analytics_oracle
 from tests.spark.histories import START_MS, HandWritten, failures, ms, plans
 from tests.spark.live import Live
 
+pytestmark = pytest.mark.slow
+
 RECORDED = Path(__file__).parent / "data" / "audit-fault-run.ndjson"
 _QUICK = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
 

@@ -20,6 +20,8 @@ from tests.spark.gates import until
 from tests.spark.live import Live
 from tests.spark.logs import log_of
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 2
 ROWS = 4_000
 BATCH = 3_000

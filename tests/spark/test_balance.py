@@ -19,6 +19,8 @@ from leadline_spark.jobs.balancing.cluster_snapshot import cluster_snapshot as r
 from tests.spark.live import Live, live_cluster
 from tests.support.services.cluster import wait_until
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 3
 
 

@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 from leadline_client.payloads import OutgoingRecord
 from tests.spark.live import Live
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 

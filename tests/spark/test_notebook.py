@@ -14,6 +14,8 @@ from leadline_cli.java_runtime import spark_java_home
 from tests.spark.live import Live
 from tests.spark.sessions import SETTINGS
 
+pytestmark = pytest.mark.slow
+
 NOTEBOOK = Path(__file__).resolve().parents[2] / "examples/notebook/orders.ipynb"
 
 START = ("--master", "local[2]", "--driver-java-options", "-XX:TieredStopAtLevel=1")

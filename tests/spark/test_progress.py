@@ -6,9 +6,12 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from leadline_cli.spark_progress import ProgressWatch, SparkState
+
+pytestmark = pytest.mark.slow
 
 DEADLINE_S = 60.0
 

@@ -21,6 +21,8 @@ from tests.spark.live import Live
 from tests.spark.programs import follow
 from tests.support.services.up import until
 
+pytestmark = pytest.mark.slow
+
 RECORDS = 12_000
 _PADDING = b"x" * 1_000
 

@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from tests.spark.live import Live
 from tests.support.services.up import until
+
+pytestmark = pytest.mark.slow
 
 
 def table(spark: SparkSession, live: Live, name: str, **options: str) -> DataFrame:

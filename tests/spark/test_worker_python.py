@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 from leadline_cli.java_runtime import spark_java_home
 from leadline_spark import LeadlineSparkError, register
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 from leadline_spark import LeadlineSparkError, register
 from pyspark.sql import SparkSession

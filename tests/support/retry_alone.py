@@ -80,5 +80,6 @@ def _retry(session: pytest.Session, reporter: pytest.TerminalReporter, allowed: 
 def _passes_alone(config: pytest.Config, reporter: pytest.TerminalReporter, node_id: str) -> bool:
     reporter.section(f"once more, alone: {node_id}")
     sys.stdout.flush()
-    command = [sys.executable, "-m", "pytest", "--retry-alone", "0", node_id]
+    marks = config.getoption("-m")
+    command = [sys.executable, "-m", "pytest", "--retry-alone", "0", "-m", marks, node_id]
     return subprocess.run(command, cwd=config.rootpath, check=False).returncode == 0

@@ -80,3 +80,13 @@ def test_without_the_option_nothing_runs_again(tmp_path: Path) -> None:
     code, shown = run(tmp_path)
     assert code == 1
     assert "once more" not in shown
+
+
+def test_one_that_runs_only_when_asked_for_runs_again_too(tmp_path: Path) -> None:
+    marked = "[pytest]\naddopts = -m 'not slow'\nmarkers = slow: when asked for\n"
+    (tmp_path / "pytest.ini").write_text(marked)
+    test = FAILS_FIRST.format(names="pytest.param('a', marks=pytest.mark.slow)")
+    (tmp_path / "test_it.py").write_text(test)
+    code, shown = run(tmp_path, "--retry-alone", "2", "-m", "slow")
+    assert code == 0, shown
+    assert "1 passed only alone" in shown.splitlines()[-1]

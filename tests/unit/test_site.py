@@ -21,6 +21,8 @@ import pytest
 import leadline_client
 from tests.support.shared_folder import shared_folder
 
+pytestmark = pytest.mark.slow  # Sphinx takes a minute for the site.
+
 ROOT = Path(__file__).resolve().parents[2]
 RESOURCES = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 METHODS = {"get", "post", "put", "patch", "delete"}

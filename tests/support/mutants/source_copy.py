@@ -31,7 +31,7 @@ PACKAGES: Final = (
     ".",
 )
 """The folders that contain the packages, and the root, which contains `tests`."""
-PYTEST: Final = ("-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider")
+PYTEST: Final = ("-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider", "-m", "not soak")
 _SHOWN_LINES: Final = 30
 
 

@@ -255,7 +255,7 @@ def test_a_past_state_equals_the_replay_of_every_entry(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(past, "_PAGE", 3)
-    examples = 100 if engine.dialect.name == "sqlite" else 20
+    examples = 40 if engine.dialect.name == "sqlite" else 10
 
     @settings(max_examples=examples)
     @given(histories)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.controller.reassignment_world import INCREMENTAL, LEGACY, run_world
 
-CI_EXECUTIONS, ALL_EXECUTIONS = 12_000, 120_000
+CI_EXECUTIONS, ALL_EXECUTIONS = 5_000, 120_000
 
 
 def run_executions(seeds: range) -> None:

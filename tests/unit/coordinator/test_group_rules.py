@@ -92,6 +92,7 @@ def run_stories() -> None:
         run_story(seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "without",
     [
