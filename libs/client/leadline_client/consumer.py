@@ -121,9 +121,10 @@ class AsyncConsumer(Generic[K, V]):
         if self._coordinator is None and self._fetcher.partitions:
             raise InvalidRequest("assign was called: subscribe with a new consumer")
         require_websockets()
+        subscription = self._settings.subscription(topics, pattern)
         if self._coordinator is None:
             self._coordinator = self._new_coordinator(self._named_group())
-        await self._coordinator.subscribe(self._settings.subscription(topics, pattern))
+        await self._coordinator.subscribe(subscription)
 
     async def assign(
         self, partitions: Iterable[tuple[str, int]], start: Start = "earliest"
