@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterable
+import warnings
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from functools import partial
 from itertools import starmap
-from typing import Generic, Self
+from typing import Any, Generic, Self, TypeAlias
+from weakref import finalize
 
-from leadline_client.client import AsyncSource, async_client
+from leadline_client.client import AsyncClient, AsyncSource, async_client
 from leadline_client.clock import monotonic_s
 from leadline_client.consumer_coordinator import ConsumerCoordinator
 from leadline_client.consumer_settings import (
@@ -28,7 +31,7 @@ from leadline_client.consumer_settings import (
     RebalanceListener,
     Topics,
 )
-from leadline_client.errors import DeserializationFailed, InvalidRequest, LeadlineError
+from leadline_client.errors import DeserializationFailed, InvalidRequest
 from leadline_client.extras import require_websockets
 from leadline_client.fetching import ConsumedRecord, Fetcher
 from leadline_client.groups import GroupMetadata, PartitionPositionMap, committed
@@ -43,6 +46,7 @@ from leadline_client.wire import TopicPartition
 DEFAULT_LIMITS = ReadLimits()
 DEFAULT_SETTINGS = ConsumerSettings()
 NO_CALLBACKS = RebalanceListener()
+Ending: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class AsyncConsumer(Generic[K, V]):
@@ -76,11 +80,12 @@ class AsyncConsumer(Generic[K, V]):
         self._listener = listener
         read = limits.with_replica(settings.replica, settings.rack)
         deserializer = RecordDeserializer(key_deserializer, value_deserializer)
-        self._fetcher = Fetcher(client, read, self._recover, deserializer)
+        self._fetcher = Fetcher(client, read, deserializer)
         self._coordinator: ConsumerCoordinator | None = None
         self._clock = clock
         self._closed = False
         self._ending = asyncio.Lock()
+        self._forgotten: finalize[..., AsyncConsumer[K, V]] | None = None
 
     @property
     def assignment(self) -> Partitions:
@@ -124,6 +129,10 @@ class AsyncConsumer(Generic[K, V]):
         subscription = self._settings.subscription(topics, pattern)
         if self._coordinator is None:
             self._coordinator = self._new_coordinator(self._named_group())
+            self._fetcher.recover = self._coordinator.recover
+            loop, ending = asyncio.get_running_loop(), self._ending_of(self._coordinator)
+            self._forgotten = finalize(self, _end_forgotten, loop, ending)
+            self._forgotten.atexit = False
         await self._coordinator.subscribe(subscription)
 
     async def assign(
@@ -294,20 +303,17 @@ class AsyncConsumer(Generic[K, V]):
                 await self._end()
 
     async def _end(self) -> None:
-        """Leave the group, stop reading, close the client; all of it, also if it is cancelled.
-
-        A member that does not leave would keep its partitions without reading them.
-        """
+        """Leave the group, stop reading, close the client; all of it, also if it is cancelled."""
         coordinator, self._coordinator = self._coordinator, None
-        try:
-            if coordinator is not None:
-                await coordinator.leave(quietly=self._settings.instance_id is not None)
-        finally:
-            try:
-                await self._fetcher.aclose()
-            finally:
-                if self._owns_client:
-                    await self._client.aclose()
+        if self._forgotten is not None:
+            self._forgotten.detach()
+        await self._ending_of(coordinator)()
+
+    def _ending_of(self, coordinator: ConsumerCoordinator | None) -> Ending:
+        """Return what `_end` does, without a reference to this consumer."""
+        owned = self._client if self._owns_client else None
+        is_static = self._settings.instance_id is not None
+        return partial(_end, coordinator, self._fetcher, owned, quietly=is_static)
 
     async def closing_notice(self, *, consumed: bool) -> Notice | None:
         """Return the next notice for which the listener must be called at the close."""
@@ -347,10 +353,6 @@ class AsyncConsumer(Generic[K, V]):
         finally:  # The coordinator, and with it the whole group, waits for this.
             self.notice_handled(notice)
 
-    def _recover(self, topic_partition: TopicPartition, error: LeadlineError) -> bool:
-        coordinator = self._coordinator
-        return coordinator is not None and coordinator.recover(topic_partition, error)
-
     def _check_open(self) -> None:
         if self._closed:
             raise InvalidRequest("the consumer is closed")
@@ -364,3 +366,35 @@ class AsyncConsumer(Generic[K, V]):
         return ConsumerCoordinator(
             self._client, group, self._fetcher, self._settings, clock=self._clock
         )
+
+
+async def _end(
+    coordinator: ConsumerCoordinator | None,
+    fetcher: Fetcher[Any, Any],
+    client: AsyncClient | None,
+    *,
+    quietly: bool,
+) -> None:
+    """Leave the group, stop reading, close the client; all of it, also if it is cancelled.
+
+    A member that does not leave would keep its partitions without reading them.
+    """
+    try:
+        if coordinator is not None:
+            await coordinator.leave(quietly=quietly)
+    finally:
+        try:
+            await fetcher.aclose()
+        finally:
+            if client is not None:
+                await client.aclose()
+
+
+def _end_forgotten(loop: asyncio.AbstractEventLoop, ending: Ending) -> None:
+    """Have a consumer that nothing refers to any more leave; any thread may have collected it."""
+    last = ending()
+    try:
+        asyncio.run_coroutine_threadsafe(last, loop)
+    except RuntimeError:  # The loop is closed, and so the member has ended.
+        last.close()
+    warnings.warn("an AsyncConsumer was not closed", ResourceWarning, stacklevel=2)

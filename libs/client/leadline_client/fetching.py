@@ -102,19 +102,20 @@ class Fetcher(Generic[K, V]):
     """Reads the partitions of one consumer.
 
     `news` is set when `take` may return records or raise, and when the assignment may have changed.
+    Without a `recover`, each failed read is raised to the application.
     """
+
+    recover: Recover | None = None
 
     def __init__(
         self,
         client: AsyncClient,
         limits: ReadLimits,
-        recover: Recover,
         deserializer: RecordDeserializer[K, V],
     ) -> None:
         self.news = asyncio.Event()
         self._client = client
         self._limits = limits
-        self._recover = recover
         self._deserializer = deserializer
         self._buffers: dict[TopicPartition, _PartitionBuffer] = {}
         self._order: deque[TopicPartition] = deque()
@@ -317,12 +318,15 @@ class Fetcher(Generic[K, V]):
             buffer.records.fill(chunks)
             buffer.read = None
         except Exception as error:
-            if isinstance(error, LeadlineError) and self._recover(topic_partition, error):
+            if isinstance(error, LeadlineError) and self._is_recovered(topic_partition, error):
                 await asyncio.sleep(_RECOVERY_PAUSE_S)
             else:
                 buffer.failure = error
             buffer.read = None
         self.news.set()
+
+    def _is_recovered(self, topic_partition: TopicPartition, error: LeadlineError) -> bool:
+        return self.recover is not None and self.recover(topic_partition, error)
 
     def _clear(self, buffer: _PartitionBuffer) -> None:
         buffer.records.clear()

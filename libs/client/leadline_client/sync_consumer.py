@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import wait as wait_for_all
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from leadline_client.client import BlockingSource, async_client_of
+from leadline_client.client import AsyncClient, BlockingSource, async_client_of
 from leadline_client.clock import monotonic_s
 from leadline_client.consumer import (
     DEFAULT_LIMITS,
@@ -87,6 +87,7 @@ class Consumer(Generic[K, V]):
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
         )
+        self._thread.end_with(self, partial(_close, self._consumer, self._client, consumed=False))
         self._listener = listener
         self._closed = False
         self._commits: set[ThreadFuture[None]] = set()
@@ -197,7 +198,11 @@ class Consumer(Generic[K, V]):
     def _end(self, *, consumed: bool) -> None:
         try:
             wait_for_all(list(self._commits))
-            self._thread.run(self._consumer.aclose(consumed=consumed))
-            self._thread.run(self._client.aclose())
+            self._thread.run(_close(self._consumer, self._client, consumed=consumed))
         finally:
             self._thread.close()
+
+
+async def _close(consumer: AsyncConsumer[Any, Any], client: AsyncClient, *, consumed: bool) -> None:
+    await consumer.aclose(consumed=consumed)
+    await client.aclose()
