@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import warnings
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from itertools import starmap
-from typing import Any, Generic, Self, TypeAlias
+from typing import Generic, Self, TypeAlias
 from weakref import finalize
 
-from leadline_client.client import AsyncClient, AsyncSource, async_client
+from leadline_client.client import AsyncSource, async_client
 from leadline_client.clock import monotonic_s
 from leadline_client.consumer_coordinator import ConsumerCoordinator
+from leadline_client.consumer_end import Ending, end, end_forgotten
 from leadline_client.consumer_settings import (
     ConsumerSettings,
     Notice,
@@ -46,7 +46,7 @@ from leadline_client.wire import TopicPartition
 DEFAULT_LIMITS = ReadLimits()
 DEFAULT_SETTINGS = ConsumerSettings()
 NO_CALLBACKS = RebalanceListener()
-Ending: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+Step: TypeAlias = Notice | DeserializationFailed | list[ConsumedRecord[K, V]]
 
 
 class AsyncConsumer(Generic[K, V]):
@@ -131,7 +131,7 @@ class AsyncConsumer(Generic[K, V]):
             self._coordinator = self._new_coordinator(self._named_group())
             self._fetcher.recover = self._coordinator.recover
             loop, ending = asyncio.get_running_loop(), self._ending_of(self._coordinator)
-            self._forgotten = finalize(self, _end_forgotten, loop, ending)
+            self._forgotten = finalize(self, end_forgotten, loop, ending)
             self._forgotten.atexit = False
         await self._coordinator.subscribe(subscription)
 
@@ -242,9 +242,7 @@ class AsyncConsumer(Generic[K, V]):
             if self._clock() >= deadline_s:  # However many records are left out one after another.
                 return []
 
-    async def poll_step(
-        self, deadline_s: float, max_records: int | None = None
-    ) -> Notice | DeserializationFailed | list[ConsumedRecord[K, V]]:
+    async def poll_step(self, deadline_s: float, max_records: int | None = None) -> Step[K, V]:
         """Wait until there are records, or a notice for which the listener must be called.
 
         A caller of this instead of `poll` passes each notice to `notice_handled` afterwards, and
@@ -269,6 +267,13 @@ class AsyncConsumer(Generic[K, V]):
                     await self._fetcher.news.wait()
             except TimeoutError:
                 return self._take(limit)
+
+    def give_back(self, step: Step[K, V]) -> None:
+        """Undo a `poll_step` whose outcome nobody has got: it comes again."""
+        if isinstance(step, list):
+            self._fetcher.give_back(step)
+        elif isinstance(step, Notice) and self._coordinator is not None:
+            self._coordinator.put_back(step)
 
     def notice_handled(self, notice: Notice) -> None:
         """Note that the listener has returned."""
@@ -313,7 +318,7 @@ class AsyncConsumer(Generic[K, V]):
         """Return what `_end` does, without a reference to this consumer."""
         owned = self._client if self._owns_client else None
         is_static = self._settings.instance_id is not None
-        return partial(_end, coordinator, self._fetcher, owned, quietly=is_static)
+        return partial(end, coordinator, self._fetcher, owned, quietly=is_static)
 
     async def closing_notice(self, *, consumed: bool) -> Notice | None:
         """Return the next notice for which the listener must be called at the close."""
@@ -366,35 +371,3 @@ class AsyncConsumer(Generic[K, V]):
         return ConsumerCoordinator(
             self._client, group, self._fetcher, self._settings, clock=self._clock
         )
-
-
-async def _end(
-    coordinator: ConsumerCoordinator | None,
-    fetcher: Fetcher[Any, Any],
-    client: AsyncClient | None,
-    *,
-    quietly: bool,
-) -> None:
-    """Leave the group, stop reading, close the client; all of it, also if it is cancelled.
-
-    A member that does not leave would keep its partitions without reading them.
-    """
-    try:
-        if coordinator is not None:
-            await coordinator.leave(quietly=quietly)
-    finally:
-        try:
-            await fetcher.aclose()
-        finally:
-            if client is not None:
-                await client.aclose()
-
-
-def _end_forgotten(loop: asyncio.AbstractEventLoop, ending: Ending) -> None:
-    """Have a consumer that nothing refers to any more leave; any thread may have collected it."""
-    last = ending()
-    try:
-        asyncio.run_coroutine_threadsafe(last, loop)
-    except RuntimeError:  # The loop is closed, and so the member has ended.
-        last.close()
-    warnings.warn("an AsyncConsumer was not closed", ResourceWarning, stacklevel=2)

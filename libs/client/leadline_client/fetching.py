@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, cast
@@ -134,9 +134,19 @@ class Fetcher(Generic[K, V]):
             )
             self._order.append(topic_partition)
 
-    def expect_topic(self, topic_partition: TopicPartition, topic_id: str) -> None:
-        """Read a partition only if its topic has this id; a failed read says that it has not."""
-        self._buffer(topic_partition).reader.expect_topic(topic_id)
+    def expect_topics(
+        self,
+        added: Iterable[tuple[TopicPartition, LogPosition | None]],
+        topic_ids: Mapping[str, str],
+    ) -> None:
+        """Read committed positions only in their topics, which may have been recreated since.
+
+        A failed read says that they were.
+        """
+        for topic_partition, position in added:
+            topic_id = topic_ids.get(topic_partition.topic)
+            if topic_id and position is not None:
+                self._buffer(topic_partition).reader.expect_topic(topic_id)
 
     def by_topic_id(self, partitions: Iterable[TopicPartition]) -> list[TopicIdGroup]:
         """Group partitions so that in no group a topic has two ids.
@@ -297,6 +307,19 @@ class Fetcher(Generic[K, V]):
             return False
         buffer.records.drop(1)
         return True
+
+    def give_back(self, records: Iterable[ConsumedRecord[K, V]]) -> None:
+        """Deliver records again that were taken and that nobody has got."""
+        firsts: dict[TopicPartition, int] = {}
+        for one in records:
+            firsts.setdefault(one.topic_partition, one.offset)
+        for topic_partition, offset in firsts.items():
+            buffer = self._buffers.get(topic_partition)
+            if buffer is not None:  # Nobody else reads it meanwhile.
+                position = buffer.reader.position_at(offset)
+                self._clear(buffer)
+                buffer.reader.return_to(position)
+        self.news.set()
 
     async def aclose(self) -> None:
         """Stop reading."""
