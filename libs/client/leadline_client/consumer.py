@@ -15,12 +15,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 from itertools import starmap
-from typing import Generic, Self
+from typing import Generic, Self, TypeAlias
+from weakref import finalize
 
 from leadline_client.client import AsyncSource, async_client
 from leadline_client.clock import monotonic_s
 from leadline_client.consumer_coordinator import ConsumerCoordinator
+from leadline_client.consumer_end import Ending, end, end_forgotten
 from leadline_client.consumer_settings import (
     ConsumerSettings,
     Notice,
@@ -28,7 +31,7 @@ from leadline_client.consumer_settings import (
     RebalanceListener,
     Topics,
 )
-from leadline_client.errors import DeserializationFailed, InvalidRequest, LeadlineError
+from leadline_client.errors import DeserializationFailed, InvalidRequest
 from leadline_client.extras import require_websockets
 from leadline_client.fetching import ConsumedRecord, Fetcher
 from leadline_client.groups import GroupMetadata, PartitionPositionMap, committed
@@ -43,6 +46,7 @@ from leadline_client.wire import TopicPartition
 DEFAULT_LIMITS = ReadLimits()
 DEFAULT_SETTINGS = ConsumerSettings()
 NO_CALLBACKS = RebalanceListener()
+Step: TypeAlias = Notice | DeserializationFailed | list[ConsumedRecord[K, V]]
 
 
 class AsyncConsumer(Generic[K, V]):
@@ -76,11 +80,12 @@ class AsyncConsumer(Generic[K, V]):
         self._listener = listener
         read = limits.with_replica(settings.replica, settings.rack)
         deserializer = RecordDeserializer(key_deserializer, value_deserializer)
-        self._fetcher = Fetcher(client, read, self._recover, deserializer)
+        self._fetcher = Fetcher(client, read, deserializer)
         self._coordinator: ConsumerCoordinator | None = None
         self._clock = clock
         self._closed = False
         self._ending = asyncio.Lock()
+        self._forgotten: finalize[..., AsyncConsumer[K, V]] | None = None
 
     @property
     def assignment(self) -> Partitions:
@@ -121,9 +126,14 @@ class AsyncConsumer(Generic[K, V]):
         if self._coordinator is None and self._fetcher.partitions:
             raise InvalidRequest("assign was called: subscribe with a new consumer")
         require_websockets()
+        subscription = self._settings.subscription(topics, pattern)
         if self._coordinator is None:
             self._coordinator = self._new_coordinator(self._named_group())
-        await self._coordinator.subscribe(self._settings.subscription(topics, pattern))
+            self._fetcher.recover = self._coordinator.recover
+            loop, ending = asyncio.get_running_loop(), self._ending_of(self._coordinator)
+            self._forgotten = finalize(self, end_forgotten, loop, ending)
+            self._forgotten.atexit = False
+        await self._coordinator.subscribe(subscription)
 
     async def assign(
         self, partitions: Iterable[tuple[str, int]], start: Start = "earliest"
@@ -232,9 +242,7 @@ class AsyncConsumer(Generic[K, V]):
             if self._clock() >= deadline_s:  # However many records are left out one after another.
                 return []
 
-    async def poll_step(
-        self, deadline_s: float, max_records: int | None = None
-    ) -> Notice | DeserializationFailed | list[ConsumedRecord[K, V]]:
+    async def poll_step(self, deadline_s: float, max_records: int | None = None) -> Step[K, V]:
         """Wait until there are records, or a notice for which the listener must be called.
 
         A caller of this instead of `poll` passes each notice to `notice_handled` afterwards, and
@@ -259,6 +267,13 @@ class AsyncConsumer(Generic[K, V]):
                     await self._fetcher.news.wait()
             except TimeoutError:
                 return self._take(limit)
+
+    def give_back(self, step: Step[K, V]) -> None:
+        """Undo a `poll_step` whose outcome nobody has got: it comes again."""
+        if isinstance(step, list):
+            self._fetcher.give_back(step)
+        elif isinstance(step, Notice) and self._coordinator is not None:
+            self._coordinator.put_back(step)
 
     def notice_handled(self, notice: Notice) -> None:
         """Note that the listener has returned."""
@@ -293,20 +308,17 @@ class AsyncConsumer(Generic[K, V]):
                 await self._end()
 
     async def _end(self) -> None:
-        """Leave the group, stop reading, close the client; all of it, also if it is cancelled.
-
-        A member that does not leave would keep its partitions without reading them.
-        """
+        """Leave the group, stop reading, close the client; all of it, also if it is cancelled."""
         coordinator, self._coordinator = self._coordinator, None
-        try:
-            if coordinator is not None:
-                await coordinator.leave(quietly=self._settings.instance_id is not None)
-        finally:
-            try:
-                await self._fetcher.aclose()
-            finally:
-                if self._owns_client:
-                    await self._client.aclose()
+        if self._forgotten is not None:
+            self._forgotten.detach()
+        await self._ending_of(coordinator)()
+
+    def _ending_of(self, coordinator: ConsumerCoordinator | None) -> Ending:
+        """Return what `_end` does, without a reference to this consumer."""
+        owned = self._client if self._owns_client else None
+        is_static = self._settings.instance_id is not None
+        return partial(end, coordinator, self._fetcher, owned, quietly=is_static)
 
     async def closing_notice(self, *, consumed: bool) -> Notice | None:
         """Return the next notice for which the listener must be called at the close."""
@@ -345,10 +357,6 @@ class AsyncConsumer(Generic[K, V]):
                 await waiting
         finally:  # The coordinator, and with it the whole group, waits for this.
             self.notice_handled(notice)
-
-    def _recover(self, topic_partition: TopicPartition, error: LeadlineError) -> bool:
-        coordinator = self._coordinator
-        return coordinator is not None and coordinator.recover(topic_partition, error)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -108,7 +108,7 @@ class ConsumerCoordinator:
             self._ownership.begin(topic_partition)
             self._commits.add(topic_partition, position)
             self._start_reading(topic_partition, position)
-        self._expect_topics(assigned)
+        self._fetcher.expect_topics(assigned.added, dict(assigned.topic_ids))
         self.threads = assigned.threads
         new = (*(one for one, _ in assigned.added), *self._keep_revoked())
         if new:
@@ -184,7 +184,7 @@ class ConsumerCoordinator:
             try:
                 await self._auto_commit(self.session.answer_within_s)
             except BaseException:  # The poll was cancelled: nobody has been told.
-                self._put_back(notice)
+                self.put_back(notice)
                 raise
             if not self.session.may_consume():
                 return Notice("lost", notice.partitions)
@@ -201,6 +201,16 @@ class ConsumerCoordinator:
         self._fetcher.remove(revoked)
         self._commits.remove(revoked)
         self.session.confirm_revoked(revoked)
+
+    def put_back(self, notice: Notice) -> None:
+        """Have the next poll begin with a notice; what it revokes may have been lost meanwhile."""
+        left = set(notice.partitions)
+        if notice.kind == "revoked":
+            left &= self._revoking
+            self._revoking -= left
+        lost = tuple(one for one in notice.partitions if one not in left)
+        put_back = (notice.without(lost), Notice("lost", lost))
+        self._notices.extendleft(notice for notice in reversed(put_back) if notice.partitions)
 
     def revoke_all(self) -> None:
         """Revoke all partitions, and accept no more of them, because the consumer closes."""
@@ -298,22 +308,6 @@ class ConsumerCoordinator:
             self._fetcher.add_stuck(topic_partition, OffsetOutOfRange(problem))
         else:
             self._fetcher.add(topic_partition, self._offset_reset or "earliest")
-
-    def _expect_topics(self, assigned: AssignPartitions) -> None:
-        """Bind committed offsets to their topic: it may have been recreated since."""
-        topic_ids = dict(assigned.topic_ids)
-        for topic_partition, position in assigned.added:
-            topic_id = topic_ids.get(topic_partition.topic)
-            if topic_id and position is not None:
-                self._fetcher.expect_topic(topic_partition, topic_id)
-
-    def _put_back(self, revoked: Notice) -> None:
-        """Have the next poll begin with a notice; what it named may have been lost meanwhile."""
-        left = self._revoking.intersection(revoked.partitions)
-        self._revoking -= left
-        lost = tuple(one for one in revoked.partitions if one not in left)
-        put_back = (revoked.without(lost), Notice("lost", lost))
-        self._notices.extendleft(notice for notice in reversed(put_back) if notice.partitions)
 
     def _keep_revoked(self) -> tuple[TopicPartition, ...]:
         """Keep revoked partitions that a Start has assigned to this consumer again.

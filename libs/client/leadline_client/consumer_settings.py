@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from leadline_client.channel import Assignor, Protocol
+from leadline_client.errors import InvalidRequest
 from leadline_client.membership import ConsumerSubscription
 from leadline_client.wire import ReplicaChoice, TopicPartition
 
@@ -47,7 +48,13 @@ class ConsumerSettings:
     rack: str | None = None
 
     def subscription(self, topics: Topics | None, pattern: str | None) -> ConsumerSubscription:
-        """Return the subscription of a consumer with these settings."""
+        """Return the subscription of a consumer with these settings.
+
+        Raises:
+            InvalidRequest: `topics` are no names.
+
+        """
+        _check_names(topics or ())
         counts = tuple(sorted(topics.items())) if isinstance(topics, Mapping) else ()
         return ConsumerSubscription(
             None if topics is None else tuple(topics),
@@ -97,3 +104,12 @@ class RebalanceListener:
             "lost": self.on_lost,
         }[notice.kind]
         return None if callback is None else callback(notice.partitions)
+
+
+def _check_names(topics: Topics) -> None:
+    """Refuse what a caller without type checks may give, and no group could tell from names."""
+    if isinstance(topics, str | bytes):
+        raise InvalidRequest(f"topics: a list of names, not the single one {topics!r}")
+    for name in topics:
+        if not isinstance(name, str):
+            raise InvalidRequest(f"topics: {name!r} is not a string")

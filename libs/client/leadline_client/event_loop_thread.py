@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import warnings
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final, TypeVar
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 from leadline_client.errors import InvalidRequest
 
@@ -27,7 +28,7 @@ class EventLoopThread:
         self._closing = threading.Lock()
         self._closed = False
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread = threading.Thread(target=_run, args=(self._loop,), name=name, daemon=True)
         self._thread.start()
         _threads.add(self)
 
@@ -111,7 +112,38 @@ class EventLoopThread:
         ended.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.close()
+
+    def end_with(self, owner: object, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """End the thread, after `last`, once nothing refers to `owner` any more.
+
+        `last` must not refer to it either. Nothing happens if the owner has closed this before, nor
+        at the end of the process.
+        """
+        finalize(owner, self._abandon, type(owner).__name__, last).atexit = False
+
+    def _abandon(self, name: str, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        # Any thread may collect the owner, this loop's own as well: nothing may wait here.
+        if self.is_left_behind:
+            return
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            asyncio.run_coroutine_threadsafe(self._end(last), self._loop)
+        warnings.warn(f"a {name} was not closed", ResourceWarning, stacklevel=2)
+
+    async def _end(self, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        with suppress(Exception):  # There is nobody to tell.
+            await last()
+        await _end_all_others()
+        self._loop.call_soon(self._loop.stop)  # After what the closed connections have scheduled.
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
 
 
 async def _end_all_others() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, cast
@@ -102,19 +102,20 @@ class Fetcher(Generic[K, V]):
     """Reads the partitions of one consumer.
 
     `news` is set when `take` may return records or raise, and when the assignment may have changed.
+    Without a `recover`, each failed read is raised to the application.
     """
+
+    recover: Recover | None = None
 
     def __init__(
         self,
         client: AsyncClient,
         limits: ReadLimits,
-        recover: Recover,
         deserializer: RecordDeserializer[K, V],
     ) -> None:
         self.news = asyncio.Event()
         self._client = client
         self._limits = limits
-        self._recover = recover
         self._deserializer = deserializer
         self._buffers: dict[TopicPartition, _PartitionBuffer] = {}
         self._order: deque[TopicPartition] = deque()
@@ -133,9 +134,19 @@ class Fetcher(Generic[K, V]):
             )
             self._order.append(topic_partition)
 
-    def expect_topic(self, topic_partition: TopicPartition, topic_id: str) -> None:
-        """Read a partition only if its topic has this id; a failed read says that it has not."""
-        self._buffer(topic_partition).reader.expect_topic(topic_id)
+    def expect_topics(
+        self,
+        added: Iterable[tuple[TopicPartition, LogPosition | None]],
+        topic_ids: Mapping[str, str],
+    ) -> None:
+        """Read committed positions only in their topics, which may have been recreated since.
+
+        A failed read says that they were.
+        """
+        for topic_partition, position in added:
+            topic_id = topic_ids.get(topic_partition.topic)
+            if topic_id and position is not None:
+                self._buffer(topic_partition).reader.expect_topic(topic_id)
 
     def by_topic_id(self, partitions: Iterable[TopicPartition]) -> list[TopicIdGroup]:
         """Group partitions so that in no group a topic has two ids.
@@ -297,6 +308,19 @@ class Fetcher(Generic[K, V]):
         buffer.records.drop(1)
         return True
 
+    def give_back(self, records: Iterable[ConsumedRecord[K, V]]) -> None:
+        """Deliver records again that were taken and that nobody has got."""
+        firsts: dict[TopicPartition, int] = {}
+        for one in records:
+            firsts.setdefault(one.topic_partition, one.offset)
+        for topic_partition, offset in firsts.items():
+            buffer = self._buffers.get(topic_partition)
+            if buffer is not None:  # Nobody else reads it meanwhile.
+                position = buffer.reader.position_at(offset)
+                self._clear(buffer)
+                buffer.reader.return_to(position)
+        self.news.set()
+
     async def aclose(self) -> None:
         """Stop reading."""
         self.remove(self.partitions)
@@ -317,12 +341,15 @@ class Fetcher(Generic[K, V]):
             buffer.records.fill(chunks)
             buffer.read = None
         except Exception as error:
-            if isinstance(error, LeadlineError) and self._recover(topic_partition, error):
+            if isinstance(error, LeadlineError) and self._is_recovered(topic_partition, error):
                 await asyncio.sleep(_RECOVERY_PAUSE_S)
             else:
                 buffer.failure = error
             buffer.read = None
         self.news.set()
+
+    def _is_recovered(self, topic_partition: TopicPartition, error: LeadlineError) -> bool:
+        return self.recover is not None and self.recover(topic_partition, error)
 
     def _clear(self, buffer: _PartitionBuffer) -> None:
         buffer.records.clear()

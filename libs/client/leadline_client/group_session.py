@@ -246,7 +246,7 @@ class GroupSession:
         self._outbox.put_nowait(self._membership.hello(self._clock()))
         sending = asyncio.create_task(_send_all(channel, self._outbox))
         try:
-            await self._answer(channel)
+            await self._answer(channel, sending)
         finally:
             self._membership.on_closed()
             self._channel = None
@@ -254,11 +254,16 @@ class GroupSession:
             await asyncio.wait([sending])
             await channel.close()
 
-    async def _answer(self, channel: FrameChannel) -> None:
+    async def _answer(self, channel: FrameChannel, sending: asyncio.Task[None]) -> None:
         receiving = asyncio.create_task(channel.receive())
         try:
             while not self._closing:
-                await asyncio.wait([receiving], timeout=self._wait_limit_s())
+                ends = [receiving] if sending.done() else [receiving, sending]
+                await asyncio.wait(
+                    ends, timeout=self._wait_limit_s(), return_when=asyncio.FIRST_COMPLETED
+                )
+                if sending.done():
+                    sending.result()  # What broke the channel is received, after what came before.
                 self._apply(self._membership.on_time(self._clock()))
                 if receiving.done() and not self._closing:
                     self._apply(self._membership.on_frame(receiving.result(), self._clock()))
@@ -306,6 +311,7 @@ async def _abandon(dialing: asyncio.Future[FrameChannel]) -> None:
 
 
 async def _send_all(channel: FrameChannel, outbox: asyncio.Queue[FromConsumer]) -> None:
+    """Send frames until the channel breaks; a frame that no channel can send is an error."""
     try:
         while True:
             await channel.send(await outbox.get())

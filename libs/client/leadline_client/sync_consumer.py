@@ -13,16 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import wait as wait_for_all
-from functools import wraps
+from contextlib import suppress
+from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from leadline_client.client import BlockingSource, async_client_of
+from leadline_client.client import AsyncClient, BlockingSource, async_client_of
 from leadline_client.clock import monotonic_s
 from leadline_client.consumer import (
     DEFAULT_LIMITS,
     DEFAULT_SETTINGS,
     NO_CALLBACKS,
     AsyncConsumer,
+    Step,
 )
 from leadline_client.consumer_settings import (
     ConsumerSettings,
@@ -87,6 +89,7 @@ class Consumer(Generic[K, V]):
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
         )
+        self._thread.end_with(self, partial(_close, self._consumer, self._client, consumed=False))
         self._listener = listener
         self._closed = False
         self._commits: set[ThreadFuture[None]] = set()
@@ -148,17 +151,43 @@ class Consumer(Generic[K, V]):
     ) -> list[ConsumedRecord[K, V]]:
         """Return new records of any partitions; see `AsyncConsumer.poll`."""
         deadline_s = monotonic_s() + timeout_s
-        while True:
-            step = self._thread.run(self._consumer.poll_step(deadline_s, max_records))
-            if isinstance(step, Notice):
-                self._call_listener(step)
-                continue
-            if not isinstance(step, DeserializationFailed):
-                return step
-            failures.handle(self._on_deserialization_error, step)
-            self._leave_out(step)
-            if monotonic_s() >= deadline_s:  # However many records are left out.
-                return []
+        taken: list[Step[K, V]] = []
+        try:
+            while True:
+                self._thread.run(self._take(taken, deadline_s, max_records))
+                step = taken[0]
+                if isinstance(step, list):
+                    return step
+                taken.clear()
+                if isinstance(step, Notice):
+                    self._call_listener(step)
+                    continue
+                failures.handle(self._on_deserialization_error, step)
+                self._leave_out(step)
+                if monotonic_s() >= deadline_s:  # However many records are left out.
+                    return []
+        except BaseException:
+            self._give_back(taken)
+            raise
+
+    async def _take(
+        self, taken: list[Step[K, V]], deadline_s: float, max_records: int | None
+    ) -> None:
+        taken.append(await self._consumer.poll_step(deadline_s, max_records))
+
+    def _give_back(self, taken: list[Step[K, V]]) -> None:
+        """Have the next poll begin with what an interrupted one has taken, now or in this moment.
+
+        Otherwise it would count as delivered, and be committed.
+        """
+
+        def give_back() -> None:
+            for step in taken:
+                self._consumer.give_back(step)
+
+        if not self._thread.is_left_behind:
+            with suppress(RuntimeError):  # Another thread has closed the loop.
+                self._thread.call_soon(give_back)
 
     def __iter__(self) -> Iterator[ConsumedRecord[K, V]]:
         """Yield record after record; asking for the next one declares a record consumed."""
@@ -197,7 +226,11 @@ class Consumer(Generic[K, V]):
     def _end(self, *, consumed: bool) -> None:
         try:
             wait_for_all(list(self._commits))
-            self._thread.run(self._consumer.aclose(consumed=consumed))
-            self._thread.run(self._client.aclose())
+            self._thread.run(_close(self._consumer, self._client, consumed=consumed))
         finally:
             self._thread.close()
+
+
+async def _close(consumer: AsyncConsumer[Any, Any], client: AsyncClient, *, consumed: bool) -> None:
+    await consumer.aclose(consumed=consumed)
+    await client.aclose()

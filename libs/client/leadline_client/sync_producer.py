@@ -13,10 +13,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import Generic, NamedTuple, Self
 
 from leadline_client.accumulator import estimated_size
-from leadline_client.client import BlockingSource, async_client_of
+from leadline_client.client import AsyncClient, BlockingSource, async_client_of
 from leadline_client.errors import InvalidRequest
 from leadline_client.event_loop_thread import EventLoopThread
 from leadline_client.payloads import EncodedBatch, OutgoingRecord
@@ -147,6 +148,8 @@ class Producer(Generic[K, V]):
         self._moving = asyncio.Lock()
         self._moves: set[asyncio.Task[None]] = set()
         self._thread = EventLoopThread("leadline-producer")
+        # No record is lost: until it has an outcome, it refers to this producer.
+        self._thread.end_with(self, partial(_close, self._producer, self._client))
 
     def send(
         self,
@@ -260,8 +263,7 @@ class Producer(Generic[K, V]):
             return
         try:
             self._thread.run(self._flush())
-            self._thread.run(self._producer.aclose())
-            self._thread.run(self._client.aclose())
+            self._thread.run(_close(self._producer, self._client))
         except BaseException:
             self._thread.run(self._abort())
             raise
@@ -352,6 +354,11 @@ class Producer(Generic[K, V]):
         await asyncio.gather(*moves, return_exceptions=True)
         await self._producer.abort()
         await self._client.aclose()
+
+
+async def _close(producer: AsyncProducer, client: AsyncClient) -> None:
+    await producer.aclose()
+    await client.aclose()
 
 
 def _cancel(records: Iterable[SentRecord | SentBatch]) -> None:

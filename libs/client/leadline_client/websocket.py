@@ -28,9 +28,10 @@ class WebSocketChannel:
         self._connection = connection
 
     async def send(self, frame: FromConsumer) -> None:
-        """Send a frame; raises ConnectionLost."""
+        """Send a frame; raises ConnectionLost, or UnicodeEncodeError for text that is none."""
+        text = encode(frame).encode()  # Within `send` this error would break the connection.
         try:
-            await self._connection.send(encode(frame))
+            await self._connection.send(text, text=True)
         except (OSError, WebSocketException) as failure:
             raise ConnectionLost(f"the channel to the coordinator broke: {failure}") from failure
 

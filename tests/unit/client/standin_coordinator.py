@@ -111,6 +111,11 @@ class Conversation:
     async def close(self) -> None:
         await self._connection.close()
 
+    async def closed(self) -> None:
+        """Wait until the member has closed the channel."""
+        async with asyncio.timeout(10):
+            await self._connection.wait_closed()
+
     def _next_id(self) -> int:
         self._id += 1
         return self._id

@@ -17,7 +17,7 @@ import structlog
 
 from leadline_common import znodes
 from leadline_common.zk.errors import NoNode
-from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp
+from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Stat
 from leadline_common.zk.session import ZkSession
 from leadline_common.znode_json import decode_json
 from leadline_common.znodes import AuditEntry
@@ -31,6 +31,7 @@ SKIPPED_AT_ONCE: Final = 500
 NEVER: Final = sys.maxsize
 """A transaction that never was: nothing is known."""
 _UNREADABLE = "unreadable"
+_CHANGES_COUNTED: Final = 1 << 32
 _ENTRY = re.compile(r"entry-[0-9]{10}")
 
 
@@ -45,13 +46,9 @@ class ZkOutbox:
         await self._session.sync()
 
     async def extent(self) -> tuple[int, int]:
-        """Return how many entries were ever created, and how many still exist.
-
-        The `cversion` of a node counts creations and deletions of its children, so it is
-        twice the creations minus the existing children.
-        """
+        """Return how many entries were ever created, and how many still exist."""
         _, stat = await self._session.get(znodes.AUDIT)
-        return (stat.cversion + stat.num_children) // 2, stat.num_children
+        return created_below(stat), stat.num_children
 
     async def skip_to(self, first: int) -> bool:
         """Let no later entry get an id below `first`; return whether one would have.
@@ -126,6 +123,15 @@ class ZkOutbox:
             await self._session.set(path, data, ANY_VERSION)
         except NoNode:
             await self._session.create(path, data)
+
+
+def created_below(stat: Stat) -> int:
+    """Return how many children of a node were ever created.
+
+    Its `cversion` counts creations and deletions, so it is twice the creations minus the existing
+    children, in 32 bits with a sign: it is negative from the 2**30th creation on.
+    """
+    return (stat.cversion + stat.num_children) % _CHANGES_COUNTED // 2
 
 
 def _entry(number: int, data: bytes, ctime: int) -> AuditEntry:

@@ -20,7 +20,13 @@ from leadline_client.channel import FromCoordinator, Hello, Pong, Started, Stop,
 from leadline_client.errors import NotCoordinator, RebalanceInProgress, StoreOutcomeUnknown
 from leadline_client.wire import TopicPartition
 from leadline_common.leader_election import TermEnded
-from leadline_common.zk.errors import ConnectionLoss
+from leadline_common.zk.errors import (
+    BadVersion,
+    ConnectionLoss,
+    MultiFailed,
+    SessionExpired,
+    ZkError,
+)
 from leadline_common.znodes import AuditEntry
 from leadline_coordinator.domain.assignors.assign import assign, assignment_work
 from leadline_coordinator.domain.effects import CloseMemberChannel, MemberRemoved, SendToMember
@@ -51,6 +57,7 @@ logger = structlog.get_logger(__name__)
 _LARGE: Final = 2_000
 """The steps, of about 5 µs, from which an assignment is computed in a thread."""
 _RETRY_S: Final = 0.1
+_REFUSED_RETRY_S: Final = 1.0
 _MAX_PREFIX: Final = 40
 """Bytes of a consumer's own name in its member id: a topic's owners share one znode."""
 _MAX_QUEUED: Final = 256
@@ -203,7 +210,7 @@ class GroupManager:
         """Run the procedure of `domain.rebalance`, step by step.
 
         Raises:
-            TermEnded: another coordinator has been elected.
+            TermEnded, MultiFailed: another coordinator has been elected.
             SessionExpired: the session is over.
 
         """
@@ -226,7 +233,7 @@ class GroupManager:
             case ComputeAssignment():
                 return await self._compute(step)
             case WriteRecord(record):
-                await self.record(record)
+                await self._record_at_last(record)
             case AwaitAnswers(within_ms):
                 await self._await_answers(within_ms)
             case JoinDelay(ms):
@@ -275,6 +282,35 @@ class GroupManager:
                     return
                 # The outcome is unknown, and writing the same again is harmless (rule R7).
                 await asyncio.sleep(_RETRY_S)
+
+    async def _record_at_last(self, record: GroupRecord) -> None:
+        """Write a record; if ZooKeeper refuses it, only this group waits for an operator.
+
+        Its ACL may not allow it, or somebody has created nodes where it would delete theirs. The
+        end of the term would interrupt all groups, and the next coordinator would be refused, too.
+
+        Raises:
+            TermEnded, MultiFailed: another coordinator has been elected.
+            SessionExpired: the session is over.
+
+        """
+        error, refused = self.group.last_error, ""
+        while True:
+            try:
+                await self.record(record)
+            except SessionExpired:
+                raise
+            except ZkError as refusal:
+                if isinstance(refusal, MultiFailed) and isinstance(refusal.error, BadVersion):
+                    raise  # of the coordinator epoch: no other version is checked
+                reason = f"the group cannot be recorded: {refusal}"
+                if reason != refused:
+                    logger.error("a group is refused", group=self.group.name, reason=reason)
+                self.group.last_error = refused = reason
+                await asyncio.sleep(_REFUSED_RETRY_S)
+            else:
+                self.group.last_error = error
+                return
 
     async def _await_answers(self, within_ms: int | None) -> None:
         timeout_s = None if within_ms is None else within_ms / 1000
