@@ -321,6 +321,20 @@ def test_a_replica_gets_its_name_from_somebody_else(start: Start, kind: str) -> 
     assert [read_all(log) for log in start().logs()] == [[batch(0)]]
 
 
+def test_a_directory_of_an_unknown_version_is_refused_and_stays_as_it_is(start: Start) -> None:
+    """What a later release has laid out differently would look damaged, and go to strays."""
+    directory = start()
+    directory.open("t", ID_1, 0).append(batch(0))
+    meta = directory.root / "meta.json"
+    known = meta.read_text()
+    directory.release()
+    meta.write_text(known.replace('"version":1', '"version":2'))
+    with pytest.raises(WrongDirectory, match="version 2, and this release knows 1"):
+        start()
+    meta.write_text(known)
+    assert [read_all(log) for log in start().logs()] == [[batch(0)]]
+
+
 def test_the_highest_controller_epoch_is_kept(start: Start) -> None:
     directory = start()
     assert directory.controller_epoch == 0
