@@ -131,6 +131,11 @@ def print_error(error: LeadlineError, *, as_json: bool, reads: bool = False) -> 
     _print_error(error, outcome, advice, as_json=as_json)
 
 
+def print_lost(error: LeadlineError, advice: str, *, as_json: bool) -> None:
+    """Print an error in the middle of work that was accepted, and so has an unknown outcome."""
+    _print_error(error, {"outcome": "unknown"}, advice, as_json=as_json)
+
+
 def _print_error(
     error: LeadlineError, outcome: dict[str, str], advice: str | None, *, as_json: bool
 ) -> None:

@@ -98,7 +98,7 @@ def start(
     with admin.connect() as client:
         task = client.administer("POST", "/v1/reassignments", body, repeatable=dry_run)
         if watch and not dry_run:
-            task = tasks.follow(client, task["id"])
+            task = tasks.follow(client, task["id"], as_json=admin.as_json)
     tasks.show_task(task, as_json=admin.as_json, over=watch and not dry_run)
 
 
