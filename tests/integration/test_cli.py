@@ -195,6 +195,15 @@ def test_no_token_is_left_valid_that_could_not_be_kept(small: Up, tmp_path: Path
     assert not list(tmp_path.parent.glob(".*.new"))
 
 
+def test_an_interrupted_roll_says_how_to_go_on(small: Up) -> None:
+    interrupt = "sh -c 'kill -INT $PPID'"
+    words = ("cluster", "roll", "--only", "controller", "--restart-command", interrupt)
+    ended = small.run(*words)
+    assert ended.returncode == 130
+    assert "controller-1 may be restarting" in ended.stderr
+    assert "to go on: the same command" in ended.stderr
+
+
 def test_two_supervisors_do_not_share_a_directory(small: Up) -> None:
     second = small.run("up")
     assert second.returncode == 1
