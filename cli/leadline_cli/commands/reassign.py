@@ -140,8 +140,9 @@ def _rows(file: Path | None, partitions: list[str] | None) -> list[dict[str, Any
     if file is None:
         return [_target(text) for text in partitions or ()]
     try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text()
-        document = json.loads(text, object_pairs_hook=_each_once)
+        # As bytes: json knows each Unicode encoding, and the marks that editors put before it.
+        content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        document = json.loads(content, object_pairs_hook=_each_once)
         rows: list[dict[str, Any]] = document["partitions"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
         raise typer.BadParameter(f"{file} is not Kafka's reassignment JSON: {problem}") from None

@@ -235,3 +235,16 @@ def test_a_reassignment_that_can_be_read_in_two_ways_or_in_none_is_refused(
     file.write_text(text)
     ended = CliRunner().invoke(app, ["reassign", "start", str(file), "--bootstrap", NOBODY])
     assert (ended.exit_code, found in ended.stderr) == (2, True), ended.stderr
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("through", ["file", "pipe"])
+def test_a_reassignment_is_read_in_any_encoding_of_unicode(
+    encoding: str, through: str, tmp_path: Path
+) -> None:
+    """Editors and shells of some systems write a mark before UTF-8, or UTF-16."""
+    file = tmp_path / "moves.json"
+    file.write_bytes('{"partitions": [{"topic": "t"}]}'.encode(encoding))
+    name, given = (str(file), None) if through == "file" else ("-", file.read_bytes())
+    ended = CliRunner().invoke(app, ["reassign", "start", name, "--bootstrap", NOBODY], input=given)
+    assert (ended.exit_code, "error 50361" in ended.stderr) == (1, True), ended.stderr
