@@ -32,6 +32,7 @@ from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import NotPermitted
 from leadline_common.zk.ops import ANY_VERSION, CreateOp
 from leadline_common.zk.session import ZkSession
+from leadline_controller.adapters.history.database import open_database
 from leadline_controller.adapters.zk_store import ControllerZkStore
 from tests.support.faults.zk_proxy import CrashPoints
 from tests.support.services.zookeeper import SESSION_TIMEOUT_MS
@@ -72,8 +73,9 @@ async def test_persistent_nodes_and_histories_are_copied_with_the_operators_logi
     credentials.directory.mkdir()
     credentials.zookeeper_operator.write_text(f"{OPERATOR}\n")
     history, backup = tmp_path / "history.db", tmp_path / "cluster.backup"
+    open_database(f"sqlite:///{history}").dispose()
     with closing(sqlite3.connect(history)) as rows:
-        rows.execute("CREATE TABLE audit (id)")
+        rows.execute("PRAGMA journal_mode=DELETE")  # Readers leave no files beside it then.
     session = ZkSession(credentials=ZkCredentials.of(OPERATOR))
     await session.start(zk_chroot, SESSION_TIMEOUT_MS)
     try:
@@ -98,6 +100,20 @@ async def test_persistent_nodes_and_histories_are_copied_with_the_operators_logi
     assert "a-cluster" in ended.output, ended.output
     assert "3 nodes, 1 history" in ended.output
     assert names_in(tmp_path) == {"cluster.backup", "credentials", "history.db"}
+
+
+async def test_a_database_of_another_program_is_refused_before_it_is_too_late(
+    zk_chroot: str, zk_session: ZkSession, tmp_path: Path
+) -> None:
+    """The backup was whole, as `--check` said, and no restore took it."""
+    await write_cluster(zk_session)
+    other, backup = tmp_path / "other.db", tmp_path / "cluster.backup"
+    with closing(sqlite3.connect(other)) as rows:
+        rows.execute("CREATE TABLE something (id)")
+    words = ("cluster", "backup", backup, "--zookeeper", zk_chroot, "--history", other)
+    ended = await in_a_thread(*words)
+    assert (ended.exit_code, backup.exists()) == (1, False), ended.output
+    assert f"{other} is no controller's history" in ended.output
 
 
 async def test_a_root_without_a_cluster_is_refused(zk_chroot: str, tmp_path: Path) -> None:
