@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import IO, NoReturn
 
 
 class OutputLost(Exception):
@@ -16,8 +16,13 @@ class OutputLost(Exception):
 
 def lose_pipe() -> NoReturn:
     """Raise OutputLost because the reader of the pipe has gone."""
-    _leave_nothing_to_flush()
+    _discard(sys.stdout)
     raise OutputLost(os.strerror(errno.EPIPE))
+
+
+def lose_messages() -> NoReturn:
+    """Raise the error of a pipe that nobody reads; for `told`."""
+    raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 @contextmanager
@@ -28,10 +33,24 @@ def written(*, but: type[OSError] | tuple[()] = ()) -> Iterator[None]:
     except but:
         raise
     except OSError as problem:
-        _leave_nothing_to_flush()
+        _discard(sys.stdout)
         raise OutputLost(problem.strerror) from problem
 
 
-def _leave_nothing_to_flush() -> None:
-    """Send what is left elsewhere: Python would fail again at exit, with another code."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+@contextmanager
+def told() -> Iterator[None]:
+    """Go on without the messages of standard error if it takes none.
+
+    They are about the work, and no reason to leave it half done; the exit code tells how it ended.
+    """
+    try:
+        yield
+    except OSError:
+        _discard(sys.stderr)
+
+
+def _discard(stream: IO[str]) -> None:
+    """Send what is left in a stream nowhere: Python would fail again at exit, with another code."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from leadline_cli.local_extra import PackageMissing
-from leadline_cli.lost_output import OutputLost
+from leadline_cli.lost_output import OutputLost, told
 from leadline_cli.plain_values import NO_HELP, convert_without_pydantic
 
 
@@ -153,23 +153,29 @@ def _plain_errors() -> Iterator[None]:
         usage: Any = error
         if possible := getattr(usage, "possibilities", None):
             usage.possibilities = _near(usage.option_name, possible)
-        usage.show()
+        with told():
+            usage.show()
         raise typer.Exit(error.exit_code) from None
     except PackageMissing as missing:
-        typer.echo(f"error: {missing}", err=True)
+        _print_error(str(missing))
         raise typer.Exit(_EXIT_USAGE) from None
     except OutputLost as problem:
         # Not 1: a script that repeats after that would do again what was done.
         what = f"cannot write the result ({problem}): look what was done before you repeat it"
-        typer.echo(f"error: {what}", err=True)
+        _print_error(what)
         raise typer.Exit(_EXIT_UNKNOWN) from None
     except UnicodeEncodeError as error:
         # Python keeps what is not UTF-8 in arguments as halves of surrogate pairs. Only names of
         # files may have them.
         if not _SURROGATE.search(error.object):
             raise
-        typer.echo("error: an argument is not valid UTF-8", err=True)
+        _print_error("an argument is not valid UTF-8")
         raise typer.Exit(_EXIT_USAGE) from None
+
+
+def _print_error(text: str) -> None:
+    with told():
+        typer.echo(f"error: {text}", err=True)
 
 
 def _open_streams() -> None:

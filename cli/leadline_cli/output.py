@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from leadline_cli.lost_output import lose_pipe, written
+from leadline_cli.lost_output import lose_messages, lose_pipe, told, written
 from leadline_client.errors import (
     AllKnownBrokersNotAvailable,
     BrokerFenced,
@@ -104,8 +104,8 @@ def console(*, stderr: bool = False) -> Console:
     made: Console = import_module("rich.console").Console(
         stderr=stderr, soft_wrap=True, highlight=False, markup=False, emoji=False
     )
-    if not stderr:
-        made.__dict__["on_broken_pipe"] = lose_pipe  # Rich would exit with 1
+    # Rich would exit with 1.
+    made.__dict__["on_broken_pipe"] = lose_messages if stderr else lose_pipe
     return made
 
 
@@ -127,10 +127,21 @@ def print_error(error: LeadlineError, *, as_json: bool, reads: bool = False) -> 
     """Print code, message and advice to standard error; `reads` as for `reported`."""
     only_read = reads and isinstance(error, OutcomeUnknown)
     advice = _NO_ANSWER if only_read else advice_for(error)
+    outcome = {"outcome": "refused"} if only_read else {}
+    _print_error(error, outcome, advice, as_json=as_json)
+
+
+def print_lost(error: LeadlineError, advice: str, *, as_json: bool) -> None:
+    """Print an error in the middle of work that was accepted, and so has an unknown outcome."""
+    _print_error(error, {"outcome": "unknown"}, advice, as_json=as_json)
+
+
+def _print_error(
+    error: LeadlineError, outcome: dict[str, str], advice: str | None, *, as_json: bool
+) -> None:
     if as_json:
-        outcome = {"outcome": "refused"} if only_read else {}
         body = error.body() | outcome | ({"advice": advice} if advice else {})
-        typer.echo(json.dumps(body, default=str), err=True)
+        print_note(json.dumps(body, default=str))
         return
     print_problem(f"error {error.code}: {error.message}")
     if advice:
@@ -145,17 +156,20 @@ def print_line(text: str) -> None:
 
 def print_note(text: str) -> None:
     """Print a line to standard error."""
-    typer.echo(text, err=True)
+    with told():
+        typer.echo(text, err=True)
 
 
 def print_warning(text: str) -> None:
     """Print a line to standard error, in yellow on a terminal."""
-    console(stderr=True).print(text, style="yellow")
+    with told():
+        console(stderr=True).print(text, style="yellow")
 
 
 def print_problem(text: str) -> None:
     """Print a line to standard error, in red on a terminal."""
-    console(stderr=True).print(text, style="red")
+    with told():
+        console(stderr=True).print(text, style="red")
 
 
 def confirmed(question: str, *, yes: bool) -> None:

@@ -114,18 +114,27 @@ class RollingRestart:
         """
         incarnation = -1
         if target.kind == "broker":
-            self._wait(target, lambda: self._why_not_stop(target.id), unknown=False)
-            row = self.client.metadata().brokers.get(target.id)
-            incarnation = row.incarnation if row else -1
+            incarnation = self._until_it_may_stop(target)
         try:
             self.restart(target)
         except (RuntimeError, TimeoutError) as problem:
             raise RollStopped(target, str(problem), unknown=True) from problem
         self._wait(target, lambda: self._why_not_back(target, incarnation), unknown=True)
 
+    def _until_it_may_stop(self, target: Target) -> int:
+        """Wait until a broker may stop; return its incarnation, -1 if it is down."""
+        incarnation = -1
+
+        def why_not() -> str:
+            nonlocal incarnation
+            row = self.client.metadata().brokers.get(target.id)
+            incarnation = row.incarnation if row else -1
+            return self._why_not_stop(target.id) if row else ""  # A start is what it needs.
+
+        self._wait(target, why_not, unknown=False)
+        return incarnation
+
     def _why_not_stop(self, broker: int) -> str:
-        if broker not in self.client.metadata().brokers:
-            return ""  # It is down: a start is what it needs.
         found = self.client.administer("GET", f"/v1/brokers/{broker}/can-stop")
         reasons = ", ".join(f"{row['reason']} ({row['total']})" for row in found["reasons"])
         return "" if found["can_stop"] else f"should not stop now: {reasons}"

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sqlite3
+import sys
 import tarfile
+import tempfile
+import textwrap
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,14 +22,19 @@ from typer.testing import CliRunner
 from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_cli.backup.archive import NODES, Node, decode_nodes
 from leadline_cli.backup.nodes import read_nodes
+from leadline_cli.backup.restoring import Sources, prepare_restore
+from leadline_cli.backup.writing import NotEmpty
 from leadline_cli.credentials import credentials_in
 from leadline_cli.main import app
+from leadline_common import znodes
 from leadline_common.cluster_id import RESTORING, UnfinishedRestore
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import NotPermitted
 from leadline_common.zk.ops import ANY_VERSION, CreateOp
 from leadline_common.zk.session import ZkSession
+from leadline_controller.adapters.history.database import open_database
 from leadline_controller.adapters.zk_store import ControllerZkStore
+from tests.support.faults.zk_proxy import CrashPoints
 from tests.support.services.zookeeper import SESSION_TIMEOUT_MS
 
 OPERATOR = "operator:top-secret"
@@ -62,8 +73,9 @@ async def test_persistent_nodes_and_histories_are_copied_with_the_operators_logi
     credentials.directory.mkdir()
     credentials.zookeeper_operator.write_text(f"{OPERATOR}\n")
     history, backup = tmp_path / "history.db", tmp_path / "cluster.backup"
+    open_database(f"sqlite:///{history}").dispose()
     with closing(sqlite3.connect(history)) as rows:
-        rows.execute("CREATE TABLE audit (id)")
+        rows.execute("PRAGMA journal_mode=DELETE")  # Readers leave no files beside it then.
     session = ZkSession(credentials=ZkCredentials.of(OPERATOR))
     await session.start(zk_chroot, SESSION_TIMEOUT_MS)
     try:
@@ -88,6 +100,20 @@ async def test_persistent_nodes_and_histories_are_copied_with_the_operators_logi
     assert "a-cluster" in ended.output, ended.output
     assert "3 nodes, 1 history" in ended.output
     assert names_in(tmp_path) == {"cluster.backup", "credentials", "history.db"}
+
+
+async def test_a_database_of_another_program_is_refused_before_it_is_too_late(
+    zk_chroot: str, zk_session: ZkSession, tmp_path: Path
+) -> None:
+    """The backup was whole, as `--check` said, and no restore took it."""
+    await write_cluster(zk_session)
+    other, backup = tmp_path / "other.db", tmp_path / "cluster.backup"
+    with closing(sqlite3.connect(other)) as rows:
+        rows.execute("CREATE TABLE something (id)")
+    words = ("cluster", "backup", backup, "--zookeeper", zk_chroot, "--history", other)
+    ended = await in_a_thread(*words)
+    assert (ended.exit_code, backup.exists()) == (1, False), ended.output
+    assert f"{other} is no controller's history" in ended.output
 
 
 async def test_a_root_without_a_cluster_is_refused(zk_chroot: str, tmp_path: Path) -> None:
@@ -177,6 +203,75 @@ async def test_only_an_empty_zookeeper_is_written_to(
     ended = await in_a_thread(*empty.words(zk_chroot))
     assert (ended.exit_code, "stop all services" in ended.output) == (1, True), ended.output
     assert await zk_session.exists("/cluster") is not None
+
+
+async def test_a_restore_that_is_repeated_says_that_nothing_is_left_to_do(
+    empty: Empty, zk_chroot: str
+) -> None:
+    words = empty.words(zk_chroot)
+    assert (await in_a_thread(*words)).exit_code == 0
+    ended = await in_a_thread(*words)
+    assert (ended.exit_code, "has this cluster already" in ended.output) == (1, True), ended.output
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_a_restore_that_loses_its_connection_has_an_unknown_outcome(
+    empty: Empty, zk_chroot: str, zk_session: ZkSession, after: bool
+) -> None:
+    """It ended with 1, after which a script may take it that nothing happened."""
+    server, _, chroot = zk_chroot.partition("/")
+
+    async def leave_alone() -> None:
+        """End nothing: after this the proxy closes the connection."""
+
+    proxy = CrashPoints(server, [znodes.CLUSTER_ID.encode()], leave_alone)
+    proxy.arm(1, after=after)
+    async with proxy.serving() as address:
+        ended = await in_a_thread(*empty.words(f"{address}/{chroot}"))
+    assert (ended.exit_code, "run the same command again" in ended.output) == (3, True)
+    assert (await zk_session.exists(znodes.CLUSTER_ID) is not None) is after
+    again = await in_a_thread(*empty.words(zk_chroot))
+    assert again.exit_code == (1 if after else 0), again.output
+
+
+async def test_a_restore_that_is_refused_puts_no_history_back(
+    empty: Empty, zk_chroot: str, zk_session: ZkSession, tmp_path: Path
+) -> None:
+    await zk_session.create("/cluster")
+    copy, place = tmp_path / "copy.db", tmp_path / "controller-1" / "history.db"
+    copy.write_bytes(b"as of the backup")
+    decided = prepare_restore(Sources(empty.backup, [empty.logs]), tmp_path)
+    prepared = replace(decided, missing_histories={place: copy})
+    with pytest.raises(NotEmpty):
+        await asyncio.to_thread(prepared.write, zk_chroot, None)
+    assert not place.exists()
+    await zk_session.delete("/cluster", ANY_VERSION)
+    await asyncio.to_thread(prepared.write, zk_chroot, None)
+    assert place.read_bytes() == b"as of the backup"
+
+
+async def test_what_a_killed_restore_has_unpacked_is_removed_by_the_next(
+    empty: Empty, zk_chroot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It kept a copy of each history, with the names of all users, in the system's directory."""
+    unpacked = tmp_path / "unpacked"
+    unpacked.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(unpacked))
+    killed = textwrap.dedent("""\
+        import os, signal
+        from leadline_cli.backup import restoring
+        from leadline_cli.main import app
+        restoring.restored_nodes = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        app()
+    """)
+    words = map(str, empty.words(zk_chroot))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", killed, *words, env=os.environ | {"TMPDIR": str(unpacked)}
+    )
+    assert await process.wait() == -signal.SIGKILL
+    assert names_in(unpacked)
+    assert (await in_a_thread(*empty.words(zk_chroot))).exit_code == 0
+    assert not names_in(unpacked)
 
 
 async def test_a_controller_makes_no_cluster_of_a_part(

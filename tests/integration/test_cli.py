@@ -184,6 +184,27 @@ def test_plans_are_shown_before_they_are_applied(small: Up) -> None:
     assert json.loads(nowhere.stderr)["error_code"] == 40002
 
 
+def test_no_token_is_left_valid_that_could_not_be_kept(small: Up, tmp_path: Path) -> None:
+    """Nobody could ever read it, and after two of them the user could have no other."""
+    assert small.run("users", "create", "clerk").returncode == 0
+    for file in (tmp_path / "missing" / "token", tmp_path):
+        ended = small.run("users", "token", "clerk", "--file", str(file))
+        assert (ended.returncode, "no token was made" in ended.stderr) == (1, True), ended.stderr
+        assert "Traceback" not in ended.stderr
+    (clerk,) = [one for one in small.ask("users", "list")["users"] if one["name"] == "clerk"]
+    assert clerk["tokens"] == []
+    assert not list(tmp_path.parent.glob(".*.new"))
+
+
+def test_an_interrupted_roll_says_how_to_go_on(small: Up) -> None:
+    interrupt = "sh -c 'kill -INT $PPID'"
+    words = ("cluster", "roll", "--only", "controller", "--restart-command", interrupt)
+    ended = small.run(*words)
+    assert ended.returncode == 130
+    assert "controller-1 may be restarting" in ended.stderr
+    assert "to go on: the same command" in ended.stderr
+
+
 def test_two_supervisors_do_not_share_a_directory(small: Up) -> None:
     second = small.run("up")
     assert second.returncode == 1

@@ -217,7 +217,7 @@ async def test_what_one_task_of_a_drain_leaves_is_taken_by_the_next(
     image = controller.service.image()
     async with Followers(rig, zk_session):
         with Client([controller.listener.url]) as client:
-            last = await asyncio.to_thread(follow, client, first["id"])
+            last = await asyncio.to_thread(follow, client, first["id"], as_json=False)
     assert _is_emptied(image, 1), "who watches the first one sees the end of all"
     tasks = (await get(controller, "/v1/tasks"))["tasks"]
     assert len(tasks) >= 3

@@ -23,7 +23,11 @@ from leadline_common.cluster_id import decode_cluster_id
 from leadline_common.versions import NEWEST_PROTOCOL, OLDEST_PROTOCOL, current_release
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.znodes import CLUSTER_ID
-from leadline_controller.adapters.history.copies import copy_history
+from leadline_controller.adapters.history.copies import (
+    UnreadableHistory,
+    copy_history,
+    newest_entry,
+)
 
 
 def make_backup(
@@ -64,6 +68,10 @@ def _copy(histories: Sequence[Path], directory: Path) -> list[tuple[Path, Path]]
     copies = [(one, directory / f"history-{place}.db") for place, one in enumerate(histories)]
     for source, copy in copies:
         copy_history(source, copy)
+        try:
+            newest_entry(copy)  # A restore needs it.
+        except UnreadableHistory as problem:
+            raise UnreadableHistory(f"{source} is no controller's history: {problem}") from None
     return copies
 
 

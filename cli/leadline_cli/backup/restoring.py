@@ -99,12 +99,11 @@ class Prepared:
 
         Raises:
             NotEmpty: ZooKeeper has a cluster, or a service runs; nothing was changed.
-            ZkError: no server answers, or the connection was lost: run it again.
+            Unfinished: the connection was lost while nodes were written: run it again.
+            ZkError: no server answers, or the connection was lost before.
             OSError: a history cannot be written.
 
         """
-        for place, copy in self.missing_histories.items():
-            put_back(copy, place)
         entry = AuditEntry(
             time.time_ns() // 1_000_000,
             new_cause(),
@@ -113,9 +112,14 @@ class Prepared:
             reason="from a backup and the brokers' logs",
             after=msgspec.to_builtins(self.report),
         )
+        restored, first = self.restored, self.first_audit_id
         asyncio.run(
-            write_cluster(zookeeper, credentials, self.restored, self.first_audit_id, entry)
+            write_cluster(zookeeper, credentials, restored, first, entry, self._put_back_histories)
         )
+
+    def _put_back_histories(self) -> None:
+        for place, copy in self.missing_histories.items():
+            put_back(copy, place)
 
 
 def put_back(copy: Path, place: Path) -> None:

@@ -1,6 +1,6 @@
-"""The directory in which a backup is made, beside the file that it becomes.
+"""The directory in which a backup is made, beside the file that it becomes, or is unpacked.
 
-A process that is killed leaves its directory. The next backup to the same place removes it: the
+A process that is killed leaves its directory. The next one at the same place removes it: the
 lock in it is the kernel's, and held for as long as the process lives.
 """
 

@@ -94,7 +94,7 @@ def drain(
     with admin.connect() as client:
         task = client.administer("POST", f"/v1/brokers/{broker}/drain", wanted, repeatable=dry_run)
         if watch and not dry_run:
-            task = follow(client, task["id"])
+            task = follow(client, task["id"], as_json=admin.as_json)
     show_task(task, as_json=admin.as_json, over=watch and not dry_run)
     if dry_run and not admin.as_json:
         details = task["details"]

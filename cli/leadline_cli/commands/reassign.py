@@ -98,7 +98,7 @@ def start(
     with admin.connect() as client:
         task = client.administer("POST", "/v1/reassignments", body, repeatable=dry_run)
         if watch and not dry_run:
-            task = tasks.follow(client, task["id"])
+            task = tasks.follow(client, task["id"], as_json=admin.as_json)
     tasks.show_task(task, as_json=admin.as_json, over=watch and not dry_run)
 
 
@@ -140,11 +140,23 @@ def _rows(file: Path | None, partitions: list[str] | None) -> list[dict[str, Any
     if file is None:
         return [_target(text) for text in partitions or ()]
     try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text()
-        rows: list[dict[str, Any]] = json.loads(text)["partitions"]
-    except (OSError, ValueError, KeyError, TypeError) as problem:
+        # As bytes: json knows each Unicode encoding, and the marks that editors put before it.
+        content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        document = json.loads(content, object_pairs_hook=_each_once)
+        rows: list[dict[str, Any]] = document["partitions"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
         raise typer.BadParameter(f"{file} is not Kafka's reassignment JSON: {problem}") from None
     return rows
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; of two fields of one name, one would be ignored."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"an object has {twice!r} twice")
+    return found
 
 
 def _target(text: str) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
@@ -20,7 +21,14 @@ from leadline_cli.commands.backup import (
     ZkHosts,
     login_from,
 )
-from leadline_cli.output import EXIT_REFUSED, print_json, print_line, print_note, print_problem
+from leadline_cli.output import (
+    EXIT_REFUSED,
+    EXIT_UNKNOWN,
+    print_json,
+    print_line,
+    print_note,
+    print_problem,
+)
 from leadline_client.errors import LeadlineError
 from leadline_common.identity import UnusableCredentials
 from leadline_common.private_files import keep_files_private
@@ -30,6 +38,7 @@ from leadline_common.zk.errors import ZkError
 if TYPE_CHECKING:
     from leadline_cli.backup.restoring import Prepared, RestoreReport, Sources
 
+_AGAIN: Final = "Until it is complete, services wait: run the same command again"
 _PROBLEMS: Final = (
     UnusableCredentials,
     LeadlineError,
@@ -111,14 +120,27 @@ def restore(
         data_dir if known else None,
         choices,
     )
-    try:
+    with _reported(writes=not dry_run):
         login = login_from(credentials, ca, certificate, data_dir, found=known is not None)
         target = None if dry_run else _Target(zookeeper, login, known, data_dir)
         report = _restore(sources, target)
+    _show(report, as_json=as_json, dry_run=dry_run)
+
+
+@contextmanager
+def _reported(*, writes: bool) -> Iterator[None]:
+    """Turn the errors of a restore into messages and exit codes; `writes`: it is no dry run."""
+    try:
+        yield
+    except import_module("leadline_cli.backup.writing").Unfinished as problem:
+        print_problem(f"{problem}. {_AGAIN}")
+        raise typer.Exit(EXIT_UNKNOWN) from None
+    except KeyboardInterrupt:
+        print_note(f"interrupted. {_AGAIN}" if writes else "interrupted")
+        raise
     except _PROBLEMS as problem:
         print_problem(str(problem))
         raise typer.Exit(EXIT_REFUSED) from None
-    _show(report, as_json=as_json, dry_run=dry_run)
 
 
 class _Target(NamedTuple):
@@ -134,11 +156,12 @@ def _restore(sources: Sources, target: _Target | None) -> RestoreReport:
     """Decide, and write to the target if there is one."""
     restoring = import_module("leadline_cli.backup.restoring")
     local = import_module("leadline_cli.backup.local_zookeeper")
+    workspace = import_module("leadline_cli.backup.workspace")
     with (
-        tempfile.TemporaryDirectory(prefix=".restore-") as workspace,
+        workspace.workspace(Path(tempfile.gettempdir())) as directory,
         local.stopped_cluster(sources.data_dir),
     ):
-        prepared: Prepared = restoring.prepare_restore(sources, Path(workspace))
+        prepared: Prepared = restoring.prepare_restore(sources, directory)
         if target is not None and target.known is not None:
             with local.zookeeper_of(target.known, target.data_dir):
                 prepared.write(target.known.zookeeper, target.login)

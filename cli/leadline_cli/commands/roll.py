@@ -77,8 +77,13 @@ def roll(
             try:
                 rolling.roll(target)
             except RollStopped as stopped:
-                _print_stopped(stopped, [*(skip or []), *done])
+                print_problem(str(stopped))
+                _print_rest([*(skip or []), *done])
                 raise typer.Exit(EXIT_UNKNOWN if stopped.unknown else EXIT_REFUSED) from None
+            except KeyboardInterrupt:
+                print_note(f"interrupted: {target.name} may be restarting")
+                _print_rest([*(skip or []), *done])
+                raise
             done.append(target.name)
     names = [target.name for target in order]
     document = {"dry_run": dry_run, "services": names}
@@ -153,7 +158,6 @@ def _restarter(admin: AdminContext, words: list[str]) -> Callable[[Target], None
     return by_command if words else by_supervisor
 
 
-def _print_stopped(stopped: RollStopped, done: list[str]) -> None:
-    print_problem(str(stopped))
+def _print_rest(done: list[str]) -> None:
     skipped = "".join(f" --skip {name}" for name in done)
     print_note(f"to go on: the same command{' with' if done else ''}{skipped}")

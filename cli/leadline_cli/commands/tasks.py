@@ -15,12 +15,15 @@ from leadline_cli.admin import AdminContext, admin_command, command_group
 from leadline_cli.output import (
     EXIT_INTERRUPTED,
     EXIT_REFUSED,
+    EXIT_UNKNOWN,
     console,
     print_json,
     print_line,
+    print_lost,
     print_note,
     print_table,
 )
+from leadline_client.errors import LeadlineError
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -52,7 +55,9 @@ def list_tasks(admin: AdminContext) -> None:
 def status(admin: AdminContext, task: TaskId, *, watch: Watch = False) -> None:
     """Show the progress of a task."""
     with admin.connect(reads=True) as client:
-        found = follow(client, task) if watch else _read(client, task)
+        found = _read(client, task)
+        if watch:
+            found = follow(client, task, as_json=admin.as_json)
     show_task(found, as_json=admin.as_json, over=watch)
 
 
@@ -83,23 +88,28 @@ def throttle(
     show_task(found, as_json=admin.as_json)
 
 
-def follow(client: Client, task_id: str) -> dict[str, Any]:
-    """Show a task's progress until it is over, and return it.
+def follow(client: Client, task_id: str, *, as_json: bool) -> dict[str, Any]:
+    """Show the progress of a task that was accepted until it is over, and return it.
 
     A task that continues in another one is followed to the last of them.
 
     Raises:
-        typer.Exit: with 130 on Ctrl-C, after saying that the task continues.
+        typer.Exit: with 130 on Ctrl-C, and with 3 if nobody answers any more, after saying that the
+            task continues.
 
     """
+    continues = f"the task continues: `leadline tasks status {task_id} --watch`"
     try:
         if not console(stderr=True).is_terminal:
             return _followed(client, task_id, _report_changes())
         with _progress() as progress:
             return _followed(client, task_id, partial(_draw, progress, _add_bar(progress)))
     except KeyboardInterrupt:
-        print_note(f"the task continues: `leadline tasks status {task_id} --watch`")
+        print_note(continues)
         raise typer.Exit(EXIT_INTERRUPTED) from None
+    except LeadlineError as error:
+        print_lost(error, continues, as_json=as_json)
+        raise typer.Exit(EXIT_UNKNOWN) from None
 
 
 def _progress() -> Progress:

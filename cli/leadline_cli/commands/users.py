@@ -16,13 +16,15 @@ from leadline_cli.admin import AdminContext, Yes, admin_command, command_group
 from leadline_cli.credentials import write_private
 from leadline_cli.output import (
     EXIT_REFUSED,
+    EXIT_UNKNOWN,
     EXIT_USAGE,
     confirmed,
     print_line,
+    print_note,
     print_problem,
     print_table,
 )
-from leadline_client.errors import StaleVersion
+from leadline_client.errors import LeadlineError, StaleVersion
 from leadline_common.access.rights import Role
 
 if TYPE_CHECKING:
@@ -171,12 +173,34 @@ def token(
     wanted = {"expires_in_ms": None if days is None else days * _DAY_MS}
     with admin.connect() as client:
         made = client.administer("POST", f"{_USERS}/{name}/tokens", wanted)
+        if file is not None:
+            _keep(client, name, made, file)
     if file is None:
         admin.show(made, made["token"])
         return
-    write_private(file, f"{made['token']}\n".encode())
     known = {"id": made["id"], "expires_at": made["expires_at"], "file": str(file)}
     admin.show(known, f"token {made['id']} of user {name} is in {file}")
+
+
+def _keep(client: Client, name: str, made: dict[str, Any], file: Path) -> None:
+    """Write a new token into a file; revoke it if that fails, because nobody else has it.
+
+    Raises:
+        typer.Exit: with 1 if the token was revoked, with 3 if it may still be valid.
+
+    """
+    try:
+        write_private(file, f"{made['token']}\n".encode())
+    except OSError as problem:
+        lost = f"cannot write {file}: {problem.strerror}"
+        try:
+            client.administer("DELETE", f"{_USERS}/{name}/tokens/{made['id']}")
+        except LeadlineError as error:
+            print_problem(f"{lost}; and the token was not revoked: {error.message}")
+            print_note(f"  what to do: `leadline users revoke-token {name} {made['id']}`")
+            raise typer.Exit(EXIT_UNKNOWN) from None
+        print_problem(f"{lost}: no token was made")
+        raise typer.Exit(EXIT_REFUSED) from None
 
 
 @app.command("revoke-token")

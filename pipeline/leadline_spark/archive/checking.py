@@ -179,6 +179,9 @@ def _manifests(
         except LeadlineSparkError as failure:
             found[name] = None
             problems.append(ArchiveFinding("manifest", name.path, failure.message))
+        except OSError as failure:
+            found[name] = None
+            problems.append(ArchiveFinding("manifest", name.path, _unreadable(failure)))
     if not found:
         problems.append(ArchiveFinding("no_archive", MANIFESTS, "there is no manifest: no archive"))
     return found, problems
@@ -217,6 +220,17 @@ def _cut_short(
 
 
 def _check_file(store: ArchiveStore, entry: ManifestEntry) -> Iterator[ArchiveFinding]:
+    try:
+        yield from _damage(store, entry)
+    except OSError as failure:
+        yield ArchiveFinding("content", entry.path, _unreadable(failure))
+
+
+def _unreadable(failure: OSError) -> str:
+    return f"it cannot be read: {failure.strerror or failure}"
+
+
+def _damage(store: ArchiveStore, entry: ManifestEntry) -> Iterator[ArchiveFinding]:
     size = store.size(entry.path)
     if size is None:
         yield ArchiveFinding("missing", entry.path, "listed by a manifest, and not there")

@@ -39,7 +39,10 @@ class ArchiveStore(Protocol):
     """A directory; paths are relative to it, with slashes."""
 
     def paths(self, folder: str = "") -> list[str]:
-        """Return the paths of all files below a folder, sorted; an empty list without a folder."""
+        """Return the paths of all files below a folder, sorted; an empty list without a folder.
+
+        Raises OSError if it cannot be read.
+        """
 
     def size(self, path: str) -> int | None:
         """Return a file's size in bytes, or None if it does not exist."""
@@ -67,11 +70,14 @@ class LocalStore:
         self._root = root
 
     def paths(self, folder: str = "") -> list[str]:
-        """Return the paths of all files below a folder, sorted."""
+        """Return the paths of all files below a folder, sorted.
+
+        Raises OSError if a folder cannot be read: an archive that looks empty would begin again.
+        """
         top = self._root / folder
         return sorted(
             str((Path(where) / name).relative_to(self._root))
-            for where, _, names in os.walk(top)
+            for where, _, names in os.walk(top, onerror=_unless_gone)
             for name in names
         )
 
@@ -131,6 +137,11 @@ class _LocalPending:
         with suppress(OSError):  # A full disk does not take what is buffered.
             self.file.close()
         self._temporary.unlink(missing_ok=True)
+
+
+def _unless_gone(problem: OSError) -> None:
+    if not isinstance(problem, FileNotFoundError):
+        raise problem
 
 
 def _sync_folder(folder: Path) -> None:

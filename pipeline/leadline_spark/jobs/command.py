@@ -124,6 +124,10 @@ def run(job: Callable[[], int]) -> int:
         message = str(failure)
     except LeadlineError as error:
         message = reason(error)
+    except OSError as failure:
+        if failure.filename is None:
+            raise
+        message = cannot_use(failure)
     except PySparkException as failure:
         found = _CODED_MESSAGE.search(str(failure))
         if found is None:
@@ -131,6 +135,11 @@ def run(job: Callable[[], int]) -> int:
         message = found[0]
     sys.stderr.write(f"error {message}\n")
     return FAILED
+
+
+def cannot_use(failure: OSError) -> str:
+    """Return what to say of a file that cannot be read or written."""
+    return f"cannot use {failure.filename}: {failure.strerror}"
 
 
 def print_path(path: Path) -> None:

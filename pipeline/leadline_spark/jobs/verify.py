@@ -43,7 +43,11 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Check, print what was found, and return the exit code."""
     arguments = parser().parse_args(argv)
-    found = checking.check(open_store(arguments.archive))
+    try:
+        found = checking.check(open_store(arguments.archive))
+    except OSError as problem:
+        sys.stderr.write(f"error {command.cannot_use(problem)}\n")
+        return command.FAILED
     if arguments.rows:
         found = _with(found, _miscounted(arguments.archive, found), ())
     failure = ""

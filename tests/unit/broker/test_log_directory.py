@@ -297,6 +297,44 @@ def test_a_directory_of_nobody_that_has_any_file_is_kept(start: Start) -> None:
     assert list(start().strays()) == ["t-0.unknown-stray"]
 
 
+@pytest.mark.parametrize("name", ["lost+found", "controller-1", "old copy", "t-0.log"])
+def test_a_directory_that_no_log_can_have_made_stays(start: Start, name: str) -> None:
+    """It became a stray, and was deleted later. A broker that may not read one did not start."""
+    root = start().root
+    file = root / name / "history.db"
+    file.parent.mkdir()
+    file.write_text("of somebody else")
+    again = start()
+    assert (again.logs(), again.strays(), again.failures) == ([], {}, {})
+    assert file.read_text() == "of somebody else"
+
+
+@pytest.mark.parametrize("kind", ["directory", "file"])
+def test_a_replica_gets_its_name_from_somebody_else(start: Start, kind: str) -> None:
+    root = start().root
+    if kind == "directory":
+        (root / "t-0").mkdir()
+    (root / "t-0" / "notes" if kind == "directory" else root / "t-0").touch()
+    again = start()
+    again.open("t", ID_1, 0).append(batch(0))
+    assert list(again.strays()) == ["t-0.unknown-stray"]
+    assert [read_all(log) for log in start().logs()] == [[batch(0)]]
+
+
+def test_a_directory_of_an_unknown_version_is_refused_and_stays_as_it_is(start: Start) -> None:
+    """What a later release has laid out differently would look damaged, and go to strays."""
+    directory = start()
+    directory.open("t", ID_1, 0).append(batch(0))
+    meta = directory.root / "meta.json"
+    known = meta.read_text()
+    directory.release()
+    meta.write_text(known.replace('"version":1', '"version":2'))
+    with pytest.raises(WrongDirectory, match="version 2, and this release knows 1"):
+        start()
+    meta.write_text(known)
+    assert [read_all(log) for log in start().logs()] == [[batch(0)]]
+
+
 def test_the_highest_controller_epoch_is_kept(start: Start) -> None:
     directory = start()
     assert directory.controller_epoch == 0

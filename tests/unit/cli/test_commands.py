@@ -217,3 +217,34 @@ def test_what_is_no_text_is_an_error_in_names_and_goes_into_records_as_it_is(
     refused = CliRunner().invoke(app, [*given, "--header", f"{not_utf8}=v"], input=b"k\xffv\n")
     assert refused.exit_code == 1
     assert "0 acknowledged, 1 refused, 0 unknown" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"partitions": [], "partitions": [{"topic": "t"}]}', "'partitions' twice"),
+        ('{"partitions": [{"topic": "t", "topic": "u"}]}', "'topic' twice"),
+        ("[" * 100_000, "recursion"),
+    ],
+)
+def test_a_reassignment_that_can_be_read_in_two_ways_or_in_none_is_refused(
+    text: str, found: str, tmp_path: Path
+) -> None:
+    """Of two lists of partitions that somebody had put together, the first was ignored."""
+    file = tmp_path / "moves.json"
+    file.write_text(text)
+    ended = CliRunner().invoke(app, ["reassign", "start", str(file), "--bootstrap", NOBODY])
+    assert (ended.exit_code, found in ended.stderr) == (2, True), ended.stderr
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("through", ["file", "pipe"])
+def test_a_reassignment_is_read_in_any_encoding_of_unicode(
+    encoding: str, through: str, tmp_path: Path
+) -> None:
+    """Editors and shells of some systems write a mark before UTF-8, or UTF-16."""
+    file = tmp_path / "moves.json"
+    file.write_bytes('{"partitions": [{"topic": "t"}]}'.encode(encoding))
+    name, given = (str(file), None) if through == "file" else ("-", file.read_bytes())
+    ended = CliRunner().invoke(app, ["reassign", "start", name, "--bootstrap", NOBODY], input=given)
+    assert (ended.exit_code, "error 50361" in ended.stderr) == (1, True), ended.stderr

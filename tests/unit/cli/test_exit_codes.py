@@ -284,3 +284,24 @@ def test_what_the_encoding_of_a_terminal_lacks_is_escaped() -> None:
         )
     assert ended.returncode == 0, ended.stderr
     assert b"caf\xe9 \\u4e2d" in ended.stdout
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_messages_that_cannot_be_printed_change_no_exit_code(full: bool) -> None:
+    """The disk of the log was full: work ended in the middle, and with 1 whatever came of it."""
+    with (
+        StandInCluster(brokers=1, partitions=1).running() as cluster,
+        lost_output(full=full) as lost,
+    ):
+        command = [sys.executable, "-m", "leadline_cli"]
+        where = ["--bootstrap", cluster.bootstrap[0]]
+        codes = [
+            subprocess.run([*command, *words, *where], stderr=lost, check=False).returncode
+            for words in (
+                ["topics", "describe", "nope"],
+                ["topics", "--no-such-option"],
+                ["produce", "t", "--json"],
+                ["topics", "create", "new"],
+            )
+        ]
+    assert codes == [1, 2, 0, 3]

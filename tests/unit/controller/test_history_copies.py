@@ -52,3 +52,12 @@ def test_the_newest_entry_counts_even_if_it_was_deleted_since(tmp_path: Path) ->
     assert newest_entry(history) == 2
     with pytest.raises(UnreadableHistory, match="missing"):
         newest_entry(tmp_path / "missing.db")
+
+
+def test_a_database_that_a_controller_has_not_filled_yet_has_no_entry(tmp_path: Path) -> None:
+    """A backup that had one could not be restored."""
+    for name in ("touched.db", "begun.db"):
+        (tmp_path / name).touch()
+    with closing(sqlite3.connect(tmp_path / "begun.db")) as writer:
+        writer.execute("PRAGMA journal_mode=WAL")
+    assert [newest_entry(tmp_path / name) for name in ("touched.db", "begun.db")] == [-1, -1]

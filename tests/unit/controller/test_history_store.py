@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine
+from sqlalchemy import Engine, create_engine, make_url, text
 from sqlalchemy.exc import DatabaseError
 from structlog.testing import capture_logs
 
+from leadline_client.errors import HistoryUnavailable
 from leadline_common.znodes import AuditEntry, StateChange
 from leadline_controller.adapters.history.database import open_database
 from leadline_controller.adapters.history.store import HistoryStore, SqlHistory
@@ -372,6 +373,46 @@ def test_a_file_that_is_no_database_is_set_aside(tmp_path: Path) -> None:
     store = HistoryStore(open_database(f"sqlite:///{path}"))
     assert store.ids() == (-1, -1)
     store.close()
+
+
+def test_tables_of_a_later_release_are_refused_and_stay_as_they_are(
+    url: str, tmp_path: Path
+) -> None:
+    """After a rollback. It was an error with a traceback each second, which did not say why."""
+    store = HistoryStore(open_database(url))
+    store.append([made(0)])
+    store.close()
+    known = _set_revision(url, "9999")
+    with pytest.raises(HistoryUnavailable, match="a later release has made the tables"):
+        open_database(url)
+    assert set_aside(tmp_path, "damaged") == 0
+    _set_revision(url, known)
+    again = HistoryStore(open_database(url))
+    assert again.ids() == (0, 0)
+    again.close()
+
+
+def _set_revision(url: str, revision: str) -> str:
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        read = text("SELECT version_num FROM alembic_version")
+        before: str = connection.execute(read).scalar_one()
+        write = text("UPDATE alembic_version SET version_num = :revision")
+        connection.execute(write, {"revision": revision})
+    engine.dispose()
+    return before
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+async def test_an_error_about_a_database_does_not_tell_its_password(url: str) -> None:
+    secret = make_url(url).set(username="postgres", password="top-secret")  # noqa: S106 - no real one
+    histories = [SqlHistory(secret.render_as_string(hide_password=False)) for _ in range(2)]
+    await histories[0].open("one")
+    with pytest.raises(RuntimeError, match="has the history of cluster one") as refused:
+        await histories[1].open("two")
+    assert "top-secret" not in str(refused.value)
+    for history in histories:
+        await history.close()
 
 
 def test_a_file_that_is_temporarily_unusable_is_kept(tmp_path: Path) -> None:

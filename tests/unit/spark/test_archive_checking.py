@@ -284,3 +284,36 @@ def test_a_log_that_begins_before_the_archive_is_noted() -> None:
     held = [replace(entry(50, 99))]
     found = check_cluster(held, *_log((0, 100)))
     assert [[one.kind for one in findings] for findings in found] == [[], ["begins_later"]]
+
+
+def unreadable(path: Path) -> None:
+    """Put a link to itself in place of a file or a folder: no user can read it."""
+    if path.is_dir():
+        path.rename(path.with_name("moved"))
+    else:
+        path.unlink()
+    path.symlink_to(path.name)
+
+
+def test_a_file_that_cannot_be_read_is_a_problem_and_the_others_are_checked(archive: Path) -> None:
+    """A bad sector ended the check with a traceback, and hid what else there was."""
+    first, _, other = sorted(archive.glob("topic=t/partition=0/*.parquet"))
+    unreadable(first)
+    other.write_bytes(b"short")
+    unreadable(archive / "_manifests" / "0001" / f"{0:020}.json")
+    found = checking.check(LocalStore(archive))
+    kinds = {problem.about: problem.kind for problem in found.problems}
+    names = [path.relative_to(archive).as_posix() for path in (first, other)]
+    assert [kinds[name] for name in names] == ["content", "size"]
+    assert kinds[f"_manifests/0001/{0:020}.json"] == "manifest"
+
+
+def test_a_folder_that_cannot_be_read_is_not_an_empty_one(
+    archive: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A network mount that fails for a moment would have made an archive begin again."""
+    unreadable(archive / "_manifests")
+    with pytest.raises(OSError, match="symbolic links"):
+        catalog.holdings(LocalStore(archive))
+    assert verify.main([str(archive)]) == 1
+    assert capsys.readouterr().err.startswith(f"error cannot use {archive / '_manifests'}: ")

@@ -17,11 +17,11 @@ from leadline_broker.adapters.log.checked_files import fsync_path
 from leadline_broker.adapters.log.deletions import Deletions
 from leadline_broker.adapters.log.errors import STORAGE_ERRORS, CorruptFile, storage_error
 from leadline_broker.adapters.log.file_cache import FileCache
-from leadline_broker.adapters.log.inventory import INVENTORY_DIRECTORY, LogInventory
+from leadline_broker.adapters.log.inventory import LogInventory
 from leadline_broker.adapters.log.layout import (
-    STAGED_DIRECTORY,
     LogConfig,
     PartitionIdentity,
+    is_replica_directory,
     read_identity,
 )
 from leadline_broker.adapters.log.partition_log import PartitionLog
@@ -37,7 +37,6 @@ from leadline_broker.adapters.log.set_aside import (
 from leadline_broker.domain.state import ReplicaKey
 from leadline_client.errors import StorageFailed
 
-_NO_PARTITIONS = frozenset({STAGED_DIRECTORY, INVENTORY_DIRECTORY})
 _LOADERS = 4
 _MS = 1_000_000
 
@@ -114,16 +113,15 @@ class LogDirectory:
         """Open every partition on disk, with recovery if necessary; call this once, first.
 
         Partitions that cannot be opened are in `failures`; unidentifiable directories become
-        strays, unless they are empty. Replicas that have lost records get a directory id of
-        their own (rule R17). `on_segment` is called in several threads.
+        strays, unless they are empty or nothing of a log is in them. Replicas that have lost
+        records get a directory id of their own (rule R17). `on_segment` is called in several
+        threads.
         """
         identities = []
         for path in sorted(self.root.iterdir()):
             if path.name.endswith(DELETE_SUFFIX):
                 shutil.rmtree(path, ignore_errors=True)
-            elif path.name.endswith(STRAY_SUFFIX) or path.name in _NO_PARTITIONS:
-                continue
-            elif path.is_dir():
+            elif is_replica_directory(path):
                 identity = self._identity_or_stray(path)
                 if identity is not None:
                     identities.append(identity)

@@ -35,6 +35,8 @@ STAGED_DIRECTORY = "staged"
 """Cannot collide with a partition's directory, whose name ends in a number."""
 
 _DIGITS = 20
+_OWN_FILES = frozenset({METADATA_FILE, EPOCH_FILE, UNSYNCED_EPOCH_FILE})
+_OWN_SUFFIXES = frozenset({LOG_SUFFIX, PROVISIONAL_SUFFIX, INDEX_SUFFIX, SNAPSHOT_SUFFIX})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,22 @@ class PartitionIdentity:
 _identity = msgspec.json.Decoder(PartitionIdentity)
 
 
+def is_replica_directory(path: Path) -> bool:
+    """Return whether this is a directory, and may be that of a replica, complete or not.
+
+    Others are of somebody else: `lost+found` of a file system, or whatever lies in a directory that
+    was given by mistake. They are none of a broker's business.
+    """
+    topic, dash, number = path.name.rpartition("-")
+    is_named_so = dash and is_topic_name(topic) and number.isascii() and number.isdecimal()
+    if not is_named_so or not path.is_dir():
+        return False
+    entries = list(path.iterdir())
+    return not entries or any(
+        entry.name in _OWN_FILES or entry.suffix in _OWN_SUFFIXES for entry in entries
+    )
+
+
 def offset_name(offset: int, suffix: str) -> str:
     """Return the file name for an offset; names sort like offsets."""
     return f"{offset:0{_DIGITS}d}{suffix}"
@@ -116,5 +134,5 @@ def read_identity(directory: Path) -> PartitionIdentity:
     try:
         body = read_checked(directory / METADATA_FILE, METADATA_FILE)
         return _identity.decode(body)
-    except (FileNotFoundError, msgspec.MsgspecError) as error:
+    except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError) as error:
         raise CorruptFile(f"{directory.name} has no valid {METADATA_FILE}") from error

@@ -26,6 +26,7 @@ META_FILE = "meta.json"
 CLEAN_SHUTDOWN_FILE = "clean-shutdown"
 CONTROLLER_EPOCH_FILE = "controller-epoch"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
+_VERSION = 1
 
 HighWatermarks = Mapping[ReplicaKey, int]
 """High watermarks by (topic id, partition)."""
@@ -37,7 +38,7 @@ class Owner(msgspec.Struct, frozen=True):
     cluster_id: str
     broker_id: int
     directory_id: str = ""
-    version: int = 1
+    version: int = _VERSION
 
 
 _owner = msgspec.json.Decoder(Owner)
@@ -103,10 +104,28 @@ def read_owner(root: Path) -> Owner:
 
 
 def _decode_owner(root: Path) -> Owner:
+    """Read whose directory this is.
+
+    Raises:
+        FileNotFoundError: nobody has claimed it.
+        WrongDirectory: the file is damaged, or of a release that lays out its files differently:
+            this one would take them for damaged, set them aside, and delete them later.
+
+    """
+    path = root / META_FILE
     try:
-        return _owner.decode((root / META_FILE).read_bytes())
+        owner = _owner.decode(path.read_bytes())
     except msgspec.MsgspecError as error:
-        raise WrongDirectory(f"{root / META_FILE} cannot be read") from error
+        raise WrongDirectory(
+            f"{path} is damaged: put back a copy of it; or give an empty log.dir, and the broker "
+            "copies its replicas from the others"
+        ) from error
+    if owner.version != _VERSION:
+        raise WrongDirectory(
+            f"{path} has version {owner.version}, and this release knows {_VERSION}: start a "
+            "release that knows it, or give another log.dir"
+        )
+    return owner
 
 
 def take_clean_shutdown(root: Path) -> int | None:

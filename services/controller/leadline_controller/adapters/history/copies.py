@@ -38,12 +38,16 @@ def copy_history(source: Path, target: Path) -> None:
 def newest_entry(history: Path) -> int:
     """Return the id of the newest audit entry that was ever in a history; -1 if there is none.
 
+    There is none in a database without any table either, which a controller is about to fill.
+
     Raises:
-        UnreadableHistory: the file is missing, no database, or damaged.
+        UnreadableHistory: the file is missing, no database, damaged, or of another program.
 
     """
     try:
         with closing(sqlite3.connect(f"{history.absolute().as_uri()}?mode=ro", uri=True)) as reader:
+            if reader.execute("SELECT name FROM sqlite_master").fetchone() is None:
+                return -1
             (newest,) = reader.execute(
                 "SELECT max(coalesce((SELECT max(id) FROM audit), -1),"
                 " coalesce((SELECT max(audit_id) FROM snapshot), -1))"

@@ -18,9 +18,12 @@ from typing import Any
 import structlog
 from alembic import command
 from alembic.config import Config
+from alembic.util import CommandError
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import StaticPool
+
+from leadline_client.errors import HistoryUnavailable
 
 logger = structlog.get_logger(__name__)
 
@@ -52,6 +55,7 @@ def open_database(url: str) -> Engine:
     Raises:
         DatabaseError: the server cannot be reached, its tables belong to another
             application, or the file is unusable now (locked, or the disk is full).
+        HistoryUnavailable: a later release has made its tables.
 
     """
     path = file_of(url)
@@ -98,6 +102,11 @@ def identity_of(url: str) -> tuple[int, int] | None:
 def url_of(path: Path) -> str:
     """Return the URL of an SQLite file."""
     return URL.create("sqlite", database=str(path)).render_as_string()
+
+
+def shown(url: str | URL) -> str:
+    """Return a URL for messages: without its password."""
+    return make_url(url).render_as_string(hide_password=True)
 
 
 def file_of(url: str) -> Path | None:
@@ -149,13 +158,24 @@ def _check(engine: Engine) -> None:
 
 
 def migrate(engine: Engine) -> None:
-    """Migrate the tables to the current version."""
+    """Migrate the tables to the current version.
+
+    Raises:
+        HistoryUnavailable: a later release has made them, and nothing was changed.
+
+    """
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     with _migrating, engine.begin() as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        try:
+            command.upgrade(config, "head")
+        except CommandError as problem:
+            raise HistoryUnavailable(
+                f"a later release has made the tables of {shown(engine.url)} ({problem}): start "
+                "that release, or set another history.url"
+            ) from problem
 
 
 def _engine(url: str) -> Engine:

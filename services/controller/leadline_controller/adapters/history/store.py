@@ -35,6 +35,7 @@ from leadline_controller.adapters.history.database import (
     open_database,
     reading,
     set_aside,
+    shown,
     shows_damage,
 )
 from leadline_controller.adapters.history.lookups import (
@@ -318,7 +319,7 @@ class SqlHistory:
             store.close()
             path = file_of(self._url)
             if path is None and self.is_durable:
-                raise RuntimeError(f"{self._url} has the history of cluster {known}")
+                raise RuntimeError(f"{shown(self._url)} has the history of cluster {known}")
             if path is not None:
                 set_aside(path, "other-cluster", f"it belongs to cluster {known}, not {cluster_id}")
             store, known = HistoryStore(open_database(self._url)), None

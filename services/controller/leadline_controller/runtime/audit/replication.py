@@ -117,6 +117,8 @@ class AuditReplicator:
                         await self._step(outbox, settled)
                 except ZkError as error:
                     logger.info("audit replication waits for ZooKeeper", error=str(error))
+                except LeadlineError as error:
+                    logger.error("audit replication waits for its history", reason=error.message)
                 except Exception:
                     logger.exception("audit replication failed")
                 await asyncio.sleep(RETRY_S)
