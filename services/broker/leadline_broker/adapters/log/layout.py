@@ -35,7 +35,7 @@ STAGED_DIRECTORY = "staged"
 """Cannot collide with a partition's directory, whose name ends in a number."""
 
 _DIGITS = 20
-_OWN_FILES = frozenset({METADATA_FILE, EPOCH_FILE, UNSYNCED_EPOCH_FILE})
+_OWN_FILES = frozenset({EPOCH_FILE, UNSYNCED_EPOCH_FILE})
 _OWN_SUFFIXES = frozenset({LOG_SUFFIX, PROVISIONAL_SUFFIX, INDEX_SUFFIX, SNAPSHOT_SUFFIX})
 
 
@@ -99,6 +99,8 @@ def is_replica_directory(path: Path) -> bool:
     is_named_so = dash and is_topic_name(topic) and number.isascii() and number.isdecimal()
     if not is_named_so or not path.is_dir():
         return False
+    if (path / METADATA_FILE).exists():  # So has nearly every one, of tens of thousands.
+        return True
     entries = list(path.iterdir())
     return not entries or any(
         entry.name in _OWN_FILES or entry.suffix in _OWN_SUFFIXES for entry in entries
