@@ -388,6 +388,7 @@ class SmallCluster:
         self.brokers: dict[int, Broker] = {}
         self.stores: dict[int, NodeStore] = {}
         self.wires: dict[int, Wire] = {}
+        self.metrics: dict[int, Metrics] = {}
         self.cut: set[int] = set()
         self.controller_epoch = 1
         self.sequence = 0
@@ -416,13 +417,14 @@ class SmallCluster:
             )
             store = self.stores[number] = NodeStore(number, self.nodes)
             wire = self.wires[number] = Wire(self, number)
+            metrics = self.metrics[number] = Metrics(process=False)
             broker = Broker(
                 settings,
                 store=store,
                 peers=wire,
                 open_logs=partial(DiskLogs, settings),
                 clock=SystemClock(),
-                metrics=Metrics(process=False),
+                metrics=metrics,
                 random=Random(number),
             )
             await broker.start(Addresses(f"http://b/{number}", f"https://b/{number}"))
@@ -576,6 +578,10 @@ class SmallCluster:
     def end(self, at: int) -> int:
         """Return the log end of a replica."""
         return self.brokers[at].engine.replicas.describe()[0].log_end_offset
+
+    def high_watermark(self, at: int) -> int:
+        """Return the high watermark of a replica."""
+        return self.brokers[at].engine.replicas.describe()[0].high_watermark
 
     def stored(self, at: int, directory: str = f"{TOPIC}-0") -> bytes:
         """Return the bytes of a replica's segments."""

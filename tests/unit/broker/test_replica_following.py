@@ -170,8 +170,9 @@ def test_it_cuts_to_where_both_logs_can_agree(
 
 def test_a_cut_takes_the_high_watermark_along() -> None:
     made, _ = following([1, 1, 2], high_watermark=3)
+    answer = replace(answer_to(made), diverging_epoch=1, diverging_end=2)
 
-    made.on_fetch_answer(replace(answer_to(made), diverging_epoch=1, diverging_end=2))
+    assert made.on_fetch_answer(answer) == [Truncate(2, committed=1)]
 
     assert made.state.high_watermark == 2
 

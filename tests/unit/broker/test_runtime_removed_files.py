@@ -27,7 +27,9 @@ def test_the_files_of_removed_segments_are_removed_in_the_background(
     settings = TopicSettings(BrokerSettings(broker_id=1, log_dir=str(tmp_path))).of({})
     replica = Replica(broker_id=1, topic_id=TOPIC_ID, partition=0, log=log)
     background = list[Callable[[], None]]()
-    executor = EffectExecutor(PendingAcks(), lambda _: None, background.append)
+    executor = EffectExecutor(
+        PendingAcks(), lambda _: None, background.append, lambda _partition, _what: None
+    )
     executor.execute(Partition(TOPIC, TOPIC_ID, 0, log, replica, settings), [effect])
 
     assert list(log.directory.glob("*.deleted"))

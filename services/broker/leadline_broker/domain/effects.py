@@ -35,9 +35,13 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Truncate the log to `end_offset`, durably, before the next effect."""
+    """Truncate the log to `end_offset`, durably, before the next effect.
+
+    `committed` of the removed records were below the high watermark: the leader has lost them.
+    """
 
     end_offset: int
+    committed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

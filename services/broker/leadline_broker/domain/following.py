@@ -85,10 +85,12 @@ class Following:
         If this log lacks the epoch, the next fetch states an older one, and so on until
         both logs agree (KIP-279).
         """
-        _, own_end = self.state.log.epochs.end_of(epoch, self.state.log.log_end_offset)
+        log_end = self.state.log.log_end_offset
+        _, own_end = self.state.log.epochs.end_of(epoch, log_end)
         end = min(end_offset, own_end)
+        committed = max(0, min(self.state.high_watermark, log_end) - end)
         self.state.high_watermark = min(self.state.high_watermark, end)
-        return [Truncate(end)]
+        return [Truncate(end, committed)]
 
     def on_fetched(self, leader_high_watermark: int) -> list[Effect]:
         """Raise the high watermark after a fetch response, at most to this log's own end (rule R5).

@@ -98,7 +98,7 @@ class Engine:
         self._topic_settings = TopicSettings(dependencies.configuration.current)
         self.logs, self.clock, metrics = logs, dependencies.clock, dependencies.metrics
         self.acks = PendingAcks()
-        self._executor = EffectExecutor(self.acks, on_failed, self.removals.add)
+        self._executor = EffectExecutor(self.acks, on_failed, self.removals.add, metrics.truncated)
         self.flusher, self.moving_flusher = self._flusher(on_failed), self._flusher(on_failed)
         self.throttle = MovingThrottle(
             sending=Throttle(dependencies.clock, metrics.moved_out.inc),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from leadline_broker.domain.effects import (
     Acknowledge,
@@ -65,11 +65,20 @@ class PendingAcks:
         self._waiting.pop(token, None)
 
 
+class Truncated(NamedTuple):
+    """The end of a log before and after a truncation; `committed`: as of `Truncate`."""
+
+    end: int
+    end_before: int
+    committed: int
+
+
 class EffectExecutor:
     """Executes effects. Owned by the event loop; call `connect` before use.
 
     `on_failed(error)` is called when a log has failed permanently, which stops the broker.
-    `in_background(work)` runs the removal of files in a thread.
+    `in_background(work)` runs the removal of files in a thread. `on_truncated(partition, what)` is
+    called after a follower has removed records that its leader lacks.
     """
 
     def __init__(
@@ -77,10 +86,12 @@ class EffectExecutor:
         acks: PendingAcks,
         on_failed: Callable[[StorageFailed], None],
         in_background: Callable[[Callable[[], None]], object],
+        on_truncated: Callable[[Partition, Truncated], None],
     ) -> None:
         self._acks = acks
         self._on_failed = on_failed
         self._in_background = in_background
+        self._on_truncated = on_truncated
         self._flusher: GroupFlusher
         self._moving_flusher: GroupFlusher
         self._fetchers: ReplicaFetcherManager
@@ -157,8 +168,10 @@ class EffectExecutor:
             self.on_durable(partition)
 
     def _truncate(self, partition: Partition, effect: Truncate) -> None:
-        partition.log.truncate_to(effect.end_offset)
+        end_before = partition.log.log_end_offset
+        end = partition.log.truncate_to(effect.end_offset)
         self._remove_files(partition)
+        self._on_truncated(partition, Truncated(end, end_before, effect.committed))
 
     def _reset(self, partition: Partition, effect: ResetLog) -> None:
         partition.log.reset_to(effect.start_offset)

@@ -1,0 +1,87 @@
+"""What followers remove because their leader lacks it is counted; if it was committed, reported."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from leadline_client.errors import LeadershipLost
+from tests.unit.broker.small_cluster import SmallCluster, three
+
+COMMITTED = "committed records were truncated: the leader lacks them"
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
+    async with await three(tmp_path) as running:
+        yield running
+
+
+def truncated(cluster: SmallCluster, broker: int) -> tuple[float | None, ...]:
+    """Return how many committed and how many other records a broker has truncated."""
+    registry = cluster.metrics[broker].registry
+    name = "leadline_truncated_records_total"
+    return tuple(
+        registry.get_sample_value(name, {"kind": kind}) for kind in ("committed", "uncommitted")
+    )
+
+
+async def test_records_that_were_not_committed_are_counted(cluster: SmallCluster) -> None:
+    await cluster.produce(1, "a")
+    cluster.cut = {1}
+    lost = asyncio.create_task(cluster.produce(1, "x", "y"))
+    await cluster.until(lambda: cluster.end(1) == 3, "the old leader appends")
+    cluster.publish(2, 1, (2, 3))
+    await cluster.grant(2, 3)
+    await cluster.produce(2, "b")
+    cluster.cut = set()
+    with capture_logs() as lines:
+        await cluster.grant(1)
+        with pytest.raises(LeadershipLost):
+            await lost
+        await cluster.until(lambda: cluster.stored(1) == cluster.stored(2), "the logs are one")
+
+    assert truncated(cluster, 1) == (0, 2)
+    assert truncated(cluster, 2) == truncated(cluster, 3) == (0, 0)
+    assert COMMITTED not in [line["event"] for line in lines]
+
+
+async def test_committed_records_that_an_old_copy_of_a_directory_lacks_are_reported(
+    cluster: SmallCluster,
+) -> None:
+    """The copy has the directory's own id, so that rule R17 does not see it."""
+    await cluster.produce(1, "a")
+    await cluster.stop(1)
+    shutil.copytree(cluster.root / "1", cluster.root / "copy")
+    await cluster.start(1)
+    cluster.publish(1, 1, (1, 2, 3))
+    await cluster.grant(1, init=True)
+    await cluster.grant(2, 3)
+    await cluster.produce(1, "b", "c")
+    await cluster.until(
+        lambda: {cluster.high_watermark(number) for number in (2, 3)} == {3}, "followers know"
+    )
+    await cluster.stop(1)
+    shutil.rmtree(cluster.root / "1")
+    (cluster.root / "copy").rename(cluster.root / "1")
+    await cluster.start(1)
+    cluster.publish(1, 2, (1,))
+    with capture_logs() as lines:
+        await cluster.grant(1, init=True)
+        await cluster.grant(2, 3)
+        await cluster.until(
+            lambda: {cluster.end(number) for number in (2, 3)} == {1}, "followers truncate"
+        )
+
+    reports = [line for line in lines if line["event"] == COMMITTED]
+    assert [truncated(cluster, number) for number in (1, 2, 3)] == [(0, 0), (2, 0), (2, 0)]
+    assert len(reports) == 2
+    for report in reports:
+        assert report["log_level"] == "error"
+        assert (report["topic"], report["partition"], report["leader"]) == ("t", 0, 1)
+        assert (report["end"], report["end_before"], report["committed"]) == (1, 3, 2)
