@@ -38,7 +38,7 @@ def main() -> None:
     for picture in taken.values():
         picture.unlink(missing_ok=True)
     # One test after the other: rates and charts are not to show a busy machine.
-    tests = [sys.executable, "-m", "pytest", "-n0", *PICTURES.values()]
+    tests = [sys.executable, "-m", "pytest", "-n0", "-m", "not soak", *PICTURES.values()]
     environment = os.environ | {"TAKE_SCREENSHOTS": "1"}
     done = subprocess.run(tests, cwd=ROOT, env=environment, check=False)
     if done.returncode:

@@ -14,7 +14,7 @@ from tests.support.browser.console import arrived, confirm, open_form
 from tests.support.browser.page import open_page
 from tests.support.services.cluster import CALM, Cluster
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 SERVING = "broker-2"
 

@@ -27,7 +27,7 @@ from tests.support.browser.console import (
 )
 from tests.support.services.cluster import CALM, Cluster
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 TOPIC, RECORDS = "orders", 20
 PARTITIONS = 2

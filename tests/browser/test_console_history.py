@@ -14,7 +14,7 @@ from leadline_client.wire import NewTopic
 from tests.support.browser.console import arrived, check_looks, console, line_of, run
 from tests.support.services.cluster import CALM, Cluster, wait_until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 TOPIC = "orders"
 

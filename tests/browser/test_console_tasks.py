@@ -26,7 +26,7 @@ from tests.support.browser.console import (
 )
 from tests.support.services.cluster import CALM, Cluster, wait_until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 SLOW = "slow"
 SLOWLY = "64"

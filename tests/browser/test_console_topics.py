@@ -29,7 +29,7 @@ from tests.support.browser.console import (
 from tests.support.browser.page import open_page
 from tests.support.services.cluster import CALM, Cluster, wait_until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 TOPIC = "orders"
 RECORDS = 130

@@ -12,7 +12,7 @@ from leadline_spark.jobs.analytics.report.page import render
 from tests.support.browser.page import open_page
 from tests.unit.spark.report_example import EVIL, eventful
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 _OVERLAPS = """() => {
   const boxes = [...document.querySelectorAll('svg text.tick')].map(t => t.getBoundingClientRect());

@@ -14,6 +14,8 @@ from tests.support.openapi.document import DOCUMENTS, operations_of
 from tests.support.openapi.generator import environment, generate
 from tests.support.services.cluster import Cluster
 
+pytestmark = pytest.mark.slow
+
 SERVICES = ("controller", "broker", "coordinator")
 
 PROGRAM = """

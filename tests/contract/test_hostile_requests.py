@@ -30,7 +30,7 @@ from tests.support.openapi.document import (
 from tests.support.openapi.spoiled import spoiled
 from tests.support.services.cluster import Cluster
 
-EACH = 30
+EACH = 10
 """Requests for each operation."""
 OF_THE_PATH = {404, 405}
 """Statuses of any invalid path, as there may be no such route."""

@@ -22,7 +22,7 @@ from leadline_client.wire import NewTopic
 from tests.support.services.cluster import Cluster, wait_until
 from tests.support.v3.go_client import build
 
-pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="package"), pytest.mark.timeout(600)]
 
 GROUP, TOPIC = "sdk-readers", "sdk-read"
 BROKERS: Final = (0, 1, 2)

@@ -40,6 +40,7 @@ async def stopped(running: Scenario, name: str) -> None:
     assert '"still_led": 0' in running.cluster.log(name)
 
 
+@pytest.mark.slow
 @pytest.mark.scenario("S23")
 async def test_a_rolling_restart_refuses_no_produce_and_leaders_go_back() -> None:
     """SIGTERM for each broker under acks=all; then leaders return, by request and by themselves."""

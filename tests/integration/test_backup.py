@@ -37,6 +37,8 @@ from leadline_controller.adapters.zk_store import ControllerZkStore
 from tests.support.faults.zk_proxy import CrashPoints
 from tests.support.services.zookeeper import SESSION_TIMEOUT_MS
 
+pytestmark = pytest.mark.slow
+
 OPERATOR = "operator:top-secret"
 
 

@@ -211,6 +211,7 @@ def test_two_supervisors_do_not_share_a_directory(small: Up) -> None:
     assert str(small.process.pid) in second.stderr
 
 
+@pytest.mark.slow
 def test_restart_brings_a_dead_process_back(tmp_path: Path) -> None:
     with running(tmp_path, *UP, "--restart") as up:
         before = up.file()["brokers"][1]["pid"]
@@ -228,6 +229,7 @@ def test_no_process_outlives_a_killed_supervisor(tmp_path: Path) -> None:
         until(lambda: not any(map(is_alive, pids)), "every process is gone")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_demo_holds_its_promise_and_leaves_nothing_behind(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}

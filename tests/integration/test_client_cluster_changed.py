@@ -26,6 +26,8 @@ from leadline_spark.cluster.cluster_client import ClusterClient, Connection
 from leadline_spark.errors import LeadlineSparkError
 from tests.support.services.cluster import Cluster, wait_until
 
+pytestmark = pytest.mark.slow
+
 OLD = [f"o{number}".encode() for number in range(20)]
 SETTINGS = ProducerSettings(delivery_timeout_s=60)
 

@@ -16,6 +16,8 @@ from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import read_state
 from tests.support.services.zookeeper import until
 
+pytestmark = pytest.mark.slow
+
 AR = {"0": [1, 2], "1": [1, 2], "2": [1, 2], "3": [1, 2]}
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from leadline_common.leader_election import LeadershipTerm
 from leadline_common.zk.ops import MultiResults, Op, SetOp
 from leadline_controller.adapters.zk_store import ControllerZkStore
@@ -13,6 +15,8 @@ from leadline_controller.runtime.channel.pending_roles import MOST_ROLES
 from leadline_controller.runtime.image_loader import load_image
 from tests.support.services.controller_rig import Rig, create
 from tests.support.services.zookeeper import until
+
+pytestmark = pytest.mark.slow
 
 TOPICS = 10
 PARTITIONS = 1000

@@ -24,6 +24,8 @@ from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import MortalStore, RunningController, read_state
 from tests.support.services.zookeeper import until
 
+pytestmark = pytest.mark.slow
+
 AR = {str(p): [1 + p % 3, 1 + (p + 1) % 3, 1 + (p + 2) % 3] for p in range(6)}
 
 

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import httpx
+import pytest
 
 from leadline_common.audit_export import EXPORT_PATH, HEAD_HEADER, OLDEST_HEADER
 from leadline_common.export_tables import AUDIT_TABLE, EXPORT, VERSION_HEADER
@@ -17,6 +18,8 @@ from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import RunningController
 from tests.support.services.coordinators import FrameConsumer, coordinator, make_topic
 from tests.support.services.zookeeper import until
+
+pytestmark = pytest.mark.slow
 
 
 def rows_of(answer: httpx.Response) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import pytest
 
 from leadline_common import znodes
 from leadline_common.audit_outbox import audit_op
@@ -25,6 +26,8 @@ from tests.support.services.cluster import wait_until
 from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import RunningController, read_state
 from tests.support.services.zookeeper import until
+
+pytestmark = pytest.mark.slow
 
 AR = {"0": [1, 2], "1": [2, 1]}
 OFTEN = {"reconcile_interval_ms": 100}

@@ -22,7 +22,7 @@ from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import RunningController
 from tests.support.services.zookeeper import until
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet")]
 DIGITS = "9" * 400
 
 NODES = (

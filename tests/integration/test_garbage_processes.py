@@ -19,7 +19,7 @@ from tests.support.garbage import GARBAGE, write
 from tests.support.services.cluster import CALM, Cluster, wait_until
 from tests.support.services.up import command_line
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 GROUP = consumer_znodes.group_path("damaged")
 CONSUMERS = (
     GROUP,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from leadline_common.failed_brokers import failed_broker_path
 from leadline_common.tasks import TASK_PREFIX, TaskState
 from leadline_common.zk.session import ZkSession
@@ -25,6 +27,8 @@ from tests.support.healing import (
 from tests.support.reassigning import Followers, audit_records, post_reassignment
 from tests.support.services.controller_rig import Rig, create
 from tests.support.services.zookeeper import until
+
+pytestmark = pytest.mark.slow
 
 
 async def test_chunks_that_have_not_begun_are_cancelled_when_the_broker_returns(

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
+import pytest
+
 from leadline_client.batch_window import MOST_IN_FLIGHT
 from leadline_client.client import AsyncClient
 from leadline_client.producer import AsyncProducer
@@ -16,6 +18,8 @@ from leadline_client.sent_records import RecordMetadata
 from leadline_client.transport import AsyncTransport, Request, Response
 from leadline_client.wire import NewTopic
 from tests.support.services.cluster import Cluster
+
+pytestmark = pytest.mark.slow
 
 SETTINGS = ProducerSettings(batch_bytes=2_000, delivery_timeout_s=60)
 VALUE_BYTES = 200

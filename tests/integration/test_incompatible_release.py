@@ -16,6 +16,8 @@ from tests.support.services.identities import credentials_for
 from tests.support.services.up import command_line
 from tests.support.services.zookeeper import register_newer_broker
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("kind", ["controller", "coordinator"])
 async def test_it_ends_before_it_leads(

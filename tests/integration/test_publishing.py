@@ -16,7 +16,7 @@ from leadline_client.wire import NewTopic
 from tests.support.faults.scenario import rounds, running_cluster
 from tests.support.services.cluster import Cluster, wait_until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 APP = "nightly"
 OCTETS = {"content-type": "application/octet-stream"}

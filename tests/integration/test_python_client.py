@@ -17,6 +17,8 @@ from tests.support.documentation.shell import Terminal
 from tests.support.pandas.packages import environment as pandas_environment
 from tests.support.services.up import Up, running
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / "docs/python-client.md",

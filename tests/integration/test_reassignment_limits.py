@@ -21,6 +21,8 @@ from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import RunningController
 from tests.support.services.zookeeper import until
 
+pytestmark = pytest.mark.slow
+
 PARTITION_LIMIT, LEADER_LIMIT = 50, 10
 SETTINGS = {
     "reassignment_max_concurrent_replica_movements": 1,

@@ -19,6 +19,8 @@ from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.world import World
 from tests.runtime_simulation.zookeeper import ZooKeeper
 
+pytestmark = pytest.mark.slow
+
 PATHS = ("/a", "/b", "/a/x", "/a/y", "/b/x", "/a/x/z")
 OPERATIONS = 150
 

@@ -21,7 +21,7 @@ from leadline_client.wire import NewTopic
 from tests.support.services.cluster import CALM, Cluster, wait_until
 from tests.support.tracing.collector import CollectedSpan, Collector, collecting, rendered
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 BROKERS = {"broker-1", "broker-2", "broker-3"}
 LEADLINE = Path(sys.executable).with_name("leadline")

@@ -25,6 +25,8 @@ from tests.support.services.coordinators import (
 from tests.support.services.zookeeper import until
 from tests.support.services.zookeeper_acls import logged_in, set_acl
 
+pytestmark = pytest.mark.slow
+
 GROUP = "billing"
 OTHER = "reports"
 OPERATOR = ZkCredentials.of("operator:two")

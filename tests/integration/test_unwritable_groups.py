@@ -21,6 +21,8 @@ from tests.support.services.coordinators import (
 from tests.support.services.zookeeper import until
 from tests.support.services.zookeeper_acls import set_acl
 
+pytestmark = pytest.mark.slow
+
 GROUP, OTHER = "billing", "reports"
 READABLE = {"world:anyone": 1 | 16}
 """To read, and to change the ACL again."""

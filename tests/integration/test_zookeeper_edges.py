@@ -32,6 +32,8 @@ from tests.support.embedded_zookeeper import EmbeddedZooKeeper
 from tests.support.manual_clock import ManualClock
 from tests.support.services.zookeeper import until
 
+pytestmark = pytest.mark.slow
+
 LONG_TICK_MS = 10_000
 SHORT_TICK_MS = 500
 

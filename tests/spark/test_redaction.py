@@ -19,6 +19,8 @@ from leadline_client.payloads import OutgoingRecord
 from tests.spark.live import Live
 from tests.support.services.token_proxy import TokenProxy
 
+pytestmark = pytest.mark.slow
+
 TOKEN = "not-to-be-seen"  # noqa: S105 - a test's own
 
 

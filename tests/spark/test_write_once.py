@@ -75,7 +75,13 @@ def all_once() -> Counter[bytes | None]:
 
 
 @pytest.mark.parametrize(
-    "place", [TASK, BETWEEN, AFTER, pytest.param(BEFORE, marks=pytest.mark.soak)]
+    "place",
+    [
+        TASK,
+        pytest.param(BETWEEN, marks=pytest.mark.slow),
+        pytest.param(AFTER, marks=pytest.mark.slow),
+        pytest.param(BEFORE, marks=pytest.mark.soak),
+    ],
 )
 def test_a_stream_that_dies_and_goes_on(
     spark: SparkSession, live: Live, topic: str, source: str, tmp_path: Path, place: str
