@@ -167,7 +167,7 @@ async def test_leadline_up_goes_on_where_it_was_with_users_and_groups(tmp_path: 
     report = await command("restore", backup, "--data-dir", data_dir)
     assert report["histories"] == [str(data_dir / "controller-1" / "history.db")]
     code, said = await run("restore", backup, "--data-dir", data_dir)
-    assert (code, "restored into an empty one" in said) == (1, True), said
+    assert (code, "has this cluster already" in said) == (1, True), said
 
     again = Cluster(data_dir, coordinators=1, secure=True, settings=CALM)
     async with again as cluster:
