@@ -28,7 +28,7 @@ def test_the_files_of_removed_segments_are_removed_in_the_background(
     replica = Replica(broker_id=1, topic_id=TOPIC_ID, partition=0, log=log)
     background = list[Callable[[], None]]()
     executor = EffectExecutor(
-        PendingAcks(), lambda _: None, background.append, lambda _partition, _what: None
+        PendingAcks(), lambda _: None, background.append, lambda _records, _committed: None
     )
     executor.execute(Partition(TOPIC, TOPIC_ID, 0, log, replica, settings), [effect])
 

@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-import structlog
-
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.runtime.partition_metrics import Limits, ReplicaMetrics, ReplicaSource
-from leadline_broker.runtime.replication.effect_executor import Truncated
 from leadline_broker.runtime.replication.flusher import FlushedGroup
-from leadline_broker.runtime.replication.partition import Partition
 from leadline_common.metrics import Metrics
-
-logger = structlog.get_logger(__name__)
 
 _GROUP_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 _RECORD_BUCKETS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
@@ -160,24 +154,10 @@ class BrokerMetrics:
         """Count a successful publish."""
         (self._duplicates if duplicate else self._publishes).inc()
 
-    def truncated(self, partition: Partition, what: Truncated) -> None:
-        """Count and log the records that a follower has removed because its leader lacks them."""
-        if what.end == what.end_before:
-            return
-        self._truncated.labels("committed").inc(what.committed)
-        self._truncated.labels("uncommitted").inc(what.end_before - what.end - what.committed)
-        state = partition.replica.state
-        place = {
-            "topic": partition.topic,
-            "partition": partition.partition,
-            "leader": state.leader,
-            "leader_epoch": state.leader_epoch,
-        }
-        if what.committed:
-            event = "committed records were truncated: the leader lacks them"
-            logger.error(event, **place, **what._asdict())
-        else:
-            logger.info("records that were not committed were truncated", **place, **what._asdict())
+    def truncated(self, records: int, committed: int) -> None:
+        """Count the records that a follower has removed because its leader lacks them."""
+        self._truncated.labels("committed").inc(committed)
+        self._truncated.labels("uncommitted").inc(records - committed)
 
     def isr_changed(self, proposal: IsrProposal, members_before: int) -> None:
         """Count a committed ISR change; a write may also drop only the eligible replicas."""

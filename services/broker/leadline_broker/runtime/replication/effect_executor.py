@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
+
+import structlog
 
 from leadline_broker.domain.effects import (
     Acknowledge,
@@ -30,6 +32,8 @@ from leadline_broker.runtime.replication.isr_writer import IsrWriter
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_client.batch_header import parse_headers
 from leadline_client.errors import LeadlineError, StorageFailed, UnknownLeaderEpoch
+
+logger = structlog.get_logger(__name__)
 
 
 class PendingAcks:
@@ -65,20 +69,13 @@ class PendingAcks:
         self._waiting.pop(token, None)
 
 
-class Truncated(NamedTuple):
-    """The end of a log before and after a truncation; `committed`: as of `Truncate`."""
-
-    end: int
-    end_before: int
-    committed: int
-
-
 class EffectExecutor:
     """Executes effects. Owned by the event loop; call `connect` before use.
 
     `on_failed(error)` is called when a log has failed permanently, which stops the broker.
-    `in_background(work)` runs the removal of files in a thread. `on_truncated(partition, what)` is
-    called after a follower has removed records that its leader lacks.
+    `in_background(work)` runs the removal of files in a thread. `on_truncated(records,
+    committed)` is called with how many records a follower has removed, and how many of them were
+    committed.
     """
 
     def __init__(
@@ -86,7 +83,7 @@ class EffectExecutor:
         acks: PendingAcks,
         on_failed: Callable[[StorageFailed], None],
         in_background: Callable[[Callable[[], None]], object],
-        on_truncated: Callable[[Partition, Truncated], None],
+        on_truncated: Callable[[int, int], None],
     ) -> None:
         self._acks = acks
         self._on_failed = on_failed
@@ -171,7 +168,9 @@ class EffectExecutor:
         end_before = partition.log.log_end_offset
         end = partition.log.truncate_to(effect.end_offset)
         self._remove_files(partition)
-        self._on_truncated(partition, Truncated(end, end_before, effect.committed))
+        if end < end_before:
+            self._on_truncated(end_before - end, effect.committed)
+            _log_truncation(partition, end, end_before, effect.committed)
 
     def _reset(self, partition: Partition, effect: ResetLog) -> None:
         partition.log.reset_to(effect.start_offset)
@@ -215,3 +214,20 @@ class EffectExecutor:
 
     def _fail_ack(self, _: Partition, effect: FailAck) -> None:
         self._acks.fail(effect.token, effect.error)
+
+
+def _log_truncation(partition: Partition, end: int, end_before: int, committed: int) -> None:
+    state = partition.replica.state
+    about = {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "leader": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "end": end,
+        "end_before": end_before,
+    }
+    if committed:
+        event = "committed records were truncated: the leader lacks them"
+        logger.error(event, committed=committed, **about)
+    else:
+        logger.info("records that were not committed were truncated", **about)
