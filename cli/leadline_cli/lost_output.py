@@ -21,7 +21,7 @@ def lose_pipe() -> NoReturn:
 
 
 def lose_messages() -> NoReturn:
-    """Raise the error of a pipe that nobody reads; for `told`."""
+    """Raise the error of a pipe that nobody reads; for `without_lost_messages`."""
     raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
@@ -38,10 +38,10 @@ def written(*, but: type[OSError] | tuple[()] = ()) -> Iterator[None]:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def without_lost_messages() -> Iterator[None]:
     """Go on without the messages of standard error if it takes none.
 
-    They are about the work, and no reason to leave it half done; the exit code tells how it ended.
+    They are about the work, and no reason to leave it half done; the exit code says how it ended.
     """
     try:
         yield

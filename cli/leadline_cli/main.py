@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from leadline_cli.local_extra import PackageMissing
-from leadline_cli.lost_output import OutputLost, told
+from leadline_cli.lost_output import OutputLost, without_lost_messages
 from leadline_cli.plain_values import NO_HELP, convert_without_pydantic
 
 
@@ -153,7 +153,7 @@ def _plain_errors() -> Iterator[None]:
         usage: Any = error
         if possible := getattr(usage, "possibilities", None):
             usage.possibilities = _near(usage.option_name, possible)
-        with told():
+        with without_lost_messages():
             usage.show()
         raise typer.Exit(error.exit_code) from None
     except PackageMissing as missing:
@@ -174,7 +174,7 @@ def _plain_errors() -> Iterator[None]:
 
 
 def _print_error(text: str) -> None:
-    with told():
+    with without_lost_messages():
         typer.echo(f"error: {text}", err=True)
 
 

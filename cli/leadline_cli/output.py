@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from leadline_cli.lost_output import lose_messages, lose_pipe, told, written
+from leadline_cli.lost_output import lose_messages, lose_pipe, without_lost_messages, written
 from leadline_client.errors import (
     AllKnownBrokersNotAvailable,
     BrokerFenced,
@@ -156,19 +156,19 @@ def print_line(text: str) -> None:
 
 def print_note(text: str) -> None:
     """Print a line to standard error."""
-    with told():
+    with without_lost_messages():
         typer.echo(text, err=True)
 
 
 def print_warning(text: str) -> None:
     """Print a line to standard error, in yellow on a terminal."""
-    with told():
+    with without_lost_messages():
         console(stderr=True).print(text, style="yellow")
 
 
 def print_problem(text: str) -> None:
     """Print a line to standard error, in red on a terminal."""
-    with told():
+    with without_lost_messages():
         console(stderr=True).print(text, style="red")
 
 

@@ -23,7 +23,7 @@ from weakref import finalize
 from leadline_client.client import AsyncSource, async_client
 from leadline_client.clock import monotonic_s
 from leadline_client.consumer_coordinator import ConsumerCoordinator
-from leadline_client.consumer_end import Ending, end, end_forgotten
+from leadline_client.consumer_end import Ending, end, end_unclosed
 from leadline_client.consumer_settings import (
     ConsumerSettings,
     Notice,
@@ -85,7 +85,7 @@ class AsyncConsumer(Generic[K, V]):
         self._clock = clock
         self._closed = False
         self._ending = asyncio.Lock()
-        self._forgotten: finalize[..., AsyncConsumer[K, V]] | None = None
+        self._finalizer: finalize[..., AsyncConsumer[K, V]] | None = None
 
     @property
     def assignment(self) -> Partitions:
@@ -131,8 +131,8 @@ class AsyncConsumer(Generic[K, V]):
             self._coordinator = self._new_coordinator(self._named_group())
             self._fetcher.recover = self._coordinator.recover
             loop, ending = asyncio.get_running_loop(), self._ending_of(self._coordinator)
-            self._forgotten = finalize(self, end_forgotten, loop, ending)
-            self._forgotten.atexit = False
+            self._finalizer = finalize(self, end_unclosed, loop, ending)
+            self._finalizer.atexit = False
         await self._coordinator.subscribe(subscription)
 
     async def assign(
@@ -310,8 +310,8 @@ class AsyncConsumer(Generic[K, V]):
     async def _end(self) -> None:
         """Leave the group, stop reading, close the client; all of it, also if it is cancelled."""
         coordinator, self._coordinator = self._coordinator, None
-        if self._forgotten is not None:
-            self._forgotten.detach()
+        if self._finalizer is not None:
+            self._finalizer.detach()
         await self._ending_of(coordinator)()
 
     def _ending_of(self, coordinator: ConsumerCoordinator | None) -> Ending:

@@ -37,7 +37,7 @@ async def end(
                 await client.aclose()
 
 
-def end_forgotten(loop: asyncio.AbstractEventLoop, ending: Ending) -> None:
+def end_unclosed(loop: asyncio.AbstractEventLoop, ending: Ending) -> None:
     """Have a consumer that nothing refers to any more leave; any thread may have collected it."""
     last = ending()
     try:

@@ -233,7 +233,7 @@ class GroupManager:
             case ComputeAssignment():
                 return await self._compute(step)
             case WriteRecord(record):
-                await self._record_at_last(record)
+                await self._record_until_accepted(record)
             case AwaitAnswers(within_ms):
                 await self._await_answers(within_ms)
             case JoinDelay(ms):
@@ -283,7 +283,7 @@ class GroupManager:
                 # The outcome is unknown, and writing the same again is harmless (rule R7).
                 await asyncio.sleep(_RETRY_S)
 
-    async def _record_at_last(self, record: GroupRecord) -> None:
+    async def _record_until_accepted(self, record: GroupRecord) -> None:
         """Write a record; if ZooKeeper refuses it, only this group waits for an operator.
 
         Its ACL may not allow it, or somebody has created nodes where it would delete theirs. The
