@@ -35,8 +35,8 @@ demo: setup ## Run a cluster, kill its leaders, prove that no acknowledged line 
 up: setup ## Run a cluster in the foreground
 	@$(BIN)/leadline up $(ARGS)
 
-# Which tests: those that every change must pass, unless told otherwise.
-MARKS ?= not slow and not soak
+# Which tests instead of those that every change must pass (addopts in pyproject.toml).
+MARKS ?=
 
 test: unit integration ## Run the tests that every change must pass
 
@@ -45,14 +45,14 @@ test-slow: ## Run the tests that cost much and seldom find what no other test fi
 
 # The simulations first, and a few tests at a time: some take minutes, and would run alone at the end.
 unit: setup ## Run the tests that start no cluster, three at a time
-	$(BIN)/python -m pytest -n 3 --maxschedchunk 8 --durations 30 -m "$(MARKS)" \
+	$(BIN)/python -m pytest -n 3 --maxschedchunk 8 --durations 30 $(if $(MARKS),-m "$(MARKS)") \
 		tests/runtime_simulation tests/simulation tests/unit $(ARGS)
 
 # The longest first, and what shares a cluster together (tests/support/distribution.py).
 # Much of their time is waiting for a fault to be noticed, so that three keep two cores busy.
 integration: setup ## Run the tests on real processes, three files at a time
 	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder --retry-alone 3 --durations 60 \
-		-m "$(MARKS)" \
+		$(if $(MARKS),-m "$(MARKS)") \
 		$$($(BIN)/python -m tests.support.browser.chromium) \
 		tests/spark tests/e2e tests/contract tests/integration $(ARGS)
 

@@ -30,7 +30,7 @@ from tests.support.openapi.document import (
 from tests.support.openapi.spoiled import spoiled
 from tests.support.services.cluster import Cluster
 
-EACH = 10
+FEW, MANY = 10, 30
 """Requests for each operation."""
 OF_THE_PATH = {404, 405}
 """Statuses of any invalid path, as there may be no such route."""
@@ -55,8 +55,12 @@ def url(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str]:
             client.delete(f"{users}/{user['name']}").raise_for_status()
 
 
+each = pytest.mark.parametrize("each", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+
+
+@each
 def test_no_request_causes_an_internal_error_or_an_undocumented_response(
-    url: str, cluster: Cluster
+    url: str, cluster: Cluster, each: int
 ) -> None:
     """A broker forwards the administration, so that a controller is asked for the rest only."""
     broker = cluster.url("broker-1")
@@ -64,19 +68,20 @@ def test_no_request_causes_an_internal_error_or_an_undocumented_response(
         at_broker = {one.id for one in operations_at(client, broker)} if url != broker else set()
         for operation in operations_at(client, url):
             if operation.id not in at_broker:
-                send_spoiled(client, url, operation)
+                send_spoiled(client, url, operation, each)
         assert client.get(f"{url}/readyz").status_code == 200
 
 
+@each
 @pytest.mark.parametrize("name", ["broker-1", "controller-1"])
-def test_no_request_of_a_service_causes_one_either(cluster: Cluster, name: str) -> None:
+def test_no_request_of_a_service_causes_one_either(cluster: Cluster, name: str, each: int) -> None:
     kind, other = name.partition("-")[0], "controller" if name == "broker-1" else "broker"
     callers = [ServiceIdentity(cast("Kind", other), 1), ServiceIdentity("broker", 2)]
     for caller in callers:
         with cluster.internal_client(name, caller) as client:
             for operation in internal_operations(kind):
                 if operation.example_body() is not None:
-                    send_spoiled(client, "", operation)
+                    send_spoiled(client, "", operation, each)
                 refuse_deep_body(client, "", operation)
             assert client.get("/healthz").status_code == 200
 
@@ -97,11 +102,11 @@ def refuse_deep_body(client: httpx.Client, url: str, operation: Described) -> No
     check_answer(operation, call, answer)
 
 
-def send_spoiled(client: httpx.Client, url: str, operation: Described) -> None:
+def send_spoiled(client: httpx.Client, url: str, operation: Described, each: int) -> None:
     """Send many requests to one operation, and check each answer."""
 
     @settings(
-        max_examples=EACH,
+        max_examples=each,
         deadline=None,
         derandomize=True,
         suppress_health_check=[HealthCheck.too_slow],

@@ -59,7 +59,7 @@ FEW_WITH_ADDITIONS = FIRST_WITH_ADDITIONS + 12
 LAST_WITH_ADDITIONS = FIRST_WITH_ADDITIONS + 40
 FEW_WITH_POLLED_MEMBERS = FIRST_WITH_POLLED_MEMBERS + 20
 LAST_WITH_POLLED_MEMBERS = FIRST_WITH_POLLED_MEMBERS + 70
-LAST_WITH_HANGING_DISKS = FIRST_WITH_HANGING_DISKS + 20
+FEW_WITH_HANGING_DISKS, WITH_HANGING_DISKS = 20, 40
 FIND_WITHIN = 300
 SOAK_CHUNK = 500
 SOAK_SEEDS = 20_000
@@ -211,8 +211,12 @@ def seeds_with_hanging_disks(first: int, last: int) -> list[int]:
     return [s for s, plan in plans.items() if HANG in {fault.kind for fault in plan.faults}]
 
 
-def test_nothing_is_lost_while_disks_hang() -> None:
-    seeds = seeds_with_hanging_disks(FIRST_WITH_HANGING_DISKS, LAST_WITH_HANGING_DISKS)
+@pytest.mark.parametrize(
+    "count", [FEW_WITH_HANGING_DISKS, pytest.param(WITH_HANGING_DISKS, marks=pytest.mark.slow)]
+)
+def test_nothing_is_lost_while_disks_hang(count: int) -> None:
+    first = FIRST_WITH_HANGING_DISKS
+    seeds = seeds_with_hanging_disks(first, first + count)
 
     assert check_clean(seeds).keys() >= {HANG, LEFT_DISK}
 

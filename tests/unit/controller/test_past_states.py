@@ -251,11 +251,12 @@ def check(engine: Engine, history: Sequence[list[Written] | int]) -> None:
             assert found == expected.past(time_ms=time_ms, zxid=zxid), (time_ms, zxid)
 
 
+@pytest.mark.parametrize("times", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_past_state_equals_the_replay_of_every_entry(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     monkeypatch.setattr(past, "_PAGE", 3)
-    examples = 40 if engine.dialect.name == "sqlite" else 10
+    examples = times * (20 if engine.dialect.name == "sqlite" else 4)
 
     @settings(max_examples=examples)
     @given(histories)

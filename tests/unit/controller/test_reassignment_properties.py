@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.controller.reassignment_world import INCREMENTAL, LEGACY, run_world
 
-CI_EXECUTIONS, ALL_EXECUTIONS = 5_000, 120_000
+CI_EXECUTIONS, SLOW_EXECUTIONS, ALL_EXECUTIONS = 5_000, 12_000, 120_000
 
 
 def run_executions(seeds: range) -> None:
@@ -28,6 +28,11 @@ def test_executions_under_faults() -> None:
     run_executions(range(CI_EXECUTIONS))
 
 
+@pytest.mark.slow
+def test_more_executions_under_faults() -> None:
+    run_executions(range(CI_EXECUTIONS, SLOW_EXECUTIONS))
+
+
 @pytest.mark.soak
 def test_many_executions_under_faults() -> None:
-    run_executions(range(CI_EXECUTIONS, ALL_EXECUTIONS))
+    run_executions(range(SLOW_EXECUTIONS, ALL_EXECUTIONS))

@@ -121,7 +121,7 @@ def play(
     world.settled()
 
 
-@settings(max_examples=60, **quiet)
+@settings(max_examples=150, **quiet)
 # Stopped for a plan that was overtaken by the old one: it has to be started again.
 @example(
     seed=0,
