@@ -40,6 +40,7 @@ class Coordinator:
     failure: LeadlineError | None = None
     news: dict[str, bool] = field(default_factory=dict)
     """What the next watch is told."""
+    assigns_when_watched: bool = False
 
     @property
     def is_watched(self) -> bool:
@@ -52,6 +53,8 @@ class Coordinator:
             raise self.failure
         if request.watch is not None:
             news, self.news = self.news, {}
+            if self.assigns_when_watched:
+                self.assign(0)
             return msgspec.structs.replace(self.answer, partitions=[], **news)
         point = self.answer.point
         self.answer = msgspec.structs.replace(
@@ -68,6 +71,9 @@ class Coordinator:
     ) -> None:
         row = AssignedRow(TOPIC, topic_id, 0, since, offset, None)
         self.answer = SyncAnswer(SessionPoint(1, 1, 1, 0), 1, 30_000, 30_000, reset, [row])
+
+    def assign_nothing(self) -> None:
+        self.answer = msgspec.structs.replace(self.answer, partitions=[])
 
 
 @dataclass
@@ -206,8 +212,13 @@ async def test_latest_waits_for_what_comes_and_misses_nothing(world: World) -> N
 
 
 async def test_a_change_is_asked_for_again_without_a_second_commit(world: World) -> None:
-    world.coordinator.news = {"changed": True}
-    await world.poll(wait_ms=100)
+    await world.cluster.produce(1, "a")
+    world.coordinator.assign_nothing()
+    world.coordinator.news, world.coordinator.assigns_when_watched = {"changed": True}, True
+
+    answer = await world.poll(wait_ms=20_000)
+
+    assert values(answer) == ["a"]
     syncs = [one.commit for one in world.coordinator.asked if one.watch is None]
     assert syncs == [True, False]
 
@@ -223,8 +234,7 @@ async def test_a_poll_that_another_one_has_superseded_says_so(world: World) -> N
 @pytest.mark.parametrize("owned", [True, False])
 async def test_a_broker_that_stops_lets_no_consumer_wait(world: World, *, owned: bool) -> None:
     if not owned:
-        answer = msgspec.structs.replace(world.coordinator.answer, partitions=[])
-        world.coordinator.answer = answer
+        world.coordinator.assign_nothing()
     watched = asyncio.Event()
 
     async def sync(member: str, request: SyncRequest) -> SyncAnswer:
