@@ -377,7 +377,7 @@ def test_the_blocking_consumer_may_be_closed_twice_and_then_refuses_to_poll(
 
 async def test_a_search_by_time_that_fails_skips_nothing(cluster: StandInCluster) -> None:
     fill(cluster, 0, range(10))
-    policy = RetryPolicy(timeout_s=0.1)
+    policy = RetryPolicy(timeout_s=1)
     async with (
         AsyncClient(cluster.bootstrap, policy=policy) as client,
         AsyncConsumer(client, limits=NO_WAIT) as consumer,

@@ -96,7 +96,7 @@ async def test_what_is_added_does_not_wait_for_the_next_try_of_what_was_refused(
 async def test_a_broker_that_does_not_answer_is_left_alone_until_the_next_try(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(broker_queue, "MIN_BACKOFF_S", 0.2)
+    monkeypatch.setattr(broker_queue, "MIN_BACKOFF_S", 60)
     receiver = Broker()
     receiver.is_gone = True
     queue = queue_of([1, 1], receiver)
@@ -107,6 +107,13 @@ async def test_a_broker_that_does_not_answer_is_left_alone_until_the_next_try(
             await asyncio.sleep(0)
         assert len(receiver.paths) == 1
 
+
+async def test_a_broker_that_did_not_answer_is_tried_until_it_does() -> None:
+    receiver = Broker()
+    receiver.is_gone = True
+    queue = queue_of([1, 1], receiver)
+    async with sending(queue):
+        await until(lambda: len(receiver.paths) > 2, "it is tried again and again")
         receiver.is_gone = False
         await until(lambda: queue.idle, "everything is acknowledged")
 

@@ -31,7 +31,8 @@ class SlowStore:
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
         self.writing = asyncio.Event()
         self.let_through = asyncio.Event()
-        self.failures: list[Exception] = []
+        self.failures: list[Exception | None] = []
+        """How the next writes fail, the last one first; None is a write that succeeds."""
         self.audit: list[AuditEntry] = []
         self.groups = self
 
@@ -44,8 +45,9 @@ class SlowStore:
     ) -> None:
         self.writing.set()
         await self.let_through.wait()
-        if self.failures:
-            raise self.failures.pop()
+        failure = self.failures.pop() if self.failures else None
+        if failure is not None:
+            raise failure
         self.audit += audit
         for partition, offset in offsets.items():
             if offset is None:
@@ -138,10 +140,10 @@ async def test_defect_04_dropped_offsets_are_gone_at_once_and_deleted_in_the_end
 
     committer.drop(lambda _, committed: committed.topic_id == "old", {"t"})
     assert committer.offsets == {}
+    store.failures = [ConnectionLoss(), None]
     store.let_through.set()
     await done(first)
     assert committer.offsets == {}
-    store.failures = [ConnectionLoss()]
     with pytest.raises(StoreOutcomeUnknown):
         await done(second)
     await done(committer.flush())
