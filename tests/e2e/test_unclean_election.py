@@ -154,9 +154,8 @@ async def test_unclean_election_asked_for_is_audited_with_what_may_be_lost() -> 
         entry = next(one for one in snapshot.audit if row in one.changes)
         assert (row.reason, row.after[0]) == ("unclean", 3)
         assert "may be lost" in entry.reason
-        in_partition_0 = {
-            value for value in may_be_lost if running.load.history.sent[value].partition[1] == 0
-        }
+        sent = running.load.history.sent
+        in_partition_0 = {value for value in may_be_lost if sent[value].partition[1] == 0}
         await heal_with_losses(running, in_partition_0)
         await asyncio.to_thread(check_that_spark_detects_the_loss, running, 0)
 

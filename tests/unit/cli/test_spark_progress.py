@@ -73,7 +73,7 @@ def shown(arguments: list[str], spark: SparkSession) -> None:
         patch.setattr(spark_progress, "ProgressWatch", Quick)
         with watching(arguments) as started:
             started(spark)
-            assert read.wait(10) or "--json" in arguments
+            assert read.wait(10)
 
 
 def test_the_state_adds_up_the_active_stages() -> None:
@@ -117,8 +117,12 @@ def test_lines_are_ten_seconds_apart(capsys: pytest.CaptureFixture[str]) -> None
 def test_json_is_printed_without_progress(
     screen: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(spark_progress, "QUIET_S", 0.0)
-    shown(["--json"], session((8, 3)))
+    def refuse(_: Callable[[SparkState], None]) -> ProgressWatch:
+        raise AssertionError("nothing is to be watched")
+
+    monkeypatch.setattr(spark_progress, "ProgressWatch", refuse)
+    with watching(["--json"]) as started:
+        started(session((8, 3)))
     assert (screen.getvalue(), capsys.readouterr().err) == ("", "")
 
 
