@@ -66,7 +66,7 @@ async def cluster() -> AsyncIterator[Cluster]:
         topic = NewTopic("t", replica_assignment={0: (1, 2, 3)})
         await running.client.create_topic(topic)
         # Broker 1 comes back as a follower: broker 2 leads in an epoch above 0.
-        await running.kill("broker-1")
+        await running.terminate("broker-1")
         await running.leader_of("t", 0, not_in=["broker-1"])
         running.restart("broker-1")
         await running.in_sync("t", 3)
