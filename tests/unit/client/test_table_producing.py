@@ -45,7 +45,7 @@ def headers(cluster: StandInCluster, partition: int) -> list[BatchHeader]:
 @pytest.fixture
 def hurried(cluster: StandInCluster) -> Iterator[Client]:
     """A client that retries for a short time."""
-    policy = RetryPolicy(timeout_s=0.3, request_timeout_s=0.3)
+    policy = RetryPolicy(timeout_s=1, request_timeout_s=1)
     with Client(cluster.bootstrap, policy=policy) as made:
         yield made
 
@@ -165,7 +165,7 @@ def test_an_unknown_outcome_is_an_error_and_ends_the_numbering(
     row = cluster.partitions[0]
     row.faults.append("append, then hang up")
     row.faults.extend(["hang up"] * 1000)
-    settings = ProducerSettings(delivery_timeout_s=0.3)
+    settings = ProducerSettings(delivery_timeout_s=1)
     with Producer(hurried, settings) as producer:
         with pytest.raises(OutcomeUnknown):
             produce_table(producer, "t", table_of(10), value="v", partition=0)
@@ -182,7 +182,7 @@ def test_a_refused_batch_is_an_error_and_keeps_its_numbers_free(
 ) -> None:
     row = cluster.partitions[0]
     row.faults.extend([NotEnoughReplicas("too few")] * 1000)
-    with Producer(hurried, ProducerSettings(delivery_timeout_s=0.3)) as producer:
+    with Producer(hurried, ProducerSettings(delivery_timeout_s=1)) as producer:
         with pytest.raises(NotEnoughReplicas):
             produce_table(producer, "t", table_of(10), value="v", partition=0)
         row.faults.clear()
