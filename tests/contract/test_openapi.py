@@ -162,6 +162,7 @@ def test_the_committed_document_is_that_of_the_code(name: str, document: dict[st
     assert committed == document, "run make openapi"
 
 
+@pytest.mark.slow
 def test_the_same_code_gives_the_same_bytes_in_another_process(name: str) -> None:
     assert (
         documents_of_a_process("1")[f"{name}.json"] == documents_of_a_process("2")[f"{name}.json"]
