@@ -462,5 +462,5 @@ async def test_a_fetcher_survives_what_nobody_expects(
         await cluster.produce(1, "a", acks="1")
         await cluster.until(lambda: cluster.end(3) == 1, "the other follower has the record")
 
-    await cluster.produce(1, "b")
+    await cluster.produce(1, "b", acks="1")
     await cluster.until(lambda: cluster.end(2) == 2, "the follower fetches again")
