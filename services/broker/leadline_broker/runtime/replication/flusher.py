@@ -25,7 +25,7 @@ from leadline_client.errors import StorageFailed
 logger = structlog.get_logger(__name__)
 
 _RETRY_S: Final = 0.2
-"""How long to wait for space on a full disk."""
+"""How long to wait for space on a full disk, or for a descriptor."""
 _THREADS: Final = 4
 
 
@@ -138,7 +138,7 @@ class GroupFlusher:
             elif partition.log.failed:
                 self.on_failed(failure)
             elif partition.log.durable_end_offset < partition.log.log_end_offset:
-                # No space, or the log was closed meanwhile; only the former is retried.
+                # No space or descriptor, or the log was closed: only that is not retried.
                 logger.warning("flush postponed", partition=partition.key, error=failure.message)
                 asyncio.get_running_loop().call_later(_RETRY_S, self._mark_again, partition)
 
