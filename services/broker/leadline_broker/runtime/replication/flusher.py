@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
@@ -21,6 +20,7 @@ import structlog
 from leadline_broker.domain.replica import Role
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_client.errors import StorageFailed
+from leadline_common.started_threads import started_threads
 
 logger = structlog.get_logger(__name__)
 
@@ -62,7 +62,8 @@ class GroupFlusher:
     _flushed: Sequence[list[_Flushed]] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="fsync")
+        # Started now: if none could be when records wait for it, the broker would end.
+        self._threads = started_threads("fsync", _THREADS)
 
     @property
     def ended(self) -> int:
