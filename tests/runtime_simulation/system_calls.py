@@ -19,6 +19,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from leadline_broker.adapters.log import directory
+from leadline_broker.runtime.replication import flusher, removals
 from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.event_loop import OWNER, SimulatedLoop
 from tests.runtime_simulation.process import Process
@@ -162,6 +163,9 @@ class SimulatedSystem:
             # Those of the module `secrets`, and of clients.
             (random, {"_urandom": self.random.randbytes, "random": self.random.random}),
             (directory, {"ThreadPoolExecutor": InTurn}),
+            # The simulated loop runs their work itself.
+            (flusher, {"started_threads": lambda _, threads: InTurn(threads)}),
+            (removals, {"started_threads": lambda _, threads: InTurn(threads)}),
         ]
         before = [(module, {n: getattr(module, n) for n in new}) for module, new in answers]
         try:

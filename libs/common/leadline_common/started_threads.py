@@ -12,10 +12,20 @@ WORKERS: Final = min(32, (os.cpu_count() or 1) + 4)
 
 
 def started_threads(name: str, threads: int) -> ThreadPoolExecutor:
-    """Return a pool whose `threads` threads have started; each has the `name` and a number."""
+    """Return a pool whose `threads` threads have started; each has the `name` and a number.
+
+    Raises:
+        RuntimeError: the system lets this process start no more threads; none of them is left.
+
+    """
     pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
     all_started = threading.Barrier(threads + 1)
-    for _ in range(threads):
-        pool.submit(all_started.wait)
+    try:
+        for _ in range(threads):
+            pool.submit(all_started.wait)
+    except RuntimeError:
+        all_started.abort()  # Python would wait at its end for those that have started.
+        pool.shutdown()
+        raise
     all_started.wait()
     return pool

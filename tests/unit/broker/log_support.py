@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from leadline_broker.adapters.log.file_cache import FileCache
@@ -55,6 +58,17 @@ def open_log(
     """Open the log of `IDENTITY`; many small index entries, so that they matter."""
     config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=256)
     return PartitionLog(root, IDENTITY, config, FileCache(16, fsyncs), clean=clean)
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Let this process open nothing within the block."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 class StartedFsync:

@@ -17,7 +17,7 @@ from leadline_broker.adapters.log.durability import Durability
 from leadline_broker.adapters.log.errors import LogFailed
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_client.errors import StorageFailed
-from tests.unit.broker.log_support import LateFsyncs, batch, open_log, read_all
+from tests.unit.broker.log_support import LateFsyncs, batch, no_descriptors, open_log, read_all
 
 SMALL_SEGMENT = 1_000
 DEADLINE_S = 30
@@ -130,11 +130,8 @@ def test_what_a_failed_flush_left_of_two_segments_is_flushed_by_the_next_one(
     assert flushed.log._files.open_count == len(flushed.log._files._idle), "nothing is pinned"
 
 
-def test_a_flush_while_a_segment_begins_leaves_its_name_to_the_next_one(
-    flushed: Flushed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A clean start drops what has a provisional name."""
-    flushed.fsync.wait()
+def flush_while_a_segment_begins(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin a segment, and flush before it has a batch, as another thread may."""
     changed = Durability.entries_changed
 
     def and_flush(durability: Durability, *, new_directory: bool) -> None:
@@ -143,10 +140,32 @@ def test_a_flush_while_a_segment_begins_leaves_its_name_to_the_next_one(
 
     with monkeypatch.context() as interrupted:
         interrupted.setattr(Durability, "entries_changed", and_flush)
-        fill_one_segment(flushed.log)
+        fill_one_segment(log)
+
+
+def test_a_flush_while_a_segment_begins_leaves_its_name_to_the_next_one(
+    flushed: Flushed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clean start drops what has a provisional name."""
+    flushed.fsync.wait()
+    flush_while_a_segment_begins(flushed.log, monkeypatch)
     assert not flushed.begin()
     assert flushed.log.flush() == 4
     assert not list(flushed.log.directory.glob("*.next"))
+
+
+def test_a_new_name_is_made_durable_once_there_is_a_descriptor(
+    flushed: Flushed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed.fsync.wait()
+    flush_while_a_segment_begins(flushed.log, monkeypatch)
+    with no_descriptors(), pytest.raises(StorageFailed, match="Too many open files"):
+        flushed.log.flush()
+    assert not list(flushed.log.directory.glob("*.next")), "void: it has no new name"
+    synced: list[Path] = []
+    monkeypatch.setattr("leadline_broker.adapters.log.durability.fsync_path", synced.append)
+    assert flushed.log.flush() == 4
+    assert synced == [flushed.log.directory]
 
 
 def test_a_segment_keeps_its_provisional_name_if_the_fsync_of_the_one_before_it_fails(

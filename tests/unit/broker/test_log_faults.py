@@ -8,16 +8,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_broker.adapters.log.errors import DiskFull, LogFailed
 from leadline_broker.adapters.log.file_cache import FileCache
+from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_client.errors import StorageFailed
-from tests.unit.broker.log_support import batch, open_log, read_all
+from tests.unit.broker.log_support import batch, no_descriptors, open_log, read_all
 from tests.unit.broker.log_writer import SEGMENT_BYTES, content
 
 REPOSITORY = Path(__file__).parents[3]
@@ -269,3 +272,61 @@ def test_strays_that_cannot_be_listed_are_purged_later(
 
     assert directory.purge_strays(1 << 60, 0) == [stray.name]
     directory.release()
+
+
+@pytest.mark.parametrize("segments", [1, 2])
+def test_a_flush_without_a_descriptor_can_be_tried_again(tmp_path: Path, segments: int) -> None:
+    """It ended the broker, and all brokers at once if they had too few for their partitions."""
+    log = open_log(tmp_path, segment_bytes=100)
+    for number in range(segments):
+        log.flush()
+        log.append(batch(number, b"x" * 50))
+    with no_descriptors(), pytest.raises(StorageFailed, match="Too many open files"):
+        log.flush()
+    assert (log.failed, log.durable_end_offset) == (False, segments - 1)
+    assert log.flush() == segments
+    log.discard()
+    assert open_log(tmp_path, segment_bytes=100).log_end_offset == segments
+
+
+def test_a_log_that_was_half_created_without_descriptors_is_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its directory stayed without metadata, and the first flush of its records failed for ever."""
+    log = open_log(tmp_path)
+    real = Path.mkdir
+
+    def take_all_others(path: Path, *arguments: Any, **options: Any) -> None:
+        real(path, *arguments, **options)
+        without.enter_context(no_descriptors())
+
+    with ExitStack() as without, monkeypatch.context() as patched:
+        patched.setattr(Path, "mkdir", take_all_others)
+        with pytest.raises(StorageFailed, match="Too many open files"):
+            log.append(batch(0))
+    assert log.directory.exists(), "void: it could be removed"
+    assert log.append(batch(0)) == 1
+    assert log.flush() == 1
+    log.discard()
+    assert open_log(tmp_path).log_end_offset == 1
+
+
+def test_pinned_files_leave_descriptors_for_their_flushes(tmp_path: Path) -> None:
+    """They took all, so that no flush could open a directory, and no file was ever closed."""
+    files = FileCache(16, descriptors=16)
+    logs = [
+        PartitionLog(tmp_path, PartitionIdentity("t", "id", number), LogConfig(), files)
+        for number in range(7)
+    ]
+    for log in logs[:6]:
+        log.append(batch(0))
+    with pytest.raises(StorageFailed, match="Too many open files"):
+        logs[6].append(batch(0))
+    assert logs[6].log_end_offset == 0
+    logs[0].flush()
+    logs[6].append(batch(0))
+    assert logs[6].flush() == 1
+    files.resize(1_000)
+    for log in logs:
+        log.flush()
+    assert files.open_count == 4, "a quarter"

@@ -208,6 +208,30 @@ async def test_a_stop_does_not_keep_the_loop_from_telling_of_an_fsync(tmp_path: 
     assert partition.log.flush() == 2
 
 
+async def test_it_has_its_threads_before_there_is_anything_to_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit on threads that is reached later ended the broker at its first flush."""
+    durable: list[Partition] = []
+    flusher = GroupFlusher(on_durable=durable.append, on_failed=print, on_group=lambda _: None)
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refuse)
+        running = asyncio.create_task(flusher.run())
+        partition = led(tmp_path, 0)
+        partition.log.append(log_support.batch(0))
+        flusher.mark(partition)
+        settled = asyncio.create_task(flusher.settled())
+        await asyncio.wait((running, settled), return_when=asyncio.FIRST_COMPLETED)
+        assert not running.done(), running.exception()
+    assert (durable, partition.log.durable_end_offset) == ([partition], 1)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
 async def test_a_failed_fsync_is_reported_and_makes_no_other_log_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import resource
+import select
 import signal
 import socket
 import ssl
@@ -130,6 +132,29 @@ def test_it_stops_also_when_it_cannot_hand_over() -> None:
         code, lines = stopped(process, signal.SIGTERM)
     assert code == 0
     assert [line["event"] for line in lines] == ["hand-over failed", "stopped", "closed"]
+
+
+def test_a_process_without_descriptors_says_so_and_accepts_as_soon_as_it_has_some() -> None:
+    """A server of uvloop closed the connection, or tried again without a pause, and told nobody."""
+    with service() as (process, url):
+        httpx.get(f"{url}/healthz").raise_for_status()
+        before = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (0, before[1]))
+        port = int(url.removeprefix("http://127.0.0.1:"))
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as waiting:
+            waiting.sendall(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+            line = next_line(process)
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, before)
+            assert waiting.recv(12) == b"HTTP/1.1 200"
+        assert (line["event"], line["reason"]) == ("connection refused", "Too many open files")
+
+
+def next_line(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Return the next line of a process's log, or fail if there is none."""
+    assert process.stdout is not None
+    assert select.select([process.stdout], [], [], 30)[0], "it has logged nothing"
+    line: dict[str, Any] = json.loads(process.stdout.readline())
+    return line
 
 
 def long_poll(url: str) -> socket.socket:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from leadline_common.http.accepting import Acceptor
 from leadline_common.http.connection_bounds import ConnectionBounds
 from leadline_common.reloading import ServerTls
 
@@ -22,9 +23,6 @@ HANDSHAKE_TIMEOUT_S: Final = 5.0
 """How long a connection may take for its handshake."""
 MAX_HANDSHAKES: Final = 256
 """How many may be in their handshake at a time, where only services of the cluster connect."""
-_ACCEPTED_AT_ONCE: Final = 64
-"""Less than `MAX_HANDSHAKES`: a handshake that is ended has begun, and closes its socket."""
-_PAUSE_S: Final = 0.1
 _CLOSE_TIMEOUT_S: Final = 30.0
 _HANDSHAKE_RECORD: Final = b"\x16"
 """The first byte of a TLS connection."""
@@ -52,7 +50,7 @@ class HandshakeListener:
         close_timeout_s: float = _CLOSE_TIMEOUT_S,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._socket = listening
+        self._acceptor = Acceptor(listening, bounds, self._begin)
         self._tls = tls
         self._create_protocol = create_protocol
         self._bounds = bounds
@@ -62,35 +60,17 @@ class HandshakeListener:
         self._handshakes: dict[str, dict[asyncio.Task[None], None]] = {}
         """By address, each in the order of their beginning."""
         self._unfinished = 0
-        self._resume: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Accept connections from now on."""
-        self._socket.setblocking(False)
-        self._loop.add_reader(self._socket, self._accept)
+        self._acceptor.start()
 
     def close(self) -> None:
         """Accept no more connections, and end the handshakes; verified connections stay open."""
-        if self._resume is not None:
-            self._resume.cancel()
-        self._loop.remove_reader(self._socket)
-        self._socket.close()
+        self._acceptor.close()
         for handshakes in self._handshakes.values():
             for handshake in handshakes:
                 handshake.cancel()
-
-    def _accept(self) -> None:
-        for _ in range(_ACCEPTED_AT_ONCE):
-            try:
-                connection, address = self._socket.accept()
-            except (BlockingIOError, ConnectionAbortedError):
-                return
-            except OSError as problem:  # such as no descriptor: it stays readable
-                self._bounds.refused(problem.strerror or "accept failed", "")
-                self._loop.remove_reader(self._socket)
-                self._resume = self._loop.call_later(_PAUSE_S, self.start)
-                return
-            self._begin(connection, str(address[0]))
 
     def _begin(self, connection: socket.socket, peer: str) -> None:
         if self._unfinished >= self._most:

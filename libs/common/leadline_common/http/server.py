@@ -21,7 +21,8 @@ import uvloop
 from starlette.types import ASGIApp
 
 from leadline_client.errors import InvalidRequest
-from leadline_common.http.connection_bounds import BACKLOG, ConnectionBounds
+from leadline_common.http.accepting import PlainListener
+from leadline_common.http.connection_bounds import ConnectionBounds
 from leadline_common.http.connections import answer_of, protocol_of
 from leadline_common.http.handshakes import HandshakeListener
 from leadline_common.http.internal_listener import InternalListener
@@ -81,7 +82,6 @@ async def serve(
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        backlog=BACKLOG,
         timeout_keep_alive=bounds.settings.connections_max_idle_ms // 1000,
         timeout_graceful_shutdown=GRACE_S,
     )
@@ -92,8 +92,7 @@ async def serve(
     )
     watching = asyncio.create_task((files or TlsFiles()).watch(), name="tls-files")
     try:
-        # uvicorn accepts the connections of plain HTTP only.
-        await server.serve(sockets=[] if listener.tls else [listener.socket])
+        await server.serve(sockets=[])  # Our own listeners accept all connections.
     except asyncio.CancelledError:
         await server.lifespan.shutdown()
         raise
@@ -118,48 +117,55 @@ class _Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._bounds = bounds
-        self._listen: list[Callable[[], HandshakeListener]] = []
-        self._handshakes: list[HandshakeListener] = []
+        self._listen: list[Callable[[], PlainListener | HandshakeListener]] = []
+        self._listeners: list[PlainListener | HandshakeListener] = []
         self._hand_over = hand_over
         self._stopping = stopping
         self._handing_over: asyncio.Task[None] | None = None
 
     def add_listeners(self, public: Listener, internal: InternalListener | None) -> None:
-        """Serve on the listeners that speak TLS, too."""
+        """Serve on these listeners."""
         if public.tls is not None:
             self._listen.append(partial(self._listen_publicly, public.socket, public.tls))
+        else:
+            self._listen.append(partial(self._listen_plainly, public.socket))
         if internal is not None:
             self._listen.append(partial(self._listen_internally, internal))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if not self.should_exit:
-            self._handshakes = [listen() for listen in self._listen]
-            for listener in self._handshakes:
+            self._listeners = [listen() for listen in self._listen]
+            for listener in self._listeners:
                 listener.start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for listener in self._handshakes:
+        for listener in self._listeners:
             listener.close()
+        for listener in self._listeners:
+            if isinstance(listener, PlainListener):
+                await listener.all_begun()
         await super().shutdown(sockets)
+
+    def _listen_plainly(self, listening: socket.socket) -> PlainListener:
+        return PlainListener(listening, self._create_protocol, self._bounds)
 
     def _listen_publicly(self, listening: socket.socket, tls: PublicTls) -> HandshakeListener:
         """Serve clients over TLS as over plain HTTP."""
-
-        def create_protocol() -> asyncio.Protocol:
-            protocol: Any = self.config.http_protocol_class
-            made: asyncio.Protocol = protocol(self.config, self.server_state, self.lifespan.state)
-            return made
-
         return HandshakeListener(
             listening,
             tls,
-            create_protocol,
+            self._create_protocol,
             self._bounds,
             plain_answer=answer_of(InvalidRequest(_SPEAK_TLS)),
             most=self._bounds.most_handshakes,
             close_timeout_s=_CLOSE_TIMEOUT_S,
         )
+
+    def _create_protocol(self) -> asyncio.Protocol:
+        protocol: Any = self.config.http_protocol_class
+        made: asyncio.Protocol = protocol(self.config, self.server_state, self.lifespan.state)
+        return made
 
     def _listen_internally(self, internal: InternalListener) -> HandshakeListener:
         """Serve the same application to other services, with state and connections in common."""

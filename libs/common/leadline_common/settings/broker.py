@@ -185,7 +185,8 @@ class BrokerSettings(ServiceSettings):
     )
     open_files_max: int = setting(
         1_024,
-        "Most open log files; the least recently used is closed first.",
+        "Most open log files; the least recently used is closed first. At most a quarter of the "
+        "descriptors that the process may have (`ulimit -n`).",
         scope="per-broker",
         ge=16,
     )

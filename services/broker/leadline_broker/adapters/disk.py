@@ -25,6 +25,7 @@ from leadline_broker.domain.producers import ProducerStates
 from leadline_broker.domain.state import ReplicaKey
 from leadline_client.batch_header import Buffer
 from leadline_client.errors import OffsetOutOfRange, StorageFailed
+from leadline_common.open_files import open_files_limit
 from leadline_common.settings import BrokerSettings
 
 logger = structlog.get_logger(__name__)
@@ -190,7 +191,7 @@ class DiskLogs:
         directory is unlocked and the other logs stay as they are. Without `fsyncs`, every fsync
         needs a thread.
         """
-        self._files = FileCache(settings.open_files_max, fsyncs)
+        self._files = FileCache(settings.open_files_max, fsyncs, open_files_limit())
         self._directory = LogDirectory(
             Path(settings.log_dir),
             cluster_id=cluster_id,

@@ -13,6 +13,7 @@ from pathlib import Path
 from leadline_broker.adapters.log.checked_files import fsync_path
 from leadline_broker.adapters.log.epoch_file import write_epochs
 from leadline_broker.adapters.log.errors import (
+    NO_DESCRIPTOR,
     NO_SPACE,
     STORAGE_ERRORS,
     LogClosed,
@@ -225,6 +226,8 @@ class Durability:
                     self._report_creation()
             except OSError as error:
                 self._put_back(unsynced)
+                if error.errno in NO_DESCRIPTOR:  # No fsync fails for that: nothing was tried.
+                    raise storage_error(error) from error
                 raise self.fail(error) from error
             except BaseException:  # The next flush has to sync it, whatever broke this one off.
                 self._put_back(unsynced)
@@ -289,17 +292,19 @@ def _sync(directory: Path, unsynced: Unsynced, epochs: list[tuple[int, int]]) ->
 
     Raises:
         DiskFull: there is no space for the epoch file; the whole sync may be retried.
-        OSError: a sync failed; nothing is known to be durable, and it must not be retried.
+        OSError: a sync failed; nothing is known to be durable, and it must not be retried, unless
+            there was no descriptor for it.
 
     """
     if unsynced.epochs:
         _write_epochs(directory, epochs)
     for file in unsynced.files:
         os.fdatasync(file.fd)
-    renamed = [file for file in unsynced.files if file.settle()]  # All before them are durable now.
+    for file in unsynced.files:
+        unsynced.new_entries |= file.settle()  # All before it are durable now.
     if unsynced.new_directory:
         fsync_path(directory / METADATA_FILE)
-    if unsynced.new_directory or unsynced.new_entries or unsynced.epochs or renamed:
+    if unsynced.new_directory or unsynced.new_entries or unsynced.epochs:
         fsync_path(directory)
     if unsynced.new_directory:
         fsync_path(directory.parent)

@@ -60,6 +60,8 @@ class NotContiguous(Refused):
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The error numbers of a full disk, an exhausted quota and a file that is too large."""
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+"""The error numbers of a process, or a machine, that can open no more files for now."""
 
 
 def storage_error(error: OSError) -> StorageFailed:

@@ -3,12 +3,15 @@
 Thousands of partitions have more segments than a process may have files open. Files are
 opened on use, and the least recently used are closed. A pinned file stays open: while it is
 read, and from its first unsynced write to the end of the fsync, because closing the
-descriptor would lose a write-back error.
+descriptor would lose a write-back error. If pinned files took all descriptors, no fsync could open
+the directory of its log, and none of them would ever be closed. So some are left.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -57,12 +60,19 @@ class LogFile:
 class FileCache:
     """The open files of the process; closes the least recently used first. Thread-safe.
 
-    `capacity` is the number of descriptors; pinned files may exceed it. `open_count` is the
-    number of open descriptors. `fsyncs` fsyncs them without a thread, where that is possible.
+    `capacity` is the number of descriptors, at most a quarter of the `descriptors` that the process
+    may have. Pinned files may exceed it, up to three eighths of them. `open_count` is the number of
+    open descriptors. `fsyncs` fsyncs them without a thread, where that is possible.
     """
 
-    def __init__(self, capacity: int = DEFAULT_CAPACITY, fsyncs: Fsyncs | None = None) -> None:
-        self._capacity = capacity
+    def __init__(
+        self,
+        capacity: int = DEFAULT_CAPACITY,
+        fsyncs: Fsyncs | None = None,
+        descriptors: int = sys.maxsize,
+    ) -> None:
+        self._descriptors = descriptors
+        self._capacity = min(capacity, descriptors // 4)
         self.fsyncs = fsyncs
         self._lock = threading.Lock()
         self._idle: OrderedDict[LogFile, None] = OrderedDict()
@@ -71,8 +81,8 @@ class FileCache:
     def resize(self, capacity: int) -> None:
         """Keep at most `capacity` descriptors open from now on."""
         with self._lock:
-            self._capacity = capacity
-            self._close_idle(capacity)
+            self._capacity = min(capacity, self._descriptors // 4)
+            self._close_idle(self._capacity)
 
     def create(self, file: LogFile) -> None:
         """Create the file, empty.
@@ -88,11 +98,12 @@ class FileCache:
         """Return a descriptor that stays open until `unpin`.
 
         Raises:
-            OSError: the file cannot be opened.
+            OSError: the file cannot be opened, or too many are pinned.
 
         """
         with self._lock:
             if file.fd == _CLOSED:
+                self._require_room()
                 file.fd = os.open(file.location, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
                 self.open_count += 1
             elif not file.pins:
@@ -121,6 +132,10 @@ class FileCache:
             if file in self._idle:
                 del self._idle[file]
                 self._close_one(file)
+
+    def _require_room(self) -> None:
+        if self.open_count - len(self._idle) >= self._descriptors * 3 // 8:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     def _close_idle(self, keep: int) -> None:
         while self.open_count > keep and self._idle:

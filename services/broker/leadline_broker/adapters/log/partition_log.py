@@ -15,7 +15,7 @@ from leadline_broker.adapters.log.durability import Durability, OnFlushed
 from leadline_broker.adapters.log.epoch_file import write_unsynced_epochs
 from leadline_broker.adapters.log.errors import STORAGE_ERRORS, CorruptStoredBatch
 from leadline_broker.adapters.log.file_cache import FileCache
-from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
+from leadline_broker.adapters.log.layout import METADATA_FILE, LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.retention import Retention, remove_files
 from leadline_broker.adapters.log.scan import admit
 from leadline_broker.adapters.log.segment import Segment
@@ -166,7 +166,7 @@ class PartitionLog:
 
         Raises:
             LogFailed: an fsync failed, now or before; it is never retried.
-            DiskFull: there is no space for the epoch file; the flush may be retried.
+            StorageFailed: no space for the epoch file, or no descriptor; it may be retried.
 
         """
         return self._durability.flush()
@@ -339,7 +339,7 @@ class PartitionLog:
         return self._add_segment(self.log_end_offset, provisional=True)
 
     def _add_segment(self, base_offset: int, *, provisional: bool = False) -> Segment:
-        new_directory = not self.directory.exists()
+        new_directory = not (self.directory / METADATA_FILE).exists()
         files, interval = self._files, self._config.index_interval_bytes
         segment = Segment(self.directory, base_offset, files, interval, provisional=provisional)
         try:
@@ -347,7 +347,7 @@ class PartitionLog:
                 recovery.create(self.directory, self.identity)
             files.create(segment.file)
         except OSError:
-            if new_directory:
+            if new_directory:  # What stays, for want of a descriptor, is completed next time.
                 shutil.rmtree(self.directory, ignore_errors=True)
             raise
         self._state.segments.append(segment)

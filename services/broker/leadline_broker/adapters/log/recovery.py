@@ -196,10 +196,13 @@ def load(
 
 
 def create(directory: Path, identity: PartitionIdentity) -> None:
-    """Create the directory of a log that gets its first batch; nothing is synced."""
-    directory.mkdir()
-    write_identity(directory, identity)
+    """Create the directory of a log that gets its first batch; nothing is synced.
+
+    The identity is the last, so that a directory that has it has everything.
+    """
+    directory.mkdir(exist_ok=True)
     write_epochs(directory, (), sync=False)  # If it is missing later, it was lost.
+    write_identity(directory, identity)
 
 
 def _segments(directory: Path, config: LogConfig, files: FileCache) -> list[Segment]:

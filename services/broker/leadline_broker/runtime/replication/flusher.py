@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
@@ -21,11 +20,12 @@ import structlog
 from leadline_broker.domain.replica import Role
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_client.errors import StorageFailed
+from leadline_common.started_threads import started_threads
 
 logger = structlog.get_logger(__name__)
 
 _RETRY_S: Final = 0.2
-"""How long to wait for space on a full disk."""
+"""How long to wait for space on a full disk, or for a descriptor."""
 _THREADS: Final = 4
 
 
@@ -62,7 +62,8 @@ class GroupFlusher:
     _flushed: Sequence[list[_Flushed]] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="fsync")
+        # Started now: if none could be when records wait for it, the broker would end.
+        self._threads = started_threads("fsync", _THREADS)
 
     @property
     def ended(self) -> int:
@@ -138,7 +139,7 @@ class GroupFlusher:
             elif partition.log.failed:
                 self.on_failed(failure)
             elif partition.log.durable_end_offset < partition.log.log_end_offset:
-                # No space, or the log was closed meanwhile; only the former is retried.
+                # No space or descriptor, or the log was closed: only that is not retried.
                 logger.warning("flush postponed", partition=partition.key, error=failure.message)
                 asyncio.get_running_loop().call_later(_RETRY_S, self._mark_again, partition)
 

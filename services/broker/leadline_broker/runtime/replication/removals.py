@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
+
+from leadline_common.started_threads import started_threads
 
 _THREADS: Final = 1
 """Nobody waits for a removal, but a stop; and a process is to have few threads."""
@@ -22,7 +23,7 @@ class Removals:
     """
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="removal")
+        self._threads = started_threads("removal", _THREADS)
         self._left: set[asyncio.Future[None]] = set()
 
     def __len__(self) -> int:
