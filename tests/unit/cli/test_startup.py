@@ -78,7 +78,10 @@ def test_a_command_that_makes_no_certificate_does_not_import_cryptography() -> N
     assert "cryptography" not in found
 
 
-@pytest.mark.parametrize("command", ["topics describe t --json", "consume t", "audit"])
+@pytest.mark.parametrize(
+    "command",
+    ["topics describe t --json", "consume t", "audit", "produce t /dev/null", "produce t"],
+)
 def test_a_short_command_does_not_import_pydantic(command: str) -> None:
     found = imported_by(
         "from leadline_cli.main import app\n"
