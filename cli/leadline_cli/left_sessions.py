@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from leadline_common.zk.session_file import SessionFileInUse, close_left_session
+from leadline_common.zk.session_file import SessionNotClosed, close_left_session
 
 
 class LeftSessions:
@@ -33,7 +33,7 @@ class LeftSessions:
     async def _close(self, name: str, file: Path) -> None:
         try:
             left = await close_left_session(file)
-        except (SessionFileInUse, OSError) as problem:
+        except (SessionNotClosed, OSError) as problem:
             self._report(f"{name}: its ZooKeeper session will expire by itself ({problem})")
             return
         if left is not None:

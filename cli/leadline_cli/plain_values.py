@@ -8,10 +8,13 @@ reports all errors.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from enum import EnumMeta
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
+
+import typer
 
 NO_HELP: Final = {"help": False}
 """The default of `--help`: typer would convert None, but takes a boolean as it is."""
@@ -48,13 +51,15 @@ class _Conversion:
         """Return the value that the command's function takes."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
-        plain = self._plain(value) if self._details.parser is None else _NOT_PLAIN
+        plain = self._plain(value, ctx) if self._details.parser is None else _NOT_PLAIN
         if plain is _NOT_PLAIN:
             return self._converter().coerce(value, param=param, ctx=ctx)
         return plain
 
-    def _plain(self, value: Any) -> Any:
+    def _plain(self, value: Any, ctx: Any) -> Any:
         kind = self._annotation
+        if kind is typer.FileBinaryRead and isinstance(value, str):
+            return self._opened(value, ctx)
         if kind is str and isinstance(value, str):
             return value
         if kind == list[str] and isinstance(value, (list, tuple)):
@@ -64,6 +69,19 @@ class _Conversion:
         if kind is Path and isinstance(value, (str, Path)) and self._takes(value):
             return Path(value)
         return _choice(kind, value)
+
+    def _opened(self, name: str, ctx: Any) -> Any:
+        """Return a file to read, which is closed at the end of the command, or standard input."""
+        if self._details.mode not in (None, "rb") or self._details.lazy:
+            return _NOT_PLAIN
+        if name == "-":
+            return getattr(sys.stdin, "buffer", _NOT_PLAIN)
+        try:
+            file = open(name, "rb")  # noqa: SIM115, PTH123 -- as typer does
+        except OSError:
+            return _NOT_PLAIN
+        ctx.call_on_close(file.close)
+        return file
 
     def _in_range(self, number: int) -> Any:
         least, most = self._details.min, self._details.max

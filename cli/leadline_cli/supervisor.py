@@ -32,6 +32,7 @@ from leadline_cli.cluster_layout import (
     lay_out_cluster,
 )
 from leadline_cli.credentials import UnusableAuthority, client_security, credentials_in
+from leadline_cli.disk_space import full_disk_advice
 from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.first_admin import make_administrator
 from leadline_cli.forked_child import ForkedChild, ForkServerFailed, import_ahead
@@ -105,6 +106,10 @@ class Supervisor:
         except (OSError, ForkServerFailed) as problem:
             where = self._options.data_dir
             raise ClusterProblem(f"cannot start a cluster in {where}: {problem}") from problem
+        except ClusterProblem as problem:
+            # The log that would say so is on the same disk.
+            advice = full_disk_advice(self._options.data_dir)
+            raise ClusterProblem(f"{problem}\n{advice}" if advice else str(problem)) from problem
 
     async def _start(self, deadline_s: float, report: Callable[[str], None]) -> list[str]:
         self._layout = self._lock_and_lay_out(self._options.data_dir)
@@ -344,9 +349,10 @@ class Supervisor:
     def _check_children(self) -> None:
         for child in self.children.values():
             if not child.running:
+                said = child.tail() or f"it has written nothing to {child.log_path}"
                 raise ClusterProblem(
                     f"{child.name} ended with {child.exit_code} before the cluster was ready:\n"
-                    f"{child.tail()}"
+                    f"{said}"
                 )
 
     def _tails(self) -> str:

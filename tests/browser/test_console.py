@@ -96,8 +96,12 @@ async def test_a_topic_is_tried_then_created_after_a_confirmation(cluster: Clust
         await page.goto(f"{url}/ui/topics")
         await page.get_by_role("button", name="Create topic …").click()
         form = page.get_by_role("dialog", name="Create a topic")
-        await form.get_by_label("Name").fill("made-here")
         await form.get_by_label("Partitions").fill("2")
+        await form.get_by_label("Name").fill("-made-here")
+        await expect(form.get_by_label("command line", exact=True)).to_contain_text(
+            f"leadline topics create --partitions 2 --bootstrap {url} -- -made-here"
+        )
+        await form.get_by_label("Name").fill("made-here")
         await expect(form.get_by_label("command line", exact=True)).to_contain_text(
             "leadline topics create made-here --partitions 2"
         )

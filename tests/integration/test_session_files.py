@@ -27,6 +27,7 @@ from leadline_common.zk import session_file
 from leadline_common.zk.session import ZkSession
 from leadline_common.zk.session_file import (
     SessionFileInUse,
+    SessionNotClosed,
     StoredSession,
     close_left_session,
     running_kernel,
@@ -229,7 +230,8 @@ async def test_a_session_of_another_host_is_left_to_expire(
         stored = msgspec.json.decode(file.read_bytes(), type=StoredSession)
         content = msgspec.json.encode(msgspec.structs.replace(stored, kernel="another"))
         moved.write_bytes(content)
-        assert await close_left_session(moved) is None
+        with pytest.raises(SessionNotClosed, match="another host"):
+            await close_left_session(moved)
         assert moved.read_bytes() == content
         assert await zk_session.exists(NODE) is not None
 
@@ -238,7 +240,8 @@ async def test_a_session_of_another_host_is_left_to_expire(
 async def test_an_unreadable_file_is_left_to_the_timeout(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "session"
     file.write_bytes(content)
-    assert await close_left_session(file) is None
+    with pytest.raises(SessionNotClosed, match="is damaged"):
+        await close_left_session(file)
 
 
 @pytest.mark.parametrize("field", ["session", "password"])
@@ -246,7 +249,8 @@ async def test_text_that_is_not_hexadecimal_is_unreadable(tmp_path: Path, field:
     stored = StoredSession("1", "00", "127.0.0.1:1", 1, running_kernel())
     file = tmp_path / "session"
     file.write_bytes(msgspec.json.encode(msgspec.structs.replace(stored, **{field: "xyz"})))
-    assert await close_left_session(file) is None
+    with pytest.raises(SessionNotClosed, match="is damaged"):
+        await close_left_session(file)
 
 
 async def test_a_session_that_zookeeper_cannot_have_is_unreadable(
@@ -256,7 +260,8 @@ async def test_a_session_that_zookeeper_cannot_have_is_unreadable(
     stored = StoredSession("f" * 16, "00", "127.0.0.1:1", 1, running_kernel())
     file = tmp_path / "session"
     file.write_bytes(msgspec.json.encode(stored))
-    assert await close_left_session(file) is None
+    with pytest.raises(SessionNotClosed, match="is damaged"):
+        await close_left_session(file)
 
 
 @pytest.mark.parametrize("hosts", ["", "[::1", "127.0.0.1:port", "127.0.0.1:99999"])
@@ -266,7 +271,8 @@ async def test_a_file_with_an_invalid_address_does_not_stop_the_next_process(
     file = tmp_path / "session"
     stored = StoredSession("1", "00" * 16, hosts, 1, running_kernel())
     file.write_bytes(msgspec.json.encode(stored))
-    assert await close_left_session(file) is None
+    with pytest.raises(SessionNotClosed, match="address"):
+        await close_left_session(file)
     await stored_transport(settings_for("127.0.0.1:1", file))
 
 
@@ -278,7 +284,8 @@ async def test_without_zookeeper_the_session_stays_in_the_file(
     stored = StoredSession("1", "00" * 16, "127.0.0.1:1", 1, running_kernel())
     content = msgspec.json.encode(stored)
     file.write_bytes(content)
-    assert await close_left_session(file) is None
+    with pytest.raises(SessionNotClosed, match="does not answer"):
+        await close_left_session(file)
     assert file.read_bytes() == content
 
 

@@ -16,7 +16,8 @@ import os
 import shutil
 import tarfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
@@ -122,7 +123,7 @@ def write_archive(
     with workspace(path.absolute().parent) as directory:  # overlapping backups have one each
         draft = directory / "draft"
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
-        with os.fdopen(descriptor, "wb") as file:
+        with _named(path), os.fdopen(descriptor, "wb") as file:
             with tarfile.open(fileobj=file, mode="w:gz") as tar:
                 _add(tar, MANIFEST, msgspec.json.encode(manifest))
                 _add(tar, NODES, nodes)
@@ -132,6 +133,16 @@ def write_archive(
             os.fsync(file.fileno())
         draft.replace(path)
     _sync_directory(path.absolute().parent)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Add the name of a file to errors of its descriptor, which lack it."""
+    try:
+        yield
+    except OSError as problem:
+        problem.filename = problem.filename or str(path)
+        raise
 
 
 def check_archive(path: Path) -> Manifest:

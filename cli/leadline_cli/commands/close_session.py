@@ -19,7 +19,7 @@ def close_session(
     sessions = import_module("leadline_common.zk.session_file")  # kazoo takes its time
     try:
         left = asyncio.run(sessions.close_left_session(file))
-    except (sessions.SessionFileInUse, OSError) as problem:
-        print_problem(str(problem))
+    except (sessions.SessionNotClosed, OSError) as problem:
+        print_problem(f"closed no session: {problem}")
         raise typer.Exit(EXIT_REFUSED) from None
     print_note("there is nothing to close" if left is None else f"closed session {left.session}")

@@ -13,7 +13,7 @@ import typer
 
 from leadline_cli.certificates import name_of_host
 from leadline_cli.credentials import Credentials, UnusableAuthority
-from leadline_cli.output import EXIT_REFUSED, EXIT_USAGE, print_line, print_problem
+from leadline_cli.output import EXIT_REFUSED, EXIT_UNKNOWN, EXIT_USAGE, print_line, print_problem
 from leadline_common.identity import KINDS, Kind, ServiceIdentity, UnusableCredentials
 from leadline_common.zk.credentials import ZkCredentials, read_credentials
 from leadline_common.zk.errors import ZkError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 _SERVICE: Final = re.compile(rf"({'|'.join(KINDS)})/([0-9]{{1,10}})")
+_AGAIN: Final = "Some nodes may have their new ACLs already: run the same command again"
 
 
 @app.callback()
@@ -106,6 +107,9 @@ def restrict(
         done: Restriction = asyncio.run(
             node_restriction.restrict_nodes(zookeeper, credentials, dry_run=dry_run)
         )
+    except node_restriction.Unfinished as problem:
+        print_problem(f"{problem}. {_AGAIN}")
+        raise typer.Exit(EXIT_UNKNOWN) from None
     except (UnusableCredentials, ZkError, ValueError) as problem:
         print_problem(str(problem))
         raise typer.Exit(EXIT_USAGE if isinstance(problem, ValueError) else EXIT_REFUSED) from None

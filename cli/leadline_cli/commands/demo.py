@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator
 from itertools import islice
@@ -13,6 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
+from leadline_cli import interruption
 from leadline_cli.cluster_layout import ClusterOptions
 from leadline_cli.demo.display import DemoDisplay
 from leadline_cli.demo.leadership import LeadershipTracker
@@ -24,7 +23,6 @@ from leadline_cli.supervisor import ClusterProblem, Supervisor
 from leadline_client.errors import LeadlineError
 from leadline_common.private_files import keep_files_private
 
-EXIT_TERMINATED: Final = 128 + signal.SIGTERM
 _DEFAULT_PACKAGE: Final = "pyspark"
 _MAX_LINES: Final = 60_000
 
@@ -46,12 +44,10 @@ def demo(
     data_dir = Path(tempfile.mkdtemp(prefix="leadline-demo-"))
     print_line(f"streaming {len(lines)} lines of {source} through a cluster in {data_dir}")
     try:
-        report = asyncio.run(_run(data_dir, lines))
+        report = interruption.run(_run(data_dir, lines))
     except (ClusterProblem, LeadlineError) as problem:
         print_problem(f"the demo could not be finished: {problem}")
         raise typer.Exit(EXIT_REFUSED) from None
-    except asyncio.CancelledError:
-        raise typer.Exit(EXIT_TERMINATED) from None
     finally:
         if not keep:
             shutil.rmtree(data_dir, ignore_errors=True)
@@ -76,10 +72,6 @@ def _lines_of(file: Path) -> Iterator[bytes]:
 
 
 async def _run(data_dir: Path, lines: list[bytes]) -> Report:
-    task = asyncio.current_task()
-    if task is not None:
-        # SIGTERM cleans up like Ctrl-C: it stops the processes and removes the data.
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     tracker = LeadershipTracker(TOPIC)
     supervisor = Supervisor(ClusterOptions(data_dir, 3, 2, coordinators=0))
     with DemoDisplay(console(), tracker) as display:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sys
 import time
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ from rich.text import Text
 from leadline_cli import secure_cluster
 from leadline_cli.admin import AdminContext, admin_command, known_cluster
 from leadline_cli.cluster_file import ClusterFile
+from leadline_cli.disk_space import free_bytes
 from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.java_runtime import find_java
 from leadline_cli.output import EXIT_REFUSED, print_line, print_table, reported
@@ -150,9 +150,7 @@ def _java() -> CheckResult:
 
 
 def _disk(data_dir: Path) -> CheckResult:
-    parents = (data_dir.resolve(), *data_dir.resolve().parents)
-    directory = next(path for path in parents if path.exists())
-    free = shutil.disk_usage(directory).free
+    free, directory = free_bytes(data_dir)
     check, found = "free disk space", f"{free / (1 << 30):.1f} GiB in {directory}"
     if free > _MINIMUM_FREE_BYTES:
         return _passed(check, found)

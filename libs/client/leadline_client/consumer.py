@@ -158,7 +158,10 @@ class AsyncConsumer(Generic[K, V]):
             self._coordinator.mark_sought(topic_partition)
 
     async def seek_to_time(self, partition: tuple[str, int], timestamp: int) -> int:
-        """Continue at the first record of `timestamp` (Unix ms) or later; return its offset."""
+        """Continue at the first record of `timestamp` (Unix ms) or later, or else at the end.
+
+        Returns its offset. If the search fails, the position does not change.
+        """
         self._check_open()
         topic_partition = TopicPartition(*partition)
         offset = await self._fetcher.seek_to_time(topic_partition, timestamp)

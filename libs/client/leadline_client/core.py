@@ -186,18 +186,18 @@ class ClientCore:
 
     def offset_for_timestamp(self, topic: str, partition: int, timestamp: int) -> Flow[int | None]:
         """Return the first offset with that timestamp (Unix ms) or a later one, or None."""
-        found = yield from self.position_for_timestamp(topic, partition, timestamp)
-        return None if found is None else found.offset
+        document = yield from self._offsets(topic, partition, timestamp)
+        offset: int | None = document.get("offset")
+        return None if offset is None or offset < 0 else offset
 
     def position_for_timestamp(
         self, topic: str, partition: int, timestamp: int
-    ) -> Flow[LogPosition | None]:
-        """Return the position of the first record with that timestamp (Unix ms) or a later one."""
+    ) -> Flow[LogPosition]:
+        """Return the position of the first record of that time or later, else of the end."""
         document = yield from self._offsets(topic, partition, timestamp)
-        offset: int | None = document.get("offset")
-        if offset is None or offset < 0:
-            return None
-        return LogPosition(offset, document.get("last_epoch"))
+        offset, known = document.get("offset"), decoded(partition_offsets, document)
+        found = known.high_watermark if offset is None or offset < 0 else offset
+        return LogPosition(found, known.last_epoch)
 
     def epoch_end(self, topic: str, partition: int, epoch: int) -> Flow[EpochEnd]:
         """Return where a leader epoch ends in the log of the leader (KIP-320)."""

@@ -189,15 +189,15 @@ class Fetcher(Generic[K, V]):
         self.news.set()
 
     async def seek_to_time(self, topic_partition: TopicPartition, timestamp: int) -> int:
-        """Continue at the first record of `timestamp` (Unix ms) or later; return its offset.
+        """Continue at the first record of `timestamp` (Unix ms) or later, or else at the end.
 
-        Until that is found, and if the search fails, reading goes on as before.
+        Returns its offset. Until that is found, and if the search fails, reading goes on as before.
         """
         self._buffer(topic_partition)
         search = self._client.core.position_for_timestamp(*topic_partition, timestamp)
         position = await self._client.run(search)
-        self.seek(topic_partition, "latest" if position is None else position)
-        return await self.position(topic_partition)
+        self.seek(topic_partition, position)
+        return position.offset
 
     def restart(self, topic_partition: TopicPartition, start: Start) -> None:
         """Read from `start` without any state: the topic may have been recreated."""

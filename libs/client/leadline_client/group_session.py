@@ -7,6 +7,7 @@ module gives it a clock, a socket and a task.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -32,9 +33,12 @@ from leadline_client.membership import (
     MembershipManager,
     RevokePartitions,
     SendFrame,
+    Warn,
 )
 from leadline_client.security import Authenticator
 from leadline_client.wire import TopicPartition
+
+_logger = logging.getLogger(__name__)
 
 Clock: TypeAlias = Callable[[], float]
 
@@ -298,6 +302,8 @@ class GroupSession:
                     self._listener.on_assigned(effect)
                 case CloseChannel():
                     self._closing = True
+                case Warn(message):
+                    _logger.warning("group %s: %s", self._group, message)
                 case FailConsumer(error):
                     self._closing, self.error = True, error
 

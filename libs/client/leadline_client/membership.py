@@ -107,6 +107,13 @@ class CloseChannel:
 
 
 @dataclass(frozen=True, slots=True)
+class Warn:
+    """Log a warning."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class FailConsumer:
     """The consumer cannot be a member, and connecting again would not help."""
 
@@ -114,7 +121,13 @@ class FailConsumer:
 
 
 Effect: TypeAlias = (
-    SendFrame | RevokePartitions | LosePartitions | AssignPartitions | CloseChannel | FailConsumer
+    SendFrame
+    | RevokePartitions
+    | LosePartitions
+    | AssignPartitions
+    | CloseChannel
+    | Warn
+    | FailConsumer
 )
 
 
@@ -128,6 +141,8 @@ class MembershipManager:
         """Proves to the coordinator that this is the member; never logged or shown."""
         self.owned: frozenset[TopicPartition] = frozenset()
         self._numbers: Numbers | None = None
+        self._warned_of: int | None = None
+        """The lower coordinator epoch of which the last warning was."""
         self._channel: _Channel | None = None
 
     @property
@@ -217,7 +232,7 @@ class MembershipManager:
     def _on_welcome(self, channel: _Channel, frame: Welcome, now_s: float) -> list[Effect]:
         numbers = (frame.coordinator_epoch, frame.generation, 0)
         if self._numbers is not None and numbers[0] < self._numbers[0]:
-            return [CloseChannel()]
+            return [*self._warn_of(numbers[0], self._numbers[0]), CloseChannel()]
         known, self.member = self.member, frame.member
         if known != frame.member:
             self.secret = frame.secret
@@ -225,6 +240,18 @@ class MembershipManager:
         # Not the highest ones seen: the generations of a deleted group start again from the first.
         self._numbers = numbers
         return self._lose(self.owned) if known != frame.member else []
+
+    def _warn_of(self, found: int, seen: int) -> list[Effect]:
+        if found == self._warned_of:
+            return []
+        self._warned_of = found
+        return [
+            Warn(
+                f"the coordinator has the epoch {found}, and this consumer has seen {seen}: it "
+                "waits for a later one. If this lasts, ZooKeeper has lost data or was replaced by "
+                "an older copy: start the consumer again"
+            )
+        ]
 
     def _on_error(self, error: LeadlineError) -> list[Effect]:
         if isinstance(error, UnknownMember):

@@ -115,12 +115,15 @@ class FetchPosition:
             self._history = ReadHistory(position)
 
     def seek_to_time(self, timestamp: int) -> Flow[int]:
-        """Continue at the first record of `timestamp` (Unix ms) or later, or else at the end."""
+        """Continue at the first record of `timestamp` (Unix ms) or later, or else at the end.
+
+        Returns its offset. If the search fails, the position does not change.
+        """
         position = yield from self._core.position_for_timestamp(
             self.topic, self.partition, timestamp
         )
-        self.seek("latest" if position is None else position)
-        return (yield from self.locate())
+        self.seek(position)
+        return position.offset
 
     def locate(self) -> Flow[int]:
         """Return the offset of the next record; ask the leader if it is not known yet."""

@@ -454,6 +454,19 @@ def test_defect_01_an_unreadable_log_is_lost_until_it_is_written_again(start: St
     assert own_ids(start()) == {"a"}
 
 
+def test_a_segment_whose_name_is_no_offset_fails_its_log_alone(start: Start) -> None:
+    """An offset has 63 bits, and the log would have ended at one that has more."""
+    directory = start()
+    written(directory, "a", "b")
+    name = f"{2**63:020d}.log"
+    (directory.root / "a-0" / name).touch()
+    again = start()
+    assert list(again.failures) == [("id-a", 0)]
+    with pytest.raises(CorruptFile, match=name):
+        again.open("a", "id-a", 0)
+    assert read_all(again.open("b", "id-b", 0))
+
+
 @pytest.mark.parametrize("kept", [True, False], ids=["whole", "shorter"])
 def test_defect_01_a_log_that_can_be_read_again_counts_again_if_it_is_whole(
     start: Start, kept: bool

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import tarfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -168,3 +170,13 @@ def test_a_backup_that_fails_leaves_the_former_one(tmp_path: Path) -> None:
         write_archive(path, manifest, b"", [("history-0.db", tmp_path / "gone.db")])
     assert path.read_bytes() == before
     assert sorted(one.name for one in tmp_path.iterdir()) == ["cluster.backup", "history.db"]
+
+
+def test_a_full_disk_names_the_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("leadline_cli.backup.archive.os.fsync", full)
+    with pytest.raises(OSError, match="No space left") as failed:
+        made(tmp_path)
+    assert failed.value.filename == str(tmp_path / "cluster.backup")

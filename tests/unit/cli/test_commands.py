@@ -248,3 +248,13 @@ def test_a_reassignment_is_read_in_any_encoding_of_unicode(
     name, given = (str(file), None) if through == "file" else ("-", file.read_bytes())
     ended = CliRunner().invoke(app, ["reassign", "start", name, "--bootstrap", NOBODY], input=given)
     assert (ended.exit_code, "error 50361" in ended.stderr) == (1, True), ended.stderr
+
+
+@pytest.mark.parametrize("place", ["", "below"])
+def test_the_doctor_checks_the_disk_of_a_loop_of_links(tmp_path: Path, place: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    words = ["doctor", "--data-dir", str(tmp_path / "loop" / place), "--json"]
+    ended = CliRunner().invoke(app, words)
+    assert ended.exit_code == 1, ended.output
+    found = {row["check"]: row["found"] for row in json.loads(ended.stdout)["findings"]}
+    assert found["free disk space"].endswith(f" in {tmp_path}")

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 from typer.testing import CliRunner
 
+from leadline_cli import node_restriction
 from leadline_cli.certificates import Authority
 from leadline_cli.credentials import Credentials, UnusableAuthority
 from leadline_cli.main import app
 from leadline_common.http.public_tls import PublicTls
 from leadline_common.http.tls import InternalTls
 from leadline_common.identity import KINDS, ServiceIdentity, UnusableCredentials
-from leadline_common.zk.credentials import digest_of, read_credentials
+from leadline_common.zk.credentials import ZkCredentials, digest_of, read_credentials
+from leadline_common.zk.errors import ConnectionLoss
 
 BROKER = ServiceIdentity("broker", 1)
 CONTROLLER = ServiceIdentity("controller", 2)
@@ -241,3 +245,35 @@ def test_an_authority_signs_while_it_replaces_another(tmp_path: Path, signer_fir
     credentials.authority.write_bytes(own + other if signer_first else other + own)
     credentials.create([CONTROLLER])
     InternalTls.load(credentials.certificate_of(CONTROLLER), credentials.authority)
+
+
+class _LostSession:
+    """A session that is lost while the ACL of the first node is changed."""
+
+    credentials = ZkCredentials.of("operator:secret")
+
+    async def acl_users(self, _: str) -> dict[str, int]:
+        return {}
+
+    async def restrict(self, _: str) -> None:
+        raise ConnectionLoss("the connection broke")
+
+    async def get_children(self, _: str) -> list[str]:
+        return []
+
+
+@pytest.mark.parametrize(("flags", "code"), [((), 3), (("--dry-run",), 0)])
+def test_a_lost_connection_leaves_the_outcome_of_restrict_unknown(
+    flags: tuple[str, ...], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def lost(*_: object) -> AsyncIterator[_LostSession]:
+        yield _LostSession()
+
+    monkeypatch.setattr(node_restriction, "zookeeper_session", lost)
+    file = tmp_path / "operator"
+    file.write_text("operator:secret\n")
+    command = ["credentials", "restrict", "--zookeeper", "h:1", "--file", str(file), *flags]
+    ended = CliRunner().invoke(app, command)
+    assert ended.exit_code == code, ended.output
+    assert ("run the same command again" in ended.output) == (code == 3)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from unittest.mock import patch
 
 import pytest
 import typer
@@ -39,6 +42,11 @@ COMMANDS = [
     "--file nowhere.txt",
     "--file .",
     "--real .",
+    "--opened here.txt",
+    "--opened nowhere.txt",
+    "--opened .",
+    "--opened=",
+    "--opened -",
     "--tag one --tag two",
     "--tag=",
     "--twice 4",
@@ -78,6 +86,7 @@ def group_and_its_calls() -> tuple[Any, list[dict[str, Any]]]:
         share: float = 0.5,
         folder: Path = Path("here"),
         file: Annotated[Path | None, typer.Option(exists=True, dir_okay=False)] = None,
+        opened: Annotated[typer.FileBinaryRead | None, typer.Option()] = None,
         real: Annotated[Path | None, typer.Option(resolve_path=True)] = None,
         tag: Annotated[list[str] | None, typer.Option()] = None,
         twice: Annotated[int | None, typer.Option(parser=doubled)] = None,
@@ -85,7 +94,8 @@ def group_and_its_calls() -> tuple[Any, list[dict[str, Any]]]:
         side: Annotated[Literal["left", "right"], typer.Option()] = "right",
         flag: bool = False,
     ) -> None:
-        calls.append({name: one for name, one in locals().items() if one is not calls})
+        values = {name: one for name, one in locals().items() if one is not calls}
+        calls.append(values | {"opened": opened and opened.read()})
 
     @app.command()
     def other(name: str) -> None:
@@ -99,8 +109,10 @@ def outcome(command: str, *, plain: bool) -> tuple[list[dict[str, Any]], str]:
     group, calls = group_and_its_calls()
     if plain:
         convert_without_pydantic(group)
+    stdin = TextIOWrapper(BytesIO(b"from a pipe"))
     try:
-        group.main(["run", *command.split()], standalone_mode=False)
+        with patch.object(sys, "stdin", stdin):
+            group.main(["run", *command.split()], standalone_mode=False)
     except TyperException as error:
         return calls, error.format_message()
     return [{name: (type(one), one) for name, one in call.items()} for call in calls], ""
@@ -108,7 +120,7 @@ def outcome(command: str, *, plain: bool) -> tuple[list[dict[str, Any]], str]:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "here.txt").touch()
+    (tmp_path / "here.txt").write_text("content")
     monkeypatch.chdir(tmp_path)
 
 

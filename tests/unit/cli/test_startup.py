@@ -78,7 +78,10 @@ def test_a_command_that_makes_no_certificate_does_not_import_cryptography() -> N
     assert "cryptography" not in found
 
 
-@pytest.mark.parametrize("command", ["topics describe t --json", "consume t", "audit"])
+@pytest.mark.parametrize(
+    "command",
+    ["topics describe t --json", "consume t", "audit", "produce t /dev/null", "produce t"],
+)
 def test_a_short_command_does_not_import_pydantic(command: str) -> None:
     found = imported_by(
         "from leadline_cli.main import app\n"
@@ -90,6 +93,29 @@ def test_a_short_command_does_not_import_pydantic(command: str) -> None:
 
     assert "leadline_cli.admin" in found
     assert "pydantic" not in found
+
+
+INTERRUPTED = """
+import os, runpy, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == sys.argv[-1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("leadline_cli", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["leadline_cli.main", "typer", "leadline_cli.commands.topics", "leadline_client.wire"]
+)
+def test_ctrl_c_during_imports_ends_the_command_without_a_traceback(module: str) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, "topics", "delete", module]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 @pytest.mark.parametrize("module", ["leadline_cli.service", "leadline_cli.main"])

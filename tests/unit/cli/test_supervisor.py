@@ -6,14 +6,16 @@ import asyncio
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
 
 from leadline_cli.cluster_file import ClusterFile, Service
 from leadline_cli.cluster_layout import ClusterOptions, lay_out_cluster
-from leadline_cli.processes import STOP_DEADLINE_S, Child
+from leadline_cli.processes import STOP_DEADLINE_S, Child, wait_for_end
 from leadline_cli.restart_requests import (
     SUPERVISOR_LOCK,
     RestartProblem,
@@ -44,6 +46,34 @@ class MortalCluster(Supervisor):
             child = Child(service.name, ["false"], data_dir / f"{service.name}.log")
             child.start()
             self.children[service.name] = child
+
+
+class FailedStart(MortalCluster):
+    """Its start waits for the end of its first process, and fails because of that."""
+
+    async def _start(
+        self,
+        deadline_s: float,  # noqa: ARG002 - as overridden
+        report: Callable[[str], None],  # noqa: ARG002 - as overridden
+    ) -> list[str]:
+        await wait_for_end(self.children.values(), asyncio.Event(), STOP_DEADLINE_S)
+        self._check_children()
+        return []
+
+
+@pytest.mark.parametrize(("free", "full"), [(0, True), (1 << 40, False)])
+async def test_a_full_disk_is_named_as_the_reason_of_a_failed_start(
+    *, free: int, full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processes could not say so: their logs are on the same disk."""
+    cluster = FailedStart(tmp_path)
+    usage = SimpleNamespace(total=1 << 40, used=(1 << 40) - free, free=free)
+    monkeypatch.setattr("leadline_cli.disk_space.shutil.disk_usage", lambda _: usage)
+    with pytest.raises(ClusterProblem, match=" ended with 1 ") as failed:
+        await cluster.start()
+    await cluster.stop()
+    assert "it has written nothing to" in str(failed.value)
+    assert (f"the disk of {tmp_path} is full" in str(failed.value)) == full
 
 
 async def test_a_child_that_ends_while_others_are_restarted_is_restarted_too(

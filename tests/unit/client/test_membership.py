@@ -35,6 +35,7 @@ from leadline_client.membership import (
     MembershipManager,
     RevokePartitions,
     SendFrame,
+    Warn,
 )
 from leadline_client.wire import LogPosition, TopicPartition
 
@@ -290,8 +291,21 @@ def test_an_older_coordinator_is_left() -> None:
     member.on_frame(ping(2, 1, epoch=3), 0.1)
     member.on_closed()
     member.hello(1.0)
-    assert member.on_frame(welcome(epoch=2), 1.1) == [CloseChannel()]
+    assert CloseChannel() in member.on_frame(welcome(epoch=2), 1.1)
     assert member.member == "m"
+
+
+def test_an_older_coordinator_is_warned_of_once() -> None:
+    """A consumer leaves it again and again if ZooKeeper was replaced by an older copy."""
+    member = joined(A)
+    member.on_frame(ping(2, 1, epoch=3), 0.1)
+    warnings: list[str] = []
+    for epoch in (1, 1, 2, 2):
+        member.on_closed()
+        member.hello(1.0)
+        effects = member.on_frame(welcome(epoch=epoch), 1.1)
+        warnings += [one.message for one in effects if isinstance(one, Warn)]
+    assert ["the epoch 1, and this consumer has seen 3" in one for one in warnings] == [True, False]
 
 
 def test_errors_decide_whether_a_member_rejoins_and_with_which_id() -> None:

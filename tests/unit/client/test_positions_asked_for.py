@@ -10,16 +10,18 @@ import pytest
 
 from leadline_client.client import AsyncClient
 from leadline_client.consumer import AsyncConsumer
-from leadline_client.errors import PartitionNotOwned
+from leadline_client.errors import LeadlineError, PartitionNotOwned
 from leadline_client.fetching import ConsumedRecord
 from leadline_client.http_transport import AsyncHttpTransport
 from leadline_client.reading import ReadLimits
+from leadline_client.retry import RetryPolicy
 from leadline_client.security import Authenticator, Security
 from leadline_client.transport import Request, Response
 from tests.unit.client.standin import StandInCluster
 from tests.unit.client.test_consumer import fill
 
 A = ("t", 0)
+DEADLINE_S = 20
 
 
 class HeldLookups:
@@ -101,6 +103,32 @@ async def test_a_seek_to_a_time_drops_what_was_read_while_it_was_looked_up(
         of_time.set()
         assert await seeking == 0
         assert [one.offset for one in await consumer.poll(5)][:3] == [0, 1, 2]
+
+
+async def test_a_seek_to_a_time_that_fails_keeps_the_position(cluster: StandInCluster) -> None:
+    fill(cluster, 0, range(10))
+    cluster.offsets_refused = True
+    async with (
+        AsyncClient(cluster.bootstrap, policy=RetryPolicy(timeout_s=0.1)) as client,
+        AsyncConsumer(client, limits=ReadLimits(wait_ms=0)) as consumer,
+    ):
+        await consumer.assign([A], start=5)
+        with pytest.raises(LeadlineError):
+            await consumer.seek_to_time(A, 0)
+        assert await consumer.position(A) == 5
+        assert (await consumer.poll(5))[0].offset == 5
+
+
+async def test_a_seek_to_a_time_after_all_records_asks_once(cluster: StandInCluster) -> None:
+    """A second request for the end could fail, and the former position would be lost."""
+    fill(cluster, 0, range(10))
+    async with reading(cluster) as (consumer, transport):
+        await consumer.assign([A], start=5)
+        seeking = asyncio.create_task(consumer.seek_to_time(A, 1 << 40))
+        of_time = await transport.came.get()
+        of_time.set()
+        assert await asyncio.wait_for(seeking, DEADLINE_S) == 10
+        assert transport.came.empty()
 
 
 async def test_a_seek_to_a_time_in_a_partition_that_was_removed_is_refused(

@@ -96,7 +96,9 @@ def test_what_belongs_to_another_service_is_passed_over(tmp_path: Path) -> None:
         ({}, {}, 'open.files.max = "many"', "open.files.max: "),
         ({"open.files.max": "3"}, {}, "", "open.files.max: "),
         ({"log.level": "loud"}, {}, "", "log.level: "),
-        ({}, {"LEADLINE_LISTEN_PORT": "70000"}, "", "listen.port: "),
+        ({}, {"LEADLINE_LISTEN_PORT": "70000"}, "", "listen.port (LEADLINE_LISTEN_PORT): "),
+        ({}, {"LEADLINE_LISTEN_PORT": ""}, "", "listen.port (LEADLINE_LISTEN_PORT): "),
+        ({"listen.port": "x"}, {"LEADLINE_LISTEN_PORT": "1"}, "", "listen.port: "),
     ],
     ids=[
         "unknown flag",
@@ -107,6 +109,8 @@ def test_what_belongs_to_another_service_is_passed_over(tmp_path: Path) -> None:
         "below its minimum",
         "not one of its values",
         "above its maximum",
+        "empty variable",
+        "flag before variable",
     ],
 )
 def test_a_wrong_setting_is_refused_by_its_name(

@@ -42,6 +42,28 @@ def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "missing.db").exists()
 
 
+def test_a_full_disk_names_the_copy_and_not_the_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, copy = tmp_path / "history.db", tmp_path / "copy.db"
+    with closing(sqlite3.connect(source)) as writer:
+        writer.execute("CREATE TABLE audit (id)")
+        writer.execute("INSERT INTO audit VALUES (zeroblob(100000))")
+        writer.commit()
+    connect = sqlite3.connect
+
+    def connect_to_a_small_disk(path: Path | str, *, uri: bool = False) -> sqlite3.Connection:
+        connection = connect(path, uri=uri)
+        if path == copy:
+            connection.execute("PRAGMA max_page_count=3")
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", connect_to_a_small_disk)
+    with pytest.raises(OSError, match="No space left") as failed:
+        copy_history(source, copy)
+    assert failed.value.filename == str(copy)
+
+
 def test_the_newest_entry_counts_even_if_it_was_deleted_since(tmp_path: Path) -> None:
     history = tmp_path / "history.db"
     store = HistoryStore(open_database(f"sqlite:///{history}"))

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from leadline_client.errors import NotCoordinator, StoreOutcomeUnknown
 from leadline_client.wire import TopicPartition
 from leadline_common.clock import SystemClock
 from leadline_common.leader_election import LeadershipTerm, TermEnded
 from leadline_common.settings import CoordinatorSettings
-from leadline_common.zk.errors import ConnectionLoss
+from leadline_common.zk.errors import ConnectionLoss, NotPermitted
 from leadline_common.znodes import AuditEntry
 from leadline_coordinator.domain.records import CommittedOffset
 from leadline_coordinator.runtime.committer import OffsetCommitter
@@ -110,6 +111,23 @@ async def test_nobody_waits_for_what_was_deleted_before_it_was_written() -> None
     await done(committer.commit({P: CommittedOffset(5, 0)}))
 
     assert store.offsets == {P: CommittedOffset(5, 0)}
+
+
+@pytest.mark.parametrize("failure", [NotPermitted("/consumers"), RuntimeError("a bug")])
+async def test_writes_that_fail_one_after_the_other_are_logged_once(failure: Exception) -> None:
+    """A group repeats a write a few times a second, for as long as ZooKeeper refuses it."""
+    store = SlowStore()
+    store.let_through.set()
+    store.failures = [failure] * 2
+    committer = committer_on(store)
+    with capture_logs() as lines:
+        for _ in range(2):
+            with pytest.raises(StoreOutcomeUnknown):
+                await done(committer.commit({P: CommittedOffset(1, 0)}))
+        await done(committer.flush())
+
+    assert store.failures == []
+    assert [(line["log_level"], line["more_before"]) for line in lines] == [("error", 0)]
 
 
 async def test_defect_04_a_write_that_fails_is_repeated_until_it_is_done() -> None:

@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from leadline_client.errors import LeadlineError
 from leadline_common.http.errors import error_response
+from leadline_common.log_rate import LogRate
 from leadline_common.metrics import Metrics
 from leadline_common.open_files import open_files_limit
 from leadline_common.settings.fields import KIB, ServiceSettings
@@ -27,7 +28,6 @@ BACKLOG: Final = 2048
 """How many connections wait to be accepted."""
 _LEAST_HANDSHAKES: Final = 256
 _EXAMINE_EVERY_S: Final = 1.0
-_LOG_EVERY_S: Final = 10.0
 
 logger = structlog.get_logger(__name__)
 
@@ -79,7 +79,7 @@ class ConnectionBounds:
         self._open = 0
         self._held_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._logged: dict[str, tuple[float, int]] = {}
+        self._log_rate = LogRate()
         self._refused = metrics.counter(
             "http_refused_connections",
             "Connections and requests ended by a limit of the listener, by the limit.",
@@ -129,13 +129,10 @@ class ConnectionBounds:
     def refused(self, reason: str, peer: str) -> None:
         """Count a refusal, and log it unless one of its kind was logged in the last seconds."""
         self._refused.labels(reason).inc()
-        now = asyncio.get_running_loop().time()
-        last, unlogged = self._logged.get(reason, (-_LOG_EVERY_S, 0))
-        if now - last < _LOG_EVERY_S:
-            self._logged[reason] = (last, unlogged + 1)
-            return
-        self._logged[reason] = (now, 0)
-        logger.warning("connection refused", reason=reason, peer=peer, more_before=unlogged)
+        now_ms = asyncio.get_running_loop().time() * 1000
+        more_before = self._log_rate.admit(reason, now_ms)
+        if more_before is not None:
+            logger.warning("connection refused", reason=reason, peer=peer, more_before=more_before)
 
     def watch(self, connection: Examined) -> None:
         """Examine a connection from now on."""

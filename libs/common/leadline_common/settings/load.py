@@ -70,7 +70,7 @@ def load_settings(
     try:
         return model.model_validate(values)
     except ValidationError as problem:
-        raise SettingsError(_first_problem(problem)) from None
+        raise SettingsError(_first_problem(problem, layers[1], flags)) from None
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -146,11 +146,23 @@ def _refuse_secrets(flags: Mapping[str, str]) -> None:
             )
 
 
-def _first_problem(problem: ValidationError) -> str:
+def _first_problem(
+    problem: ValidationError, environment: Mapping[str, str], flags: Mapping[str, str]
+) -> str:
     first = problem.errors(include_url=False)[0]
     name = dotted(str(first["loc"][0]))
     if first["type"] == "missing":
         return f"{name} is required"
+    given = name + _variable_of(name, environment, flags)
     if known_settings(topics=False)[name].sensitive:
-        return f"{name}: {first['msg']}"
-    return f"{name}: {first['msg']}, not {first['input']!r}"
+        return f"{given}: {first['msg']}"
+    return f"{given}: {first['msg']}, not {first['input']!r}"
+
+
+def _variable_of(name: str, environment: Mapping[str, str], flags: Mapping[str, str]) -> str:
+    """Return the variable that a setting has its value from, to be added to the name, if any."""
+    if name in _by_own_names(flags):
+        return ""
+    known = known_settings(topics=False)
+    given = (one for one in environment if known[one].name == name)
+    return "".join(f" ({ENV_PREFIX}{attribute_of(one).upper()})" for one in given)

@@ -57,7 +57,11 @@ _SESSION_BYTES: Final = 8
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
-class SessionFileInUse(Exception):
+class SessionNotClosed(Exception):
+    """The session in a file is left to expire by itself; the message says why."""
+
+
+class SessionFileInUse(SessionNotClosed):
     """The process whose session is in the file may be alive: it holds the lock."""
 
     def __init__(self, path: Path) -> None:
@@ -167,7 +171,10 @@ class SessionFile:
             raise UnusableCredentials(
                 f"zookeeper.session.file: cannot use {path} ({problem.strerror})"
             ) from None
-        await _close_stored(path)
+        try:
+            await _close_stored(path)
+        except SessionNotClosed as problem:
+            logger.warning("the session in a file expires by itself", reason=str(problem))
         return cls(path, lock, settings)
 
     def write(self, identity: SessionIdentity, within_s: float) -> None:
@@ -252,6 +259,8 @@ async def close_left_session(path: Path) -> StoredSession | None:
 
     Raises:
         SessionFileInUse: the process has not ended.
+        SessionNotClosed: the file is damaged, the process may live on another host, or ZooKeeper
+            does not answer.
         OSError: the file cannot be used.
 
     """
@@ -287,23 +296,20 @@ async def _locked(path: Path) -> FileLock:
 async def _close_stored(path: Path) -> StoredSession | None:
     """Close the session in a file that this process has locked, and empty the file.
 
-    A session that cannot be closed stays in the file, and expires by itself.
+    Raises:
+        SessionNotClosed: see `close_left_session`; the session stays in the file.
+
     """
     stored = _read(path)
     if stored is None:
         return None
     try:
         await _close(stored)
-    except (UnusableCredentials, _NotClosed) as problem:
-        logger.warning("the session in a file expires by itself", reason=str(problem))
-        return None
+    except UnusableCredentials as problem:
+        raise SessionNotClosed(str(problem)) from None
     _write(path, b"")
     logger.info("the session of an ended process is closed", session=stored.session)
     return stored
-
-
-class _NotClosed(Exception):
-    """A session could not be closed; the message says why."""
 
 
 async def _close(stored: StoredSession) -> None:
@@ -311,12 +317,11 @@ async def _close(stored: StoredSession) -> None:
 
     Raises:
         UnusableCredentials: a file of TLS cannot be used.
-        _NotClosed: the process may live on another host, or ZooKeeper does not answer or has no
-            valid address.
+        SessionNotClosed: the process may be elsewhere, or ZooKeeper does not answer.
 
     """
     if stored.kernel != running_kernel():
-        raise _NotClosed("it is of another host, or of the time before a restart of this one")
+        raise SessionNotClosed("it is of another host, or of the time before a restart of this one")
     decided: asyncio.Future[SessionState] = asyncio.get_running_loop().create_future()
 
     def on_state(state: SessionState) -> None:
@@ -328,13 +333,13 @@ async def _close(stored: StoredSession) -> None:
             stored.zookeeper, _TIMEOUT_MS, on_state, stored.credentials(), resumed=stored.identity
         )
     except ValueError as problem:
-        raise _NotClosed(f"the address of its ZooKeeper is invalid: {problem}") from None
+        raise SessionNotClosed(f"the address of its ZooKeeper is invalid: {problem}") from None
     transport.start()
     try:
         async with asyncio.timeout(_CLOSE_WITHIN_S):
             await decided
     except TimeoutError:
-        raise _NotClosed("ZooKeeper does not answer") from None
+        raise SessionNotClosed("ZooKeeper does not answer") from None
     finally:
         await transport.finish()
 
@@ -348,7 +353,12 @@ def running_kernel() -> str:
 
 
 def _read(path: Path) -> StoredSession | None:
-    """Return the session in a file; None if there is none, or none that is readable."""
+    """Return the session in a file; None if there is none.
+
+    Raises:
+        SessionNotClosed: the file is damaged.
+
+    """
     content = path.read_bytes()
     if not content:
         return None
@@ -357,8 +367,7 @@ def _read(path: Path) -> StoredSession | None:
         number, _ = stored.identity  # raises ValueError if it is not hexadecimal
         number.to_bytes(_SESSION_BYTES, signed=True)
     except (msgspec.MsgspecError, ValueError, OverflowError) as problem:
-        logger.warning("the file of a session is unreadable", file=str(path), reason=str(problem))
-        return None
+        raise SessionNotClosed(f"{path} is damaged: {problem}") from None
     return stored
 
 

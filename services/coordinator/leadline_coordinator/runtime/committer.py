@@ -213,12 +213,16 @@ class OffsetCommitter:
         context = self._context
         groups, outcome, failure = context.store.groups, "written", None
         try:
-            with context.metrics.commit_seconds.time(), translated_store_errors():
+            with context.metrics.commit_seconds.time(), translated_store_errors(context):
                 await groups.write_offsets(context.term, self._group, batch, audit)
         except LeadlineError as error:
             outcome, failure = error.outcome, error
         except Exception:
-            logger.exception("could not write offsets", group=self._group)
+            more_before = context.failed_writes.admit("offsets", context.clock.monotonic_ms())
+            if more_before is not None:
+                logger.exception(
+                    "could not write offsets", group=self._group, more_before=more_before
+                )
             outcome, failure = "unknown", StoreOutcomeUnknown(_WRITE_FAILED)
         commits = sum(offset is not None for offset in batch.values())
         context.metrics.commits.labels(outcome).inc(commits)
@@ -226,7 +230,7 @@ class OffsetCommitter:
 
 
 @contextmanager
-def translated_store_errors() -> Iterator[None]:
+def translated_store_errors(context: CoordinatorContext) -> Iterator[None]:
     """Translate errors of the store into errors for the caller of the API."""
     try:
         yield
@@ -236,7 +240,11 @@ def translated_store_errors() -> Iterator[None]:
         reason = "the connection to ZooKeeper was lost; read the state before you retry"
         raise StoreOutcomeUnknown(reason) from None
     except ZkError as problem:
-        logger.error("a write to ZooKeeper failed", reason=str(problem))
+        kind, now_ms = type(problem).__name__, context.clock.monotonic_ms()
+        more_before = context.failed_writes.admit(kind, now_ms)
+        if more_before is not None:
+            reason = str(problem)
+            logger.error("a write to ZooKeeper failed", reason=reason, more_before=more_before)
         raise StoreOutcomeUnknown(_WRITE_FAILED) from None
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from leadline_client.errors import WrongMemberSecret
 from leadline_common.clock import Clock
 from leadline_common.leader_election import LeadershipTerm
+from leadline_common.log_rate import LogRate
 from leadline_common.metrics import Metrics
 from leadline_common.refusals import RefusalSampler
 from leadline_common.settings import CoordinatorSettings
@@ -79,6 +80,8 @@ class CoordinatorContext:
     metrics: CoordinatorMetrics
     new_id: Callable[[], str]
     refusals: RefusalSampler = field(default_factory=RefusalSampler)
+    failed_writes: LogRate = field(default_factory=LogRate)
+    """Each group repeats a write that fails, a few times a second."""
     new_secret: Callable[[], str] = lambda: secrets.token_urlsafe(_SECRET_BYTES)
     """Returns the secret of a new member, which nobody can guess."""
     computing: Executor = field(

@@ -371,7 +371,7 @@ class GroupManager:
             entry = self._deletion_entry(actor, reason)
             while True:
                 try:
-                    with translated_store_errors():
+                    with translated_store_errors(self._context):
                         groups = self._context.store.groups
                         await groups.delete_group(self._context.term, self.group.name, [entry])
                 except NotCoordinator as error:

@@ -315,7 +315,7 @@ class GroupOffsets:
         is_new = group not in self._coordinator.groups
         manager = self._coordinator.manager_or_new(group)
         if is_new:
-            with translated_store_errors():
+            with translated_store_errors(self._context):
                 await manager.record(manager.group.record())
         manager.check_exists()
         if member is None:

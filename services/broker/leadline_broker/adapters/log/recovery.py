@@ -48,6 +48,7 @@ from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
 from leadline_client.batch_header import BatchHeader
 from leadline_client.errors import CorruptBatch
+from leadline_common.settings.fields import INT64_MAX
 
 _LEARNED_AT_ONCE: Final = 16
 """Of how many segments the index is read in a step, 0.3 ms each."""
@@ -159,6 +160,7 @@ def load(
     `clean` says that the previous process shut down cleanly.
 
     Raises:
+        CorruptFile: a segment's name is no offset; nothing was changed in it.
         OSError: the files cannot be read or written.
 
     """
@@ -207,6 +209,9 @@ def create(directory: Path, identity: PartitionIdentity) -> None:
 
 def _segments(directory: Path, config: LogConfig, files: FileCache) -> list[Segment]:
     bases = offsets_named(directory, LOG_SUFFIX)
+    if bases and bases[-1] > INT64_MAX:
+        name = offset_name(bases[-1], LOG_SUFFIX)
+        raise CorruptFile(f"{directory.name}/{name} is no segment: no offset is so large")
     interval = config.index_interval_bytes
     return [
         Segment.existing(directory, base, following, files, interval)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +20,7 @@ def copy_history(source: Path, target: Path) -> None:
 
     Raises:
         UnreadableHistory: the file is missing, no database, or damaged.
+        OSError: the disk of `target` is full.
 
     """
     try:
@@ -30,6 +33,8 @@ def copy_history(source: Path, target: Path) -> None:
             writer.execute("PRAGMA journal_mode=DELETE")
             (verdict,) = writer.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.Error as problem:
+        if problem.sqlite_errorcode == sqlite3.SQLITE_FULL:  # The source is only read.
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target)) from None
         raise UnreadableHistory(f"{source}: {problem}") from None
     if verdict != "ok":
         raise UnreadableHistory(f"{source}: {verdict}")

@@ -8,7 +8,7 @@
 //     about: "All its records are lost.",
 //     fields: [],                           // see Field below
 //     request: (values, dryRun) => ({ method: "DELETE", path: `/v1/topics/${encodeURIComponent(topic)}` }),
-//     cli: (values, dryRun) => ["topics", "delete", topic, "--yes"],
+//     cli: (values, dryRun) => ["topics", "delete", named(topic), "--yes"],
 //     input: (values) => "printf … | ",     // what the command reads, if it does
 //     dryRun: false,                        // whether the API has a dry run of it
 //     safe: false,                          // whether it needs no confirmation: it changes nothing

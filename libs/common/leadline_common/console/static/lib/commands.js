@@ -21,8 +21,19 @@ export function curlLine({ method, path, body }, authenticated = false) {
   return words.join(" ") + token;
 }
 
+/** A name among the words of a command: it is no option, even if it begins with a hyphen. */
+export const named = (name) => ({ name: String(name) });
+
 /**
- * The line of the command; the words follow `leadline`.
- * @param {string[]} words such as ["topics", "delete", name]
+ * The line of the command; the words follow `leadline`, options last.
+ * @param {(string | {name: string})[]} words such as ["topics", "delete", named(topic), "--yes"]
  */
-export const cliLine = (words) => ["leadline", ...words, "--bootstrap", window.location.origin].map(quoted).join(" ");
+export function cliLine(words) {
+  const hyphen = words.findIndex((word) => word.name?.startsWith("-"));
+  const start = hyphen < 0 ? words.length : hyphen;
+  const length = words.slice(start).findIndex((word) => word.startsWith?.("--"));
+  const end = length < 0 ? words.length : start + length;
+  const options = [...words.slice(end), "--bootstrap", window.location.origin];
+  const last = start < end ? ["--", ...words.slice(start, end)] : [];
+  return ["leadline", ...words.slice(0, start), ...options, ...last].map((word) => quoted(word.name ?? word)).join(" ");
+}

@@ -1,5 +1,6 @@
 // The action that creates a topic, with a preview of where its replicas would be.
 
+import { named } from "../lib/commands.js";
 import { html, useEffect, useState } from "../lib/dom.js";
 import { send } from "../lib/api.js";
 import { count } from "../lib/format.js";
@@ -32,7 +33,7 @@ export const CREATE = {
     },
   }),
   cli: (values) => [
-    "topics", "create", values.name,
+    "topics", "create", named(values.name),
     ...(counted(values) && values.partitions ? ["--partitions", values.partitions] : []),
     ...(counted(values) && values.replicas ? ["--replication-factor", values.replicas] : []),
     ...(counted(values) ? [] : ["--assignment", values.assignment.trim()]),

@@ -11,7 +11,7 @@ import { Field, problemOf } from "../components/field.js";
 import { Failure, Notice } from "../components/notice.js";
 import { Card } from "../components/page.js";
 import { Table } from "../components/table.js";
-import { cliLine } from "../lib/commands.js";
+import { cliLine, named } from "../lib/commands.js";
 
 const FIELDS = [
   { name: "topic", label: "Topic", required: true, hint: "Also one that was deleted" },
@@ -71,7 +71,7 @@ function Changes({ topic, partition }) {
     <${Card} title=${`Leaders and ISRs of ${topic}-${partition}`}>
       ${changes ? html`<${Table} caption=${`Changes of ${topic}-${partition}, the newest first`} rows=${changes} rowKey=${(one) => `${one.audit_id}-${one.state_version}`} filter=${(one) => `${one.reason} ${one.why} ${one.actor} ${one.kind}`}
         noun="change" columns=${COLUMNS} empty="This partition has no history: it never existed, or the audit no longer has it." />` : !error && html`<p class="muted">Loading …</p>`}
-      <${CopyLine} name="command line" text=${cliLine(["explain", topic, String(partition)])} />
+      <${CopyLine} name="command line" text=${cliLine(["explain", named(topic), String(partition)])} />
     <//>`;
 }
 

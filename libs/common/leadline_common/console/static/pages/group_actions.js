@@ -1,5 +1,6 @@
 // The actions on a consumer group: its offsets, its members, the group itself.
 
+import { named } from "../lib/commands.js";
 import { html } from "../lib/dom.js";
 import { count, plural } from "../lib/format.js";
 import { unixMs } from "../lib/times.js";
@@ -16,7 +17,7 @@ export const rebalance = (group) => ({
   verb: "Rebalance",
   about: "The coordinator computes the assignment again. If it is what the members have, nobody stops.",
   request: () => ({ method: "POST", path: groupPath(group, "/rebalance") }),
-  cli: () => ["groups", "rebalance", group],
+  cli: () => ["groups", "rebalance", named(group)],
   show: (body) => html`<p>The group is ${body.state}, generation ${count(body.generation)}.</p>`,
   done: changed(group),
 });
@@ -29,7 +30,7 @@ export const evictMember = (group, member) => ({
   about: "Its partitions go to the other members once it has certainly stopped. A consumer that is alive joins again.",
   danger: true,
   request: () => ({ method: "DELETE", path: groupPath(group, `/members/${encodeURIComponent(member)}`) }),
-  cli: () => ["groups", "evict", group, member],
+  cli: () => ["groups", "evict", named(group), named(member)],
   show: (body) => html`<p>${body.member} is no longer a member of ${body.group}.</p>`,
   done: changed(group),
 });
@@ -43,7 +44,7 @@ export const deleteGroup = (group) => ({
   danger: true,
   confirm: () => `Delete the group ${group} with its committed offsets?`,
   request: () => ({ method: "DELETE", path: groupPath(group) }),
-  cli: () => ["groups", "delete", group, "--yes"],
+  cli: () => ["groups", "delete", named(group), "--yes"],
   show: (body) => html`<p>${body.group} is deleted.</p>`,
   next: () => ({ to: "/groups", text: "All groups" }),
   done: () => refresh("/v1/groups"),
@@ -65,7 +66,7 @@ export const deleteOffsets = (group, rows) => ({
   fields: [topicField(rows)],
   confirm: ({ topic }) => `Delete the committed offsets of ${group}${topic ? ` for ${topic}` : ""}?`,
   request: ({ topic }) => ({ method: "DELETE", path: groupPath(group, `/offsets${topic ? `?topic=${encodeURIComponent(topic)}` : ""}`) }),
-  cli: ({ topic }) => ["groups", "delete-offsets", group, ...(topic ? ["--topic", topic] : []), "--yes"],
+  cli: ({ topic }) => ["groups", "delete-offsets", named(group), ...(topic ? ["--topic", topic] : []), "--yes"],
   show: (body) => html`<p>${plural(body.deleted, "offset")} deleted.</p>`,
   done: changed(group),
 });
@@ -102,7 +103,7 @@ export const resetOffsets = (group, rows) => ({
     path: groupPath(group, "/offsets/reset"),
     body: { ...targetOf(values, rows), ...(dryRun ? { dry_run: true } : {}) },
   }),
-  cli: (values, dryRun) => ["groups", "reset", group, ...targetWords(values, rows), ...(dryRun ? ["--dry-run"] : ["--yes"])],
+  cli: (values, dryRun) => ["groups", "reset", named(group), ...targetWords(values, rows), ...(dryRun ? ["--dry-run"] : ["--yes"])],
   show: (body) => html`<div class="table-scroll"><table><caption class="vh">Offsets before and after</caption>
     <thead><tr><th scope="col">Partition</th><th scope="col" class="number">Before</th><th scope="col" class="number">After</th></tr></thead>
     <tbody>${body.offsets.map((row) => html`<tr><th scope="row">${row.topic}-${row.partition}</th><td class="number">${count(row.previous)}</td><td class="number">${count(row.offset)}</td></tr>`)}</tbody></table></div>`,

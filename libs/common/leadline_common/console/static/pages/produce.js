@@ -1,7 +1,7 @@
 // The action that appends a record to a topic.
 
 import { html } from "../lib/dom.js";
-import { quoted } from "../lib/commands.js";
+import { named, quoted } from "../lib/commands.js";
 import { count } from "../lib/format.js";
 import { base64Of } from "../lib/record_bytes.js";
 
@@ -64,7 +64,7 @@ export const produce = (topic, partition) => ({
   }),
   input: (values) => `printf '%s\\n' ${quoted(values.key ? values.key + separatorOf(values) + values.value : values.value)} | `,
   cli: (values) => (isLine(values) ? [
-    "produce", topic,
+    "produce", named(topic),
     ...(values.key ? ["--key-separator", separatorOf(values)] : []),
     ...(values.partition ? ["--partition", values.partition] : []),
     ...headersOf(values.headers).flatMap(({ name, value }) => ["--header", `${name}=${value}`]),

@@ -1,5 +1,6 @@
 // The actions on tasks and reassignments, and those that start them.
 
+import { named } from "../lib/commands.js";
 import { html } from "../lib/dom.js";
 import { count, plural, rate } from "../lib/format.js";
 import { refresh } from "../store/polled.js";
@@ -59,7 +60,7 @@ export const cancelPartition = (topic, partition) => ({
   about: "The partition returns to the replicas it had. Its task goes on with the others.",
   danger: true,
   request: () => ({ method: "DELETE", path: `/v1/reassignments/${encodeURIComponent(topic)}/${partition}` }),
-  cli: () => ["reassign", "cancel-partition", `${topic}-${partition}`],
+  cli: () => ["reassign", "cancel-partition", named(`${topic}-${partition}`)],
   show: (body) => html`<p>${body.topic}-${body.partition} returns to ${body.start.join(", ")}.</p>`,
   done: moved,
 });

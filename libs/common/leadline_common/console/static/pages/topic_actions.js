@@ -1,5 +1,6 @@
 // What can be done to a topic and its partitions.
 
+import { named } from "../lib/commands.js";
 import { html } from "../lib/dom.js";
 import { count, plural } from "../lib/format.js";
 import { cluster } from "../store/cluster.js";
@@ -26,7 +27,7 @@ export const deleteTopic = (topic) => ({
   about: `All records of its partitions are lost. ${WAIT}`,
   fields: [{ name: "name", label: "Type the topic's name", required: true, check: (name) => (name === topic ? "" : `is not ${topic}`) }],
   request: () => ({ method: "DELETE", path: path(topic) }),
-  cli: () => ["topics", "delete", topic, "--yes"],
+  cli: () => ["topics", "delete", named(topic), "--yes"],
   confirm: () => `Delete ${topic} with all its records? They cannot be restored from here.`,
   show: (body) => html`<p>${body.name} ${body.complete ? "is deleted" : "is being deleted"}.</p>`,
   next: () => ({ to: "/topics", text: "All topics" }),
@@ -49,7 +50,7 @@ export const addPartitions = (topic) => ({
     path: path(topic, "/partitions"),
     body: { partitions: Number(values.total), replica_assignment: assignmentOf(values.assignment, present(topic)), ...(dryRun ? { dry_run: true } : {}) },
   }),
-  cli: (values) => ["partitions", "add", topic, values.total, ...(values.assignment.trim() ? ["--assignment", values.assignment.trim(), "--from", String(present(topic))] : [])],
+  cli: (values) => ["partitions", "add", named(topic), values.total, ...(values.assignment.trim() ? ["--assignment", values.assignment.trim(), "--from", String(present(topic))] : [])],
   dryRun: true,
   confirm: (values) => `Bring ${topic} to ${values.total} partitions?`,
   show: (body) => html`<p>${body.topic}: ${plural(body.partitions, "partition")}</p><${Placement} of=${body.added} />`,
@@ -74,7 +75,7 @@ export const removePartitions = (topic) => ({
     path: path(topic, "/partitions"),
     body: { partitions: highest(topic, Number(values.going)), ...(dryRun ? { dry_run: true } : {}) },
   }),
-  cli: (values) => ["partitions", "remove", topic, ...highest(topic, Number(values.going)).map(String), "--yes"],
+  cli: (values) => ["partitions", "remove", named(topic), ...highest(topic, Number(values.going)).map(String), "--yes"],
   dryRun: true,
   confirm: (values) => `Remove ${topic}-${highest(topic, Number(values.going)).join(`, ${topic}-`)} with all their records?`,
   show: (body) => html`<p>${body.topic}: ${body.dry_run ? "would go" : body.complete ? "removed" : "being removed"}: ${body.partitions.join(", ")}</p>`,
@@ -88,7 +89,7 @@ export const cancelReassignment = (topic, partition) => ({
   danger: true,
   about: "The partition reverts to its replicas before the reassignment; its task continues with the others.",
   request: () => ({ method: "DELETE", path: `/v1/reassignments/${encodeURIComponent(topic)}/${partition}` }),
-  cli: () => ["reassign", "cancel-partition", `${topic}-${partition}`],
+  cli: () => ["reassign", "cancel-partition", named(`${topic}-${partition}`)],
   confirm: () => `Return ${topic}-${partition} to its replicas before the reassignment?`,
   show: (body) => html`<p>${body.topic}-${body.partition} returns to ${body.start.join(", ")}.</p>`,
   done: () => refresh(`/v1/reassignments?topic=${encodeURIComponent(topic)}`),
@@ -116,7 +117,7 @@ export const electLeaders = (topic, partition) => ({
     ...(topic ? [{ name: "partitions", label: "Partitions", value: partition === undefined ? "" : String(partition), hint: "Numbers such as 0, 3; by default all of the topic", check: (text) => (numbersOf(text).some((one) => !Number.isSafeInteger(one) || one < 0) ? "must be numbers" : "") }] : []),
   ],
   request: (values, dryRun) => ({ method: "POST", path: "/v1/elections", body: { type: values.type, partitions: chosen(topic, values), ...(dryRun ? { dry_run: true } : {}) } }),
-  cli: (values) => ["elect", values.type, ...(chosen(topic, values) ?? []).map((one) => `${one.topic}-${one.partition}`)],
+  cli: (values) => ["elect", values.type, ...(chosen(topic, values) ?? []).map((one) => named(`${one.topic}-${one.partition}`))],
   dryRun: true,
   confirm: (values) => (values.type === "unclean" ? "Elect leaders even from replicas that miss records? What is lost cannot be restored." : "Elect preferred leaders?"),
   show: (body) => html`<${Elected} rows=${body.elected} />`,
