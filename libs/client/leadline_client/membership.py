@@ -35,7 +35,7 @@ from leadline_client.channel import (
     group_partitions,
     partition_pairs,
 )
-from leadline_client.errors import LeadlineError, UnknownMember
+from leadline_client.errors import LeadlineError, Unauthorized, UnknownMember
 from leadline_client.wire import LogPosition, TopicPartition
 
 Numbers: TypeAlias = tuple[int, int, int]
@@ -256,7 +256,8 @@ class MembershipManager:
     def _on_error(self, error: LeadlineError) -> list[Effect]:
         if isinstance(error, UnknownMember):
             return [*self.end(), CloseChannel(error)]
-        if error.retriable:
+        # The token may have a successor. If it has none, the next channel is not opened either.
+        if error.retriable or isinstance(error, Unauthorized):
             return [CloseChannel(error)]
         return [*self.end(), FailConsumer(error)]
 

@@ -46,11 +46,13 @@ async def test_a_token_is_replaced_under_a_producer_and_a_group(
         await client.create_topic(NewTopic("rotated", partitions=1))
         async with RotationLoad(client) as load:
             await load.until_carries_on()
+            channel = load.channel
             # The file goes first: whoever is refused reads it again.
             file.write_text(second["token"])
             await world.http.delete(f"{users}/rotating/tokens/{first['id']}")
             await wait_until(lambda: knows(world, first["token"], 401), "it is revoked")
             await load.until_carries_on()
+            await load.until_another_channel_than(channel)
             await load.end()
         await world.http.delete(f"{users}/rotating/tokens/{second['id']}")
         await wait_until(lambda: knows(world, second["token"], 401), "it is revoked, too")
@@ -91,6 +93,7 @@ class RotationLoad:
         self._acknowledged: list[bytes] = []
         self._read: list[bytes | None] = []
         self._ending = self._all_sent = False
+        self._consumer = AsyncConsumer(client, "rotated")
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -108,12 +111,25 @@ class RotationLoad:
         known = len(self._acknowledged)
 
         async def carries_on() -> bool:
-            for task in self._tasks:
-                if task.done():
-                    task.result()
+            self._raise_failures()
             return min(len(self._acknowledged), len(self._read)) >= known + 5
 
         await wait_until(carries_on, "records go in and out")
+
+    @property
+    def channel(self) -> object:
+        """The open channel of the consumer, if there is one."""
+        coordinator = self._consumer._coordinator
+        return None if coordinator is None else coordinator.session._channel
+
+    async def until_another_channel_than(self, former: object) -> None:
+        """Wait until the consumer has opened a channel since, which shows the token of then."""
+
+        async def is_open() -> bool:
+            self._raise_failures()
+            return self.channel not in (former, None)
+
+        await wait_until(is_open, "another channel is open")
 
     async def end(self) -> None:
         """Stop producing; all that was acknowledged has been read then, once and in order."""
@@ -124,6 +140,11 @@ class RotationLoad:
         await consuming
         assert self._read == self._acknowledged
 
+    def _raise_failures(self) -> None:
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
     async def _produce(self) -> None:
         async with AsyncProducer(self._client) as producer:
             while not self._ending:
@@ -132,7 +153,7 @@ class RotationLoad:
                 self._acknowledged.append(value)
 
     async def _consume(self) -> None:
-        consumer = AsyncConsumer(self._client, "rotated")
+        consumer = self._consumer
         await consumer.subscribe(["rotated"])
         while not self._all_sent or len(self._read) < len(self._acknowledged):
             self._read += [one.record.value for one in await consumer.poll(timeout_s=0.2)]

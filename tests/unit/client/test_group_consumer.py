@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from leadline_client import websocket
-from leadline_client.channel import Error, Pong, Started, Stopped
+from leadline_client.channel import Error, Pong, Started, Stopped, group_partitions
 from leadline_client.client import AsyncClient
 from leadline_client.clock import monotonic_s
 from leadline_client.consumer import AsyncConsumer
@@ -31,6 +31,7 @@ from leadline_client.errors import (
     PartitionNotOwned,
     StaleGeneration,
     TopicIdMismatch,
+    Unauthorized,
     UnknownMember,
 )
 from leadline_client.fetching import ConsumedRecord
@@ -139,6 +140,25 @@ async def evicted_and_back(
     await again.welcome("n")
     await again.start(dict(assignment))
     await again.expect(Started)
+
+
+async def test_a_token_that_was_replaced_ends_the_channel_and_loses_nothing(
+    cluster: StandInCluster,
+) -> None:
+    async with started(cluster, {A: 3}) as (member, channel, coordinator):
+        await channel.send(Error.of(Unauthorized("revoked")))
+        again = await coordinator.channel()
+        hello = await again.welcome()
+        assert (hello.member, hello.owned) == ("m", group_partitions([A]))
+        assert ("lost", (A,)) not in member.heard
+
+
+async def test_a_token_without_a_successor_ends_the_consumer(cluster: StandInCluster) -> None:
+    async with started(cluster, {A: 3}) as (member, channel, coordinator):
+        coordinator.handshakes.append((401, ""))
+        await channel.send(Error.of(Unauthorized("revoked")))
+        with pytest.raises(Unauthorized):
+            await member.records()
 
 
 @pytest.mark.parametrize(("stated", "waited"), [("7", 7.0), ("900", 30.0), ("soon", 0.0)])

@@ -23,6 +23,7 @@ from leadline_client.errors import (
     FencedInstance,
     InvalidSubscription,
     NotCoordinator,
+    Unauthorized,
     UnknownMember,
 )
 from leadline_client.membership import (
@@ -323,6 +324,16 @@ def test_errors_decide_whether_a_member_rejoins_and_with_which_id() -> None:
         assert isinstance(fatal, FailConsumer)
         assert type(fatal.error) is type(error)
         member.hello(2.0)
+
+
+def test_a_refused_token_ends_the_channel_and_not_the_membership() -> None:
+    member = joined(A)
+    effects = member.on_frame(Error.of(Unauthorized("revoked")), 0.1)
+    assert [type(one) for one in effects] == [CloseChannel]
+    member.on_closed()
+    hello = member.hello(1.0)
+    assert hello.member == "m"
+    assert member.owned == {A}
 
 
 def test_nothing_that_comes_after_the_end_of_the_channel_is_answered() -> None:
