@@ -56,7 +56,8 @@ class FailedStart(MortalCluster):
         deadline_s: float,  # noqa: ARG002 - as overridden
         report: Callable[[str], None],  # noqa: ARG002 - as overridden
     ) -> list[str]:
-        await wait_for_end(self.children.values(), asyncio.Event(), STOP_DEADLINE_S)
+        while all(child.running for child in self.children.values()):
+            await wait_for_end(self.children.values(), asyncio.Event(), 1.0)
         self._check_children()
         return []
 
