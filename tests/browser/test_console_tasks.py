@@ -52,14 +52,14 @@ async def read(cluster: Cluster, path: str) -> Any:
     return (await cluster.get("broker-1", path)).json()
 
 
-async def has_first_replicas(cluster: Cluster, partition: int) -> None:
-    """Wait until a broker says that a partition has the replicas that it had at first."""
+async def has_first_replicas(cluster: Cluster, partition: int) -> bool:
+    """Tell whether, as a broker knows it, a partition has the replicas that it had at first."""
+    row = (await cluster.client.describe(SLOW)).partitions[partition]
+    return row.replicas == (1, 2)
 
-    async def has_them() -> bool:
-        row = (await cluster.client.describe(SLOW)).partitions[partition]
-        return row.replicas == (1, 2)
 
-    await wait_until(has_them, "it has its first replicas")
+async def until_first_replicas(cluster: Cluster, partition: int) -> None:
+    await wait_until(lambda: has_first_replicas(cluster, partition), "it has its first replicas")
 
 
 async def start(cluster: Cluster, partition: int, target: list[int]) -> str:
@@ -99,7 +99,7 @@ async def test_partitions_are_chosen_tried_and_reassigned_by_the_page_and_both_l
         await expect(form).to_contain_text("line 1 is not like")
         await form.get_by_label("New replicas").fill(f"{SLOW}-0: 2, 1\n{SLOW}-1: 2, 1")
         await expect(await dry_run(form)).to_contain_text("2 partitions")
-        await has_first_replicas(cluster, 0)
+        assert await has_first_replicas(cluster, 0)
         for name in ("curl line", "command line"):
             await run_line(form, name)
         await form.get_by_label("New replicas").fill(f"{SLOW}-0: 1, 2\n{SLOW}-1: 1, 2")
@@ -107,7 +107,7 @@ async def test_partitions_are_chosen_tried_and_reassigned_by_the_page_and_both_l
         await form.get_by_role("link", name="Follow the task").click()
         await expect(page.get_by_role("heading", level=1)).to_have_text(re.compile(r"Task \d+"))
         await expect(page.locator(".page-head")).to_contain_text("done")
-    await has_first_replicas(cluster, 0)
+    await until_first_replicas(cluster, 0)
 
 
 async def test_a_refused_reassignment_says_that_nothing_was_changed(cluster: Cluster) -> None:
@@ -147,7 +147,7 @@ async def test_a_running_task_shows_what_it_waits_for_is_throttled_and_cancelled
         await confirm(form, "Cancel the task")
         await expect(form.get_by_role("status")).to_contain_text("Accepted")
         assert await ended(cluster, task) == "cancelled"
-    await has_first_replicas(cluster, 0)
+    await until_first_replicas(cluster, 0)
 
 
 @pytest.mark.parametrize("name", ["curl line", "command line"])
@@ -169,7 +169,7 @@ async def test_the_move_of_one_partition_is_cancelled(name: str, cluster: Cluste
         else:
             await run_line(form, name)
         await ended(cluster, task)
-    await has_first_replicas(cluster, 1)
+    await until_first_replicas(cluster, 1)
 
 
 async def made(page: Page, goal: str, brokers: str = "") -> None:

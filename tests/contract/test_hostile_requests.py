@@ -53,6 +53,18 @@ def url(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str]:
         users = cluster.url("broker-1") + "/v1/users"
         for user in client.get(users).raise_for_status().json()["users"]:
             client.delete(f"{users}/{user['name']}").raise_for_status()
+        broker = cluster.url("broker-1")
+        reset_settings(client, f"{broker}/v1/configs")
+        for row in client.get(f"{broker}/v1/brokers").raise_for_status().json()["brokers"]:
+            reset_settings(client, f"{broker}/v1/brokers/{row['id']}/configs")
+
+
+def reset_settings(client: httpx.Client, url: str) -> None:
+    """Remove what a changed request has set for the cluster, or for a broker."""
+    found = client.get(url).raise_for_status().json()
+    own = [one["name"] for one in found["configs"] if one["source"] == found["level"]]
+    if own:
+        client.patch(url, json={"remove": own}).raise_for_status()
 
 
 each = pytest.mark.parametrize("each", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])

@@ -292,7 +292,9 @@ def test_an_older_coordinator_is_left() -> None:
     member.on_frame(ping(2, 1, epoch=3), 0.1)
     member.on_closed()
     member.hello(1.0)
-    assert CloseChannel() in member.on_frame(welcome(epoch=2), 1.1)
+    warning, left = member.on_frame(welcome(epoch=2), 1.1)
+    assert isinstance(warning, Warn)
+    assert left == CloseChannel()
     assert member.member == "m"
 
 
