@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib import import_module
-from typing import Final
-
-_EXIT_INTERRUPTED: Final = 130
 
 
 def main() -> None:
@@ -14,7 +12,7 @@ def main() -> None:
     try:
         import_module("leadline_cli.main").app()
     except KeyboardInterrupt:
-        sys.exit(_EXIT_INTERRUPTED)
+        sys.exit(128 + signal.SIGINT)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ class _Conversion:
         if name == "-":
             return getattr(sys.stdin, "buffer", _NOT_PLAIN)
         try:
-            file = open(name, "rb")  # noqa: SIM115, PTH123 -- as typer does
+            file = open(name, "rb")  # noqa: SIM115, PTH123 -- its name is text, as with typer
         except OSError:
             return _NOT_PLAIN
         ctx.call_on_close(file.close)

@@ -23,6 +23,7 @@ from leadline_client.payloads import (
     epoch_end,
     fetch_result,
     fetched_batches,
+    found_offset,
     json_body,
     new_topic_json,
     partition_offsets,
@@ -186,18 +187,15 @@ class ClientCore:
 
     def offset_for_timestamp(self, topic: str, partition: int, timestamp: int) -> Flow[int | None]:
         """Return the first offset with that timestamp (Unix ms) or a later one, or None."""
-        document = yield from self._offsets(topic, partition, timestamp)
-        offset: int | None = document.get("offset")
-        return None if offset is None or offset < 0 else offset
+        return found_offset((yield from self._offsets(topic, partition, timestamp)))
 
     def position_for_timestamp(
         self, topic: str, partition: int, timestamp: int
     ) -> Flow[LogPosition]:
         """Return the position of the first record of that time or later, else of the end."""
         document = yield from self._offsets(topic, partition, timestamp)
-        offset, known = document.get("offset"), decoded(partition_offsets, document)
-        found = known.high_watermark if offset is None or offset < 0 else offset
-        return LogPosition(found, known.last_epoch)
+        offset, known = found_offset(document), decoded(partition_offsets, document)
+        return LogPosition(known.high_watermark if offset is None else offset, known.last_epoch)
 
     def epoch_end(self, topic: str, partition: int, epoch: int) -> Flow[EpochEnd]:
         """Return where a leader epoch ends in the log of the leader (KIP-320)."""

@@ -142,7 +142,7 @@ class MembershipManager:
         self.owned: frozenset[TopicPartition] = frozenset()
         self._numbers: Numbers | None = None
         self._warned_of: int | None = None
-        """The lower coordinator epoch of which the last warning was."""
+        """The lower coordinator epoch that the last warning named."""
         self._channel: _Channel | None = None
 
     @property

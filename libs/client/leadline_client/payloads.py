@@ -118,6 +118,12 @@ def producer_identity(document: Mapping[str, Any]) -> ProducerIdentity:
     return ProducerIdentity(document["producer_id"], document["producer_epoch"])
 
 
+def found_offset(document: Mapping[str, Any]) -> int | None:
+    """Return the offset that a search by time has found, if any."""
+    offset: int | None = document.get("offset")
+    return None if offset is None or offset < 0 else offset
+
+
 def partition_offsets(document: Mapping[str, Any]) -> PartitionOffsets:
     """Read the response of the offsets route."""
     return PartitionOffsets(

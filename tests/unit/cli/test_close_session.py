@@ -1,4 +1,4 @@
-"""`leadline close-session` tells a stop hook whether a session may be left."""
+"""The exit code of `leadline close-session` says whether a session may be left."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return terminal
 
 
-def shown(arguments: list[str], spark: SparkSession) -> None:
-    """Watch a session until its state was shown, or would have been."""
+def shown(spark: SparkSession) -> None:
+    """Watch a session until its state was shown."""
     read = threading.Event()
     calls = itertools.count()
 
@@ -71,7 +71,7 @@ def shown(arguments: list[str], spark: SparkSession) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spark_progress, "ProgressWatch", Quick)
-        with watching(arguments) as started:
+        with watching([]) as started:
             started(spark)
             assert read.wait(10)
 
@@ -93,7 +93,7 @@ def test_the_state_has_the_latest_batch_of_a_query() -> None:
 
 
 def test_a_terminal_shows_a_bar(screen: Terminal) -> None:
-    shown([], session((8, 3)))
+    shown(session((8, 3)))
     assert "━" in screen.getvalue()
     assert "3 of 8 tasks" in screen.getvalue()
 
@@ -102,7 +102,7 @@ def test_elsewhere_a_line_is_printed_without_control_characters(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(spark_progress, "QUIET_S", 0.0)
-    shown([], session((8, 3)))
+    shown(session((8, 3)))
     assert capsys.readouterr().err == "Spark: 3 of 8 tasks\n", "once, as it does not change"
 
 

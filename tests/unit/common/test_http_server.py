@@ -135,7 +135,7 @@ def test_it_stops_also_when_it_cannot_hand_over() -> None:
 
 
 def test_a_process_without_descriptors_says_so_and_accepts_as_soon_as_it_has_some() -> None:
-    """A server of uvloop closed the connection, or tried again without a pause, and told nobody."""
+    """The server of uvloop closed it, or tried again without a pause, and logged neither."""
     with service() as (process, url):
         httpx.get(f"{url}/healthz").raise_for_status()
         before = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)

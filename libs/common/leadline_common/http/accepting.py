@@ -1,7 +1,7 @@
 """Accepting connections, also when the process has no descriptor left for one.
 
 uvloop's own servers cannot be used for that: without a descriptor they close new connections at
-once, or try to accept them again and again without a pause, and tell nobody of either.
+once, or try to accept them again and again without a pause, and log neither.
 """
 
 from __future__ import annotations

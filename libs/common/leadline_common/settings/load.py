@@ -57,20 +57,17 @@ def load_settings(
     """
     if config is None and environment.get(CONFIG_VARIABLE):
         config = Path(environment[CONFIG_VARIABLE])
-    layers = (
-        {} if config is None else _of_kind(_read_file(config), model.kind),
-        _from_environment(environment),
-        dict(flags),
-    )
+    in_file = {} if config is None else _of_kind(_read_file(config), model.kind)
+    in_environment = _from_environment(environment)
     _refuse_secrets(flags)
     values: dict[str, Any] = {}
-    for layer in layers:
+    for layer in (in_file, in_environment, flags):
         values |= {attribute_of(name): value for name, value in _by_own_names(layer).items()}
     values = {name: value for name, value in values.items() if name in model.model_fields}
     try:
         return model.model_validate(values)
     except ValidationError as problem:
-        raise SettingsError(_first_problem(problem, layers[1], flags)) from None
+        raise SettingsError(_first_problem(problem, in_environment, flags)) from None
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -141,8 +138,8 @@ def _refuse_secrets(flags: Mapping[str, str]) -> None:
     for name, value in _by_own_names(flags).items():
         if known_settings(topics=False)[name].sensitive and "@" in value:
             raise SettingsError(
-                f"{name} has a password: set it by {ENV_PREFIX}{attribute_of(name).upper()} or in "
-                "the file of --config, because everybody can read the arguments of a process"
+                f"{name} has a password: set it by {_variable_of(name)} or in the file of "
+                "--config, because everybody can read the arguments of a process"
             )
 
 
@@ -153,16 +150,18 @@ def _first_problem(
     name = dotted(str(first["loc"][0]))
     if first["type"] == "missing":
         return f"{name} is required"
-    given = name + _variable_of(name, environment, flags)
+    given = name if name in _by_own_names(flags) else name + _in_variable(name, environment)
     if known_settings(topics=False)[name].sensitive:
         return f"{given}: {first['msg']}"
     return f"{given}: {first['msg']}, not {first['input']!r}"
 
 
-def _variable_of(name: str, environment: Mapping[str, str], flags: Mapping[str, str]) -> str:
-    """Return the variable that a setting has its value from, to be added to the name, if any."""
-    if name in _by_own_names(flags):
-        return ""
+def _in_variable(name: str, environment: Mapping[str, str]) -> str:
+    """Return the variable that sets a setting, in parentheses, or nothing if none does."""
     known = known_settings(topics=False)
     given = (one for one in environment if known[one].name == name)
-    return "".join(f" ({ENV_PREFIX}{attribute_of(one).upper()})" for one in given)
+    return "".join(f" ({_variable_of(one)})" for one in given)
+
+
+def _variable_of(name: str) -> str:
+    return ENV_PREFIX + attribute_of(name).upper()

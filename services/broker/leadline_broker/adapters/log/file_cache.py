@@ -71,8 +71,9 @@ class FileCache:
         fsyncs: Fsyncs | None = None,
         descriptors: int = sys.maxsize,
     ) -> None:
-        self._descriptors = descriptors
-        self._capacity = min(capacity, descriptors // 4)
+        self._most_idle = descriptors // 4
+        self._most_pinned = descriptors * 3 // 8
+        self._capacity = min(capacity, self._most_idle)
         self.fsyncs = fsyncs
         self._lock = threading.Lock()
         self._idle: OrderedDict[LogFile, None] = OrderedDict()
@@ -81,7 +82,7 @@ class FileCache:
     def resize(self, capacity: int) -> None:
         """Keep at most `capacity` descriptors open from now on."""
         with self._lock:
-            self._capacity = min(capacity, self._descriptors // 4)
+            self._capacity = min(capacity, self._most_idle)
             self._close_idle(self._capacity)
 
     def create(self, file: LogFile) -> None:
@@ -134,7 +135,7 @@ class FileCache:
                 self._close_one(file)
 
     def _require_room(self) -> None:
-        if self.open_count - len(self._idle) >= self._descriptors * 3 // 8:
+        if self.open_count - len(self._idle) >= self._most_pinned:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     def _close_idle(self, keep: int) -> None:
