@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from leadline_broker.adapters.log.root_files import read_directory_version
 from leadline_client.wire import NO_LEADER, NewTopic
 from tests.support.faults.faults import expired, incarnation_of, kill, registered_again
 from tests.support.faults.scenario import Scenario, loaded, running_cluster
@@ -20,6 +21,7 @@ from tests.support.services.up import command_line
 ASSIGNMENT = {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)}
 RECONCILIATIONS_S = 3.0
 """Three times what these clusters set as reconcile.interval.ms."""
+CHECKPOINT_INTERVAL = "replica.high.watermark.checkpoint.interval.ms"
 LEFT = "registered with another log directory"
 
 
@@ -74,10 +76,10 @@ async def nobody_is_elected(running: Scenario, partitions: list[int]) -> None:
 
 
 @asynccontextmanager
-async def loaded_cluster() -> AsyncIterator[Scenario]:
+async def loaded_cluster(settings: Mapping[str, str] | None = None) -> AsyncIterator[Scenario]:
     """Run a loaded cluster of three brokers, RF 3 and min.insync.replicas 2, all in sync."""
     topic = NewTopic("orders", replica_assignment=ASSIGNMENT)
-    async with running_cluster() as cluster, loaded(cluster, topic) as running:
+    async with running_cluster(settings=settings) as cluster, loaded(cluster, topic) as running:
         await running.load.progress(records=500)
         await running.full_isr()
         yield running
@@ -129,6 +131,46 @@ async def test_defect_01_the_last_member_lost_its_disk_then_only_an_order_elects
         await check_that_the_reason_is_shown(running)
         await running.cluster.client.elect("unclean", [(running.topic, p) for p in ASSIGNMENT])
         await wait_for_leaders(running, dict.fromkeys(ASSIGNMENT, 1))
+        await running.verify()
+
+
+async def copied(running: Scenario, broker: str, copy: Path) -> None:
+    """Copy a broker's log directory while it serves, and wait until the copy is an older one."""
+    directory = log_directory(running, broker)
+    with running.cluster.frozen(broker):
+        shutil.copytree(directory, copy)
+    copied_version = read_directory_version(copy)
+    await running.load.progress(records=500)
+    # The directory has a version before ZooKeeper has it, and no other before that.
+    newer = copied_version + 2
+
+    async def is_newer() -> bool:
+        return read_directory_version(directory) >= newer
+
+    await wait_until(is_newer, f"{broker} has version {newer}")
+
+
+@pytest.mark.slow
+async def test_r17_a_broker_on_an_older_copy_of_its_directory_does_not_lead(tmp_path: Path) -> None:
+    async with loaded_cluster({CHECKPOINT_INTERVAL: "200"}) as running:
+        await copied(running, "broker-3", tmp_path / "copy")
+        before = await incarnation_of(running, "broker-3")
+        async with while_nobody_decides(running):
+            await kill(running, "broker-3")
+            running.disk_was_replaced("broker-3")
+            shutil.rmtree(log_directory(running, "broker-3"))
+            (tmp_path / "copy").rename(log_directory(running, "broker-3"))
+            await kill(running, "broker-1")
+            running.cluster.pause("broker-2")
+            running.cluster.restart("broker-3")
+            # For a moment, the registration of the killed process may be the only one.
+            await registered_again(running, "broker-3", before)
+            await registered(running, 3)
+        await wait_for_leaders(running, dict.fromkeys(ASSIGNMENT, NO_LEADER))
+        await nobody_is_elected(running, list(ASSIGNMENT))
+        running.cluster.resume("broker-2")
+        await wait_for_leaders(running, dict.fromkeys(ASSIGNMENT, 2))
+        running.cluster.restart("broker-1")
         await running.verify()
 
 

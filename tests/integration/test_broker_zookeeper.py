@@ -9,11 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from leadline_broker.adapters.directory_nodes import directories_path
 from leadline_broker.adapters.zookeeper import ZkBrokerStore
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrWriteResult
 from leadline_broker.domain.state import Addresses, Directories, PublishedState
 from leadline_common import znodes
+from leadline_common.cluster_id import UnreadableNode
 from leadline_common.versions import NEWEST_PROTOCOL, IncompatibleRelease, current_release
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
@@ -125,6 +127,64 @@ async def test_a_release_that_registers_at_the_same_time_is_noticed(
     finally:
         await store.close()
     assert await zk.exists(znodes.broker_id_path(1)) is None
+
+
+async def test_r17_a_directory_has_the_highest_version_that_was_written(
+    zk: ZkSession, zk_chroot: str
+) -> None:
+    async with store_of(1, zk_chroot) as store:
+        assert await store.directory_version("disk") == 0
+        for version in (4, 7, 5):
+            await store.raise_directory_version("disk", version)
+        await store.raise_directory_version("other", 2)
+
+        assert await store.directory_version("disk") == 7
+        assert await store.directory_version("other") == 2
+    async with store_of(2, zk_chroot) as another:
+        assert await another.directory_version("disk") == 0
+    assert await zk.get_children(znodes.BROKER_DIRECTORIES) == ["1"]
+
+
+async def test_r17_versions_keep_what_a_newer_release_has_written(
+    zk: ZkSession, zk_chroot: str
+) -> None:
+    path = directories_path(1)
+    await zk.create(path, b'{"version":1,"versions":{"disk":3},"later":true}')
+    async with store_of(1, zk_chroot) as store:
+        await store.raise_directory_version("disk", 4)
+    assert msgspec.json.decode((await zk.get(path))[0]) == {
+        "version": 1,
+        "versions": {"disk": 4},
+        "later": True,
+    }
+
+
+@pytest.mark.parametrize("data", [b"garbage", b'{"version":1,"versions":{"disk":-1}}'])
+async def test_r17_unreadable_versions_are_no_versions(
+    zk: ZkSession, zk_chroot: str, data: bytes
+) -> None:
+    """Whether the directory is an older copy is not known, until somebody repairs the node."""
+    await zk.create(directories_path(1), data)
+    async with store_of(1, zk_chroot) as store:
+        with pytest.raises(UnreadableNode, match="must be repaired, or emptied"):
+            await store.directory_version("disk")
+        with pytest.raises(UnreadableNode):
+            await store.raise_directory_version("disk", 1)
+        assert (await zk.get(directories_path(1)))[0] == data
+        await zk.set(directories_path(1), b"", ANY_VERSION)
+        assert await store.directory_version("disk") == 0
+        await store.raise_directory_version("disk", 1)
+
+
+async def test_r17_a_cluster_of_an_older_release_has_no_versions(
+    zk: ZkSession, zk_chroot: str
+) -> None:
+    """Its controller does not make the parent, and a broker may not."""
+    await zk.delete(znodes.BROKER_DIRECTORIES, ANY_VERSION)
+    async with store_of(1, zk_chroot) as store:
+        await store.raise_directory_version("disk", 1)
+        assert await store.directory_version("disk") == 0
+    assert await zk.exists(znodes.BROKER_DIRECTORIES) is None
 
 
 async def test_defect_01_a_directory_keeps_its_epoch_and_another_one_gets_the_next(

@@ -87,6 +87,20 @@ class Disk:
             self.synced(path)
             os.utime(path)  # on the clock that is in force: the age of a stray begins again
 
+    def copied(self) -> Path:
+        """Copy all files beside the disk, as a backup would; return where they are."""
+        copy = self.root.with_name(f"{self.root.name} copy")
+        _copy(self.root, copy)
+        return copy
+
+    def replace_by(self, copy: Path) -> None:
+        """Become a copy, which is durable."""
+        self.wipe()
+        _copy(copy, self.root)
+        shutil.rmtree(copy)
+        for path in (self.root, *self.root.rglob("*")):
+            self.synced(str(path))
+
     def wipe(self) -> None:
         """Lose everything."""
         shutil.rmtree(self.root)
@@ -114,3 +128,13 @@ class Disk:
         if current.startswith(durable) and self.random.random() < 0.5:
             return current[: self.random.randint(len(durable), len(current))]
         return durable
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy the files of a directory and of all below it."""
+    target.mkdir(exist_ok=True)
+    for path in source.iterdir():
+        if path.is_dir():
+            _copy(path, target / path.name)
+        else:
+            (target / path.name).write_bytes(path.read_bytes())

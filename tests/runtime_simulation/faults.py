@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Final
 
+from leadline_broker.adapters.log.root_files import read_directory_version
 from leadline_common import znodes
 from tests.runtime_simulation.ambushes import Ambushes
 from tests.runtime_simulation.cluster import FAST_DISK_S, FIRST, Cluster
 from tests.runtime_simulation.damage import Damage
 from tests.runtime_simulation.group_faults import GroupFaults
 from tests.runtime_simulation.network import NetworkWeather
-from tests.runtime_simulation.plan import DIES, FLIP, HANG, Fault, Plan
+from tests.runtime_simulation.plan import DIES, FLIP, HANG, OLDER_COPY, Fault, Plan
 from tests.runtime_simulation.service_faults import ServiceFaults
 from tests.runtime_simulation.services import BrokerService, Service
 from tests.runtime_simulation.zookeeper import ZooKeeperWeather
+
+PUT_BACK: Final = "an older copy took the place of a disk"
 
 
 class Faults:
@@ -34,6 +39,7 @@ class Faults:
             "leader killed at an acknowledgement": self._kill_at_acknowledgement,
             "freeze": services.freeze,
             "wiped disk": self._wipe,
+            OLDER_COPY: self._copy,
             DIES: self._lose,
             FLIP: self._flip,
             HANG: self._hang,
@@ -153,6 +159,20 @@ class Faults:
             broker.kill()
             broker.disk.wipe()
             self._services.later(fault.for_s, broker.start)
+
+    def _copy(self, broker: BrokerService, fault: Fault) -> None:
+        """Copy a broker's disk, and later let the copy take its place."""
+        self._services.later(fault.for_s, self._put_back, broker, broker.disk.copied())
+
+    def _put_back(self, broker: BrokerService, copy: Path) -> None:
+        """Replace a disk by a copy of it, if the copy can be known to be older by now."""
+        if read_directory_version(broker.disk.root) == read_directory_version(copy):
+            return
+        self._world.reached(PUT_BACK)
+        self._cluster.wiped = broker.number
+        broker.kill()
+        broker.disk.replace_by(copy)
+        broker.start()
 
     def _lose(self, broker: BrokerService, fault: Fault) -> None:
         """Lose a broker and its disk; by choice it returns long after, with its disk."""

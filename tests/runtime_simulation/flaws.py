@@ -21,8 +21,9 @@ from leadline_broker.adapters.log.durability import Durability, OnFlushed
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.domain.replica import Replica
 from leadline_broker.domain.rules import ALL_RULES, Rules
-from leadline_broker.domain.state import ReplicaKey, ReplicaState
+from leadline_broker.domain.state import Directories, ReplicaKey, ReplicaState
 from leadline_broker.runtime.cluster.controller_check import ControllerCheck
+from leadline_broker.runtime.cluster.directory_version import DirectoryVersion
 from leadline_broker.runtime.replication import commands, replica_manager
 from leadline_broker.runtime.replication.commands import ControllerCommands
 from leadline_broker.runtime.replication.effect_executor import EffectExecutor
@@ -134,6 +135,15 @@ def _any_directory_counts() -> list[Replacement]:
         (BrokerRegistration, "epoch_of", lambda *_: FIRST_DIRECTORY_EPOCH),
         (ReplicaState, "may_lead", lambda *_: True),
     ]
+
+
+def _copies_count() -> list[Replacement]:
+    """Let a log directory count as itself that is an older copy (R17)."""
+
+    async def directories(version: DirectoryVersion) -> Directories:
+        return Directories(version.logs.directory_id, version.logs.own_directory_ids())
+
+    return [(DirectoryVersion, "directories", directories)]
 
 
 def _no_end_of_leases() -> list[Replacement]:
@@ -359,6 +369,7 @@ FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "R16 polls": _sent_answers_count,
     "R16 polled lease": _leases_of_channels_only,
     "R17": _any_directory_counts,
+    "R17 copies": _copies_count,
     "topic id": _names_without_ids,
     "retention": _retention_of_uncommitted_records,
     "log start": _no_way_to_the_log_start,

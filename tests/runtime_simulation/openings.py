@@ -17,6 +17,7 @@ from tests.runtime_simulation.plan import (
     FORMER,
     GROWTH,
     LATE_COMMIT,
+    OLDER_COPY,
     REPLACED,
     SHRUNKEN,
     STRAY_GRACE_MS,
@@ -75,6 +76,18 @@ def lost_directory(random: Random) -> Plan:
     others = [Fault(0.8, "kill", other, 4.5) for other in range(3) if other != last]
     wiped = Fault(random.uniform(3.3, 3.6), "wiped disk", last, random.uniform(0.05, 0.3))
     return Plan(pause_s=0.03, faults=(*others, wiped))
+
+
+def older_copy(random: Random) -> Plan:
+    """The last member of the ISR comes back with a copy of its disk from before (R17).
+
+    A version is written after five seconds; the copy is from before, and lacks what was
+    acknowledged until the others died.
+    """
+    last = random.randrange(3)
+    others = [Fault(6.0, "kill", other, 4.5) for other in range(3) if other != last]
+    copied = Fault(random.uniform(2.0, 4.5), OLDER_COPY, last, random.uniform(6.2, 6.5))
+    return Plan(pause_s=0.03, horizon_s=12.0, faults=(*others, copied))
 
 
 def away_and_back(random: Random) -> Plan:
@@ -137,5 +150,6 @@ OPENINGS: Final[Mapping[str, Callable[[Random], Plan]]] = {
 """By name, each with the rules whose loss it shows."""
 LATER_OPENINGS: Final[Mapping[str, Callable[[Random], Plan]]] = {
     "R16 former coordinator": former_coordinator,
+    "R17 older copy": older_copy,
 }
 """Those that only later seeds have, as those above have earlier seeds draw what tests pin."""

@@ -28,6 +28,7 @@ AWAY_AND_BACK: Final = "leadership moved away and back"
 REPLACED: Final = "controller replaced in a deletion"
 BEHIND: Final = "leader behind its followers lost power"
 LATE_COMMIT: Final = "a commit arrived late"
+OLDER_COPY: Final = "copy of a disk"
 AMBUSH_KINDS: Final = (SHRUNKEN, AWAY_AND_BACK, BEHIND, REPLACED, LATE_COMMIT)
 """What happens in openings only."""
 

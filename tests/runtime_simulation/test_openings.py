@@ -9,6 +9,7 @@ import pytest
 
 from tests.runtime_simulation.additions import FIRST_WITH_POLLED_MEMBERS
 from tests.runtime_simulation.drawing import make_plan
+from tests.runtime_simulation.faults import PUT_BACK
 from tests.runtime_simulation.openings import LATER_OPENINGS, OPENINGS
 from tests.runtime_simulation.plan import FORMER
 from tests.runtime_simulation.run import report, simulate
@@ -22,6 +23,7 @@ REACHED = {
     "R11 replaced controller": "a topic was created again as a controller was replaced",
     "R16 former coordinator": FORMER,
     "R16 late commit": "a commit was held back",
+    "R17 older copy": PUT_BACK,
     "R17 lost directory": "eligible replica elected after a wiped disk",
 }
 SEEDS = 400

@@ -87,6 +87,7 @@ FOUND_SOON = {
     "R16 polls": 20_203,
     "R16 polled lease": 20_021,
     "R17": 143,
+    "R17 copies": 20_007,
     "topic id": 159,
     "retention": 450,
     "log start": 312,

@@ -5,6 +5,7 @@ Most nodes are those of the backup. These differ:
 - topics and partitions follow from the backup and the brokers' logs (`restored_topics`);
 - epochs, generations, incarnations and producer ids are higher than any that services or clients
   may have seen since, because everything that is fenced by them goes by the highest (rule R1);
+- versions of log directories are left out, because the logs as they are now decide (rule R17);
 - registrations, members, owners, and everything that was ordered and not done is left out: it may
   have been done since, and a deletion that is repeated destroys what was written later.
 """
@@ -54,6 +55,8 @@ _ORDERED: Final = (
     znodes.DEAD_BROKERS,
 )
 """The parents of nodes that are left out, or such a node."""
+_FROM_LOGS: Final = (f"{znodes.TOPICS}/", f"{znodes.BROKER_DIRECTORIES}/")
+"""How the paths of nodes begin that follow from the logs."""
 _OF_MEMBERS: Final = re.compile(rf"{consumer_znodes.GROUPS}/[^/]+/(ids|owners)/.+")
 _GROUP: Final = re.compile(rf"{consumer_znodes.GROUPS}/[^/]+")
 _STATE: Final = re.compile(rf"{znodes.TOPICS}/([^/]+)/partitions/([0-9]+)/state")
@@ -117,7 +120,7 @@ def _kept(nodes: Sequence[Node]) -> tuple[dict[str, Node], Counter[str]]:
             continue
         if parent is not None or node.path == znodes.PREFERRED_ELECTION:
             left_out[parent or node.path] += 1
-        elif not node.path.startswith(f"{znodes.TOPICS}/") and not _OF_MEMBERS.match(node.path):
+        elif not node.path.startswith(_FROM_LOGS) and not _OF_MEMBERS.match(node.path):
             kept[node.path] = Node(node.path, node.data, 0)
     return kept, left_out
 

@@ -34,6 +34,7 @@ CONTROLLER_EPOCH = "/controller_epoch"
 CLUSTER_ID = "/cluster/id"
 BROKER_IDS = "/brokers/ids"
 BROKER_EPOCHS = "/brokers/epochs"
+BROKER_DIRECTORIES = "/brokers/directories"
 TOPICS = "/brokers/topics"
 DELETE_TOPICS = "/admin/delete_topics"
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
@@ -58,6 +59,7 @@ PERSISTENT_PATHS = (
     "/brokers",
     BROKER_IDS,
     BROKER_EPOCHS,
+    BROKER_DIRECTORIES,
     TOPICS,
     "/admin",
     DELETE_TOPICS,

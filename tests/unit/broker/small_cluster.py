@@ -97,6 +97,7 @@ class StateNodes:
     states: dict[tuple[str, int], PublishedState] = field(default_factory=dict)
     incarnations: dict[int, int] = field(default_factory=dict)
     live: set[int] = field(default_factory=set)
+    directory_versions: dict[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
     producer_id_key: bytes | None = bytes(32)
     elected: tuple[int | None, int] = (0, 1)
@@ -165,6 +166,14 @@ class NodeStore:
         return BrokerRegistration(
             self.broker_id, "b", 1, addresses.url, rack, incarnation, settings
         )
+
+    async def directory_version(self, directory_id: str) -> int:
+        return self.nodes.directory_versions.get(directory_id, 0)
+
+    async def raise_directory_version(self, directory_id: str, version: int) -> None:
+        if not self.lease:
+            raise ConnectionLoss
+        self.nodes.directory_versions[directory_id] = version
 
     async def registration(self) -> str:
         return self.registered_as

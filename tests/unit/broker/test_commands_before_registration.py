@@ -47,12 +47,15 @@ class Place:
             rack=None,
             settings={},
             random=Random(1),
-            directories=lambda: Directories("d", {}),
+            directories=self.directories,
             on_fenced=lambda: None,
             on_registered=lambda: None,
         )
         self.state.addresses = Addresses("http://b", "https://b")
         self.check = ControllerCheck(self.store, self.state, self.registrar.answered)
+
+    async def directories(self) -> Directories:
+        return Directories("d", {})
 
     async def command(self, incarnation: int) -> None:
         request = StopReplicaRequest(2, 7, 1, incarnation, 100, "cause", True, [])

@@ -390,23 +390,23 @@ def own_ids(directory: LogDirectory) -> set[str]:
 
 
 def test_defect_01_a_directory_keeps_its_id_and_an_emptied_one_gets_another(start: Start) -> None:
-    first = start().directory_id
+    first = start().identity.directory_id
     again = start()
-    assert again.directory_id == first
+    assert again.identity.directory_id == first
     shutil.rmtree(again.root)
 
-    assert start().directory_id != first
+    assert start().identity.directory_id != first
 
 
 def test_defect_01_logs_without_the_id_of_their_directory_get_a_new_one(start: Start) -> None:
     directory = start()
     written(directory, "a", "b")
-    first = directory.directory_id
+    first = directory.identity.directory_id
     (directory.root / "meta.json").unlink()
 
     again = start()
 
-    assert again.directory_id != first
+    assert again.identity.directory_id != first
     assert own_ids(again) == set()
 
 

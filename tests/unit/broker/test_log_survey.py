@@ -30,7 +30,7 @@ def written(root: Path, *, clean: bool) -> str:
         directory.close(incarnation=12)
     else:
         directory.release()
-    return directory.directory_id
+    return directory.identity.directory_id
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -13,6 +13,7 @@ from leadline_broker.adapters.log.root_files import HIGH_WATERMARK_FILE, read_hi
 from leadline_broker.domain.replica import Replica
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.configuration import Configuration
+from leadline_broker.runtime.cluster.directory_version import DirectoryVersion
 from leadline_broker.runtime.ports import ClusterStore, LogStore
 from leadline_broker.runtime.replication.maintenance import Maintenance
 from leadline_broker.runtime.replication.partition import Partition
@@ -94,6 +95,7 @@ def maintained(root: Path, segments: int, replicas: int = 1) -> tuple[Maintenanc
         broker_state=BrokerState(1, lambda: True),
         replicas=manager,
         logs=cast("LogStore", None),
+        directory_version=cast("DirectoryVersion", None),
         producers=RememberedProducers(replicas=manager, clock=clock, most=lambda: 1),
         clock=clock,
         execute=lambda *_: None,

@@ -26,6 +26,8 @@ BACKUP = {
     "/brokers/ids": b"",
     "/brokers/epochs": b"",
     "/brokers/epochs/1": b"",
+    "/brokers/directories": b"",
+    "/brokers/directories/1": b'{"version":1,"versions":{"disk-1":9}}',
     "/brokers/topics": b"",
     "/brokers/topics/t": znodes.encode_topic(TOPIC),
     "/brokers/topics/t/partitions": b"",
@@ -73,6 +75,12 @@ def test_numbers_that_fence_are_higher_than_any_that_were_seen() -> None:
     assert (group.generation, group.empty_since) == (1_000_005, NOW)
     state = znodes.decode_state(nodes["/brokers/topics/t/partitions/0/state"].data)
     assert (state.leader_epoch, state.isr, state.leader) == (1_000_004, (1,), -1)
+
+
+def test_r17_the_logs_of_now_decide_whatever_version_their_directory_had() -> None:
+    _, nodes = restore()
+    assert "/brokers/directories" in nodes
+    assert "/brokers/directories/1" not in nodes
 
 
 def test_epochs_that_cannot_be_read_are_at_least_their_nodes_versions() -> None:

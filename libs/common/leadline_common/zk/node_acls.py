@@ -41,6 +41,8 @@ NODE_RIGHTS: Final[Mapping[str, Mapping[str, int]]] = {
     "/brokers/ids/*": {},
     "/brokers/epochs": {"broker": CREATE},
     "/brokers/epochs/*": {"broker": WRITE},
+    "/brokers/directories": {"broker": CREATE},
+    "/brokers/directories/*": {"broker": WRITE},
     "/brokers/topics": {"controller": _CHILDREN},
     "/brokers/topics/**": {"controller": _SUBTREE},
     "/brokers/topics/*/partitions/*/state": {"controller": WRITE, "broker": WRITE},

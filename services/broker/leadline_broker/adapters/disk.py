@@ -174,6 +174,7 @@ class DiskLogs:
         staged: the staged uploads.
         stored, persist_controller_epoch, checkpoint_high_watermarks, purge_strays,
             own_directory_ids, forget_lost, close: the methods of the `LogDirectory`.
+        persist_directory_version, renew_directory_id: those of its `DirectoryIdentity`.
 
     """
 
@@ -207,6 +208,8 @@ class DiskLogs:
         self.own_directory_ids = self._directory.own_directory_ids
         self.forget_lost = self._directory.forget_lost
         self.close = self._directory.close
+        self.persist_directory_version = self._directory.identity.persist_version
+        self.renew_directory_id = self._directory.identity.renew_id
         loaded = self._load_all(on_segment)
         self._logs: dict[ReplicaKey, PartitionLog | LazyLog] = {
             log.identity.key: log for log in loaded
@@ -250,7 +253,12 @@ class DiskLogs:
     @property
     def directory_id(self) -> str:
         """The id that was made with the log directory (rule R17)."""
-        return self._directory.directory_id
+        return self._directory.identity.directory_id
+
+    @property
+    def directory_version(self) -> int:
+        """The version of the log directory (rule R17)."""
+        return self._directory.identity.version
 
     @property
     def controller_epoch(self) -> int:

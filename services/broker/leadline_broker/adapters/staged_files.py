@@ -21,7 +21,7 @@ _MS: Final = 1_000_000
 
 
 class StagedFiles:
-    """Implements `runtime.ports.StagedStore`; thread-safe for calls about different uploads."""
+    """Implements `runtime.staged_store.StagedStore`; thread-safe for different uploads."""
 
     def __init__(self, root: Path) -> None:
         self._root = root / STAGED_DIRECTORY

@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from leadline_broker.adapters import leader_nodes
+from leadline_broker.adapters.directory_nodes import raise_version, read_version
 from leadline_broker.adapters.isr_transaction import IsrChange, IsrTransaction, in_parts
 from leadline_broker.adapters.leader_nodes import watched
 from leadline_broker.adapters.producer_id_nodes import claim_numbers, read_key
@@ -327,6 +328,16 @@ class ZkBrokerStore:
         await self._open().sync()
         nodes = await read_partition_nodes(self._open(), partitions)
         return {partition: published_state(partition, found) for partition, found in nodes.items()}
+
+    # -- log directories -------------------------------------------------------
+
+    async def directory_version(self, directory_id: str) -> int:
+        """Return the version of a log directory; see `directory_nodes.read_version`."""
+        return await read_version(self._open(), self.broker_id, directory_id)
+
+    async def raise_directory_version(self, directory_id: str, version: int) -> None:
+        """Write the version of a log directory; see `directory_nodes.raise_version`."""
+        await raise_version(self._open(), self.broker_id, directory_id, version)
 
     # -- producer ids ----------------------------------------------------------
 

@@ -326,9 +326,8 @@ class Broker:
         if self._engine is not None:
             self._engine.fence_all()
 
-    def _directories(self) -> Directories:
-        logs = self.engine.logs
-        return Directories(logs.directory_id, logs.own_directory_ids())
+    async def _directories(self) -> Directories:
+        return await self.engine.maintenance.directory_version.directories()
 
     def _registered(self) -> None:
         self.engine.heartbeats.trigger()

@@ -13,6 +13,7 @@ from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.configuration import Configuration
 from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
+from leadline_broker.runtime.cluster.directory_version import DirectoryVersion
 from leadline_broker.runtime.cluster.heartbeat import Heartbeats
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.metrics import BrokerMetrics
@@ -304,6 +305,7 @@ class Engine:
             broker_state=self._dependencies.broker_state,
             replicas=self.replicas,
             logs=self.logs,
+            directory_version=DirectoryVersion(self.logs, self._dependencies.store),
             producers=self.producers,
             clock=self._dependencies.clock,
             execute=self._executor.execute,

@@ -5,7 +5,7 @@ The adapters implement them without importing them; `main` connects the two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +21,7 @@ from leadline_broker.domain.state import (
     ReplicaKey,
     TopicIdPartition,
 )
+from leadline_broker.runtime.staged_store import StagedStore
 from leadline_client.batch_header import Buffer
 from leadline_client.errors import StorageFailed
 from leadline_common.bulk_offsets import BulkAnswer, BulkQuestion, PartitionEnds
@@ -153,6 +154,26 @@ class LogStore(Protocol):
     def directory_id(self) -> str:
         """The id that was made with the log directory (rule R17)."""
 
+    @property
+    def directory_version(self) -> int:
+        """The version of the log directory, which a copy of it does not share for long."""
+
+    def persist_directory_version(self, version: int) -> None:
+        """Store a higher version of the log directory; durable when this returns.
+
+        Raises:
+            StorageFailed: the write failed.
+
+        """
+
+    def renew_directory_id(self) -> None:
+        """Give the log directory and all of its replicas another id, durably.
+
+        Raises:
+            StorageFailed: the write failed.
+
+        """
+
     def own_directory_ids(self) -> Mapping[ReplicaKey, str]:
         """Return the directory ids of the replicas whose logs were lost within the directory."""
 
@@ -201,25 +222,6 @@ class LogStore(Protocol):
         """How many logs `close` has closed so far."""
 
 
-class StagedStore(Protocol):
-    """The staged uploads on disk; thread-safe.
-
-    Methods may raise StorageFailed; a failed write stores nothing.
-    """
-
-    def found(self) -> list[tuple[ReplicaKey, str, int, int]]:
-        """Return (partition, id, bytes, time of writing in Unix ms) of each upload."""
-
-    def write(self, key: ReplicaKey, staged_id: str, data: Buffer) -> None:
-        """Write an upload, completely or not at all."""
-
-    def read(self, key: ReplicaKey, staged_id: str) -> bytes | None:
-        """Return an upload, or None if it is gone."""
-
-    def remove(self, key: ReplicaKey, staged_ids: Iterable[str]) -> None:
-        """Delete uploads."""
-
-
 StoredReplica = tuple[str, str, int, Log, int]
 """Topic, topic id, partition, log, checkpointed high watermark of a replica found on disk."""
 
@@ -265,6 +267,12 @@ class ClusterStore(Protocol):
 
         `settings` are those set explicitly at start; others read them from the registration.
         """
+
+    async def directory_version(self, directory_id: str) -> int:
+        """Return the version of a log directory of this broker, 0 if none was ever written."""
+
+    async def raise_directory_version(self, directory_id: str, version: int) -> None:
+        """Write the version of a log directory, which has it durably (rule R17)."""
 
     async def registration(self) -> str:
         """Return the value of a `Registration`, and watch the registration."""

@@ -15,9 +15,9 @@ from uuid import uuid4
 from leadline_broker.adapters.log import root_files
 from leadline_broker.adapters.log.checked_files import fsync_path
 from leadline_broker.adapters.log.deletions import Deletions
+from leadline_broker.adapters.log.directory_identity import DirectoryIdentity
 from leadline_broker.adapters.log.errors import STORAGE_ERRORS, CorruptFile, storage_error
 from leadline_broker.adapters.log.file_cache import FileCache
-from leadline_broker.adapters.log.inventory import LogInventory
 from leadline_broker.adapters.log.layout import (
     LogConfig,
     PartitionIdentity,
@@ -57,7 +57,7 @@ class LogDirectory:
         controller_epoch: the highest controller epoch that this broker has accepted (rules
             R1, R11).
         failures: why a partition could not be opened, by (topic id, partition).
-        directory_id: made with the directory (rule R17).
+        identity: which directory this is (rule R17).
         lost: the replicas that `load_all` found without the records that they had.
         closed: how many logs `close` has closed so far.
 
@@ -94,11 +94,9 @@ class LogDirectory:
         self._setting_aside = threading.Lock()
         self._lock = root_files.lock_root(root)
         try:
-            self.directory_id, is_new = root_files.claim(root, cluster_id, broker_id)
-            self._inventory = LogInventory(root)
+            self.identity = DirectoryIdentity(root, cluster_id, broker_id)
+            self._inventory = self.identity.inventory
             self._deletions = Deletions(root, self._inventory)
-            if is_new:
-                self._inventory.belong_to_root()
             self.controller_epoch = root_files.read_controller_epoch(root)
             self.clean_incarnation = root_files.take_clean_shutdown(root)
         except BaseException:

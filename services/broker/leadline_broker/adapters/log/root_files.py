@@ -25,6 +25,7 @@ LOCK_FILE = ".lock"
 META_FILE = "meta.json"
 CLEAN_SHUTDOWN_FILE = "clean-shutdown"
 CONTROLLER_EPOCH_FILE = "controller-epoch"
+DIRECTORY_VERSION_FILE = "directory-version"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 _VERSION = 1
 
@@ -81,10 +82,19 @@ def claim(root: Path, cluster_id: str, broker_id: int) -> tuple[str, bool]:
         )
     if owner.directory_id:
         return owner.directory_id, False
+    return _write_new_id(root, owner), True
+
+
+def give_new_id(root: Path) -> str:
+    """Replace the id of a directory that has one, durably; return the new one."""
+    return _write_new_id(root, _decode_owner(root))
+
+
+def _write_new_id(root: Path, owner: Owner) -> str:
     owner = msgspec.structs.replace(owner, directory_id=uuid4().hex)
     replace_file(root / META_FILE, msgspec.json.encode(owner))
     fsync_path(root)
-    return owner.directory_id, True
+    return owner.directory_id
 
 
 def read_owner(root: Path) -> Owner:
@@ -168,6 +178,30 @@ def read_controller_epoch(root: Path) -> int:
 def write_controller_epoch(root: Path, epoch: int) -> None:
     """Write the highest accepted controller epoch durably."""
     write_checked(root / CONTROLLER_EPOCH_FILE, CONTROLLER_EPOCH_FILE, b"%d" % epoch)
+    fsync_path(root)
+
+
+def read_directory_version(root: Path) -> int:
+    """Return the version of the directory, 0 if it has none yet (rule R17).
+
+    Raises:
+        CorruptFile: the file is damaged; whether the directory is an older copy is not known.
+
+    """
+    try:
+        return int(read_checked(root / DIRECTORY_VERSION_FILE, DIRECTORY_VERSION_FILE))
+    except FileNotFoundError:
+        return 0
+    except CorruptFile as error:
+        raise CorruptFile(
+            f"{root / DIRECTORY_VERSION_FILE} is damaged: put back what it had; or remove it, and "
+            "the directory counts as an older copy, whose replicas follow the others"
+        ) from error
+
+
+def write_directory_version(root: Path, version: int) -> None:
+    """Write the version of the directory durably."""
+    write_checked(root / DIRECTORY_VERSION_FILE, DIRECTORY_VERSION_FILE, b"%d" % version)
     fsync_path(root)
 
 

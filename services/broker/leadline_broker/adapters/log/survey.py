@@ -88,7 +88,7 @@ def _survey(owner: root_files.Owner, directory: LogDirectory) -> LogSurvey:
     return LogSurvey(
         owner.cluster_id,
         owner.broker_id,
-        directory.directory_id,
+        directory.identity.directory_id,
         directory.controller_epoch,
         -1 if clean is None else clean,
         max((_producer_number(log) for log in logs), default=NO_PRODUCER),

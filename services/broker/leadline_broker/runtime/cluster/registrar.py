@@ -7,7 +7,7 @@ registers again, in a new incarnation, fenced until the controller has granted i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -43,10 +43,9 @@ class BrokerRegistrar:
     """Keeps this broker registered. Owned by the event loop.
 
     `rack`, `settings` and what `directories()` returns are part of the registration.
-    `on_fenced()` is called as soon as the
-    session is known to have ended, before anything else; `on_registered()` after each
-    registration. `problem` is why the last attempt to connect or register has failed, until one
-    succeeds.
+    `on_fenced()` is called as soon as the session is known to have ended, before anything else;
+    `on_registered()` after each registration. `problem` is why the last attempt to connect or
+    register has failed, until one succeeds.
     """
 
     store: ClusterStore
@@ -54,7 +53,7 @@ class BrokerRegistrar:
     rack: str | None
     settings: Mapping[str, str]
     random: Random
-    directories: Callable[[], Directories]
+    directories: Callable[[], Awaitable[Directories]]
     on_fenced: Callable[[], None]
     on_registered: Callable[[], None]
     cluster_id: str = field(default="", init=False)
@@ -86,6 +85,7 @@ class BrokerRegistrar:
 
         Raises:
             ClusterReplacedError: ZooKeeper has another cluster now.
+            StorageFailed: the log directory is an older copy, and could not be given a new id.
 
         """
         while True:
@@ -117,8 +117,9 @@ class BrokerRegistrar:
         """Register in the current session; return None if that has ended meanwhile."""
         self._answered.clear()
         try:
+            directories = await self.directories()
             registration = await self.store.register(
-                self.broker_state.addresses, self.rack, self.settings, self.directories()
+                self.broker_state.addresses, self.rack, self.settings, directories
             )
             if self._lost:
                 return None

@@ -12,6 +12,7 @@ import structlog
 from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.configuration import Configuration
+from leadline_broker.runtime.cluster.directory_version import DirectoryVersion
 from leadline_broker.runtime.ports import LogStore
 from leadline_broker.runtime.replication.partition import Execute, Partition
 from leadline_broker.runtime.replication.remembered_producers import (
@@ -40,10 +41,12 @@ class Maintenance:
     broker_state: BrokerState
     replicas: ReplicaManager
     logs: LogStore
+    directory_version: DirectoryVersion
     producers: RememberedProducers
     clock: Clock
     execute: Execute
     _checkpointed: dict[ReplicaKey, int] = field(default_factory=dict, init=False)
+    _is_risen: bool = field(default=True, init=False)
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:
         """Return the coroutines to run; they never return."""
@@ -51,7 +54,7 @@ class Maintenance:
             self._every(_isr_check_ms, self.check_isrs),
             self._every(
                 lambda settings: settings.replica_high_watermark_checkpoint_interval_ms,
-                self.checkpoint,
+                self.checkpoint_and_rise,
             ),
             self._every(
                 lambda settings: settings.log_retention_check_interval_ms, self.apply_retention
@@ -87,8 +90,18 @@ class Maintenance:
                 self.execute(partition, partition.replica.maybe_change_isr(now))
                 self.replicas.applied(partition)
 
-    async def checkpoint(self) -> None:
-        """Write the high watermarks if any has changed."""
+    async def checkpoint_and_rise(self) -> None:
+        """Write the high watermarks if any has changed, and raise the directory's version then.
+
+        So a copy of the directory is known to be one as soon as a record may be missing in it.
+        """
+        if await self.checkpoint():
+            self._is_risen = False
+        if not self._is_risen:
+            self._is_risen = await self.directory_version.rise()
+
+    async def checkpoint(self) -> bool:
+        """Write the high watermarks if any has changed, and return whether one has."""
         high_watermarks: dict[ReplicaKey, int] = {}
         async for some in slices(self.replicas.all()):
             high_watermarks |= {
@@ -96,9 +109,11 @@ class Maintenance:
                 for partition in some
                 if partition.log.log_end_offset
             }
-        if high_watermarks != self._checkpointed:
-            await asyncio.to_thread(self.logs.checkpoint_high_watermarks, high_watermarks)
-            self._checkpointed = high_watermarks
+        if high_watermarks == self._checkpointed:
+            return False
+        await asyncio.to_thread(self.logs.checkpoint_high_watermarks, high_watermarks)
+        self._checkpointed = high_watermarks
+        return True
 
     async def apply_retention(self) -> None:
         """Delete closed segments past their retention, and forget idle producers."""

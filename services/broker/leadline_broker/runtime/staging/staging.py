@@ -20,10 +20,10 @@ import structlog
 from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.configuration import Configuration
-from leadline_broker.runtime.ports import StagedStore
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.serving.serving import Serving
+from leadline_broker.runtime.staged_store import StagedStore
 from leadline_broker.runtime.staging.staged_copies import StagedCopies
 from leadline_client.batch_header import Buffer
 from leadline_client.errors import (
