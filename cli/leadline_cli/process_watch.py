@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from leadline_cli.disk_space import full_disk_advice
 from leadline_cli.forked_child import ForkServerFailed
 from leadline_cli.left_sessions import LeftSessions
 from leadline_cli.processes import Child, wait_for_end
@@ -81,6 +82,8 @@ class ProcessWatch:
             self._known_dead.add(child.name)
             self._left.close(child.name, self._session_files.get(child.name))
             self._report(f"{child.name} ended with {child.exit_code}: {child.log_path}")
+            if advice := full_disk_advice(child.log_path.parent):  # Its log cannot say so.
+                self._report(advice)
         if self._restart:
             self._begin(child.name, self._start_later(child))
 

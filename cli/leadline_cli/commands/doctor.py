@@ -154,7 +154,7 @@ def _disk(data_dir: Path) -> CheckResult:
     check, found = "free disk space", f"{free / (1 << 30):.1f} GiB in {directory}"
     if free > _MINIMUM_FREE_BYTES:
         return _passed(check, found)
-    advice = "free some space: a broker with a full disk gives up its leadership"
+    advice = "free some space: a broker with a full disk takes no records, but keeps its leaders"
     return _failed(Problem.DISK_NEARLY_FULL, check, found, advice)
 
 

@@ -36,6 +36,7 @@ from leadline_client.membership import (
     Warn,
 )
 from leadline_client.security import Authenticator
+from leadline_client.transport import no_connection
 from leadline_client.wire import TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -63,10 +64,17 @@ class FrameChannel(Protocol):
 def _open_channel(
     address: str, group: str, authenticator: Authenticator
 ) -> Awaitable[FrameChannel]:
-    """Open a channel. The WebSocket library is an extra, which a consumer without group lacks."""
-    opening: Awaitable[FrameChannel] = import_module("leadline_client.websocket").open_channel(
-        address, group, authenticator
-    )
+    """Open a channel. The WebSocket library is an extra, which a consumer without group lacks.
+
+    Raises:
+        Unreachable: no descriptor is free for the library's files.
+
+    """
+    try:
+        library = import_module("leadline_client.websocket")
+    except OSError as problem:  # Any other error ends the consumer; this one may be over soon.
+        raise no_connection(f"the channel to {address}", problem) from problem
+    opening: Awaitable[FrameChannel] = library.open_channel(address, group, authenticator)
     return opening
 
 

@@ -126,10 +126,19 @@ class Disk:
         finally:
             os.close(directory)
 
-    def come_back(self) -> None:
-        """Mount it again after `lose_power`; fail if it has lost nothing."""
+    def become_read_only(self) -> None:
+        """Take no writes any more, as an ext4 does by itself after an error; see `mount_again`."""
+        _run("mount", "-o", "remount,errors=remount-ro", str(self.directory))
+        _trigger_of(self.directory).write_text("test")
+
+    def mount_again(self) -> None:
+        """Mount it after `become_read_only`, when no process uses it."""
         _run("umount", str(self.directory))
         self.mount()
+
+    def come_back(self) -> None:
+        """Mount it again after `lose_power`; fail if it has lost nothing."""
+        self.mount_again()
         assert not (self.directory / "witness").exists(), "void: the power cut lost nothing"
 
     def fill(self) -> None:
@@ -198,6 +207,13 @@ async def cut_power(cluster: Cluster, observer: Observer, disks: dict[str, Disk]
             assert child.exit_code == -signal.SIGKILL
         for disk in disks.values():
             await asyncio.to_thread(disk.come_back)
+
+
+def _trigger_of(directory: Path) -> Path:
+    """Return the file that tells the ext4 of a directory that it has an error."""
+    mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
+    device = next(source for source, place, *_ in mounts if place == str(directory))
+    return Path("/sys/fs/ext4") / Path(device).name / "trigger_fs_error"
 
 
 def _make_ext4(image: Path, size_bytes: int) -> None:

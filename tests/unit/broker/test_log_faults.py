@@ -19,6 +19,7 @@ from leadline_broker.adapters.log.errors import DiskFull, LogFailed
 from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
+from leadline_broker.adapters.log.segment import Segment
 from leadline_client.errors import StorageFailed
 from tests.unit.broker.log_support import batch, no_descriptors, open_log, read_all
 from tests.unit.broker.log_writer import SEGMENT_BYTES, content
@@ -330,3 +331,34 @@ def test_pinned_files_leave_descriptors_for_their_flushes(tmp_path: Path) -> Non
     for log in logs:
         log.flush()
     assert files.open_count == 4, "a quarter"
+
+
+def test_an_append_that_is_noted_in_part_fails_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next batch got the same offset, and recovery cut the log there: all after it was lost."""
+    log = open_log(tmp_path)
+    log.append(batch(0))
+    log.flush()
+    real, noted = Segment.note, []
+
+    def no_memory_for_the_second(segment: Segment, *arguments: Any) -> None:
+        noted.append(arguments)
+        if len(noted) == 2:
+            raise MemoryError
+        real(segment, *arguments)
+
+    with monkeypatch.context() as full:
+        full.setattr(Segment, "note", no_memory_for_the_second)
+        with pytest.raises(MemoryError):
+            log.append(batch(1) + batch(2))
+    assert log.failed
+    with pytest.raises(LogFailed, match="an append broke off"):
+        log.append(batch(1))
+    with pytest.raises(LogFailed, match="an append broke off"):
+        log.flush()
+    log.discard()
+    again = open_log(tmp_path)
+    assert read_all(again) == [batch(number) for number in range(3)]
+    again.append(batch(3))
+    assert again.flush() == 4

@@ -172,3 +172,24 @@ def test_what_a_command_logs_is_not_among_its_results() -> None:
     )
     assert done.stdout == "the result\n"
     assert done.stderr == "[warning] a warning session=2\n"
+
+
+FEW_FILES = """
+import resource
+from leadline_cli.__main__ import main
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, most))
+main()
+"""
+
+
+def test_a_command_that_may_open_too_few_files_says_so_without_a_traceback() -> None:
+    """Not with 1: the limit may be reached after something was done."""
+    ended = subprocess.run(
+        [sys.executable, "-c", FEW_FILES], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ended.returncode == 3
+    assert ended.stderr == (
+        "error: Too many open files (`ulimit -n`): raise the limit, and look what was done before "
+        "you repeat it\n"
+    )

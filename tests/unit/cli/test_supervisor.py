@@ -77,6 +77,27 @@ async def test_a_full_disk_is_named_as_the_reason_of_a_failed_start(
     assert (f"the disk of {tmp_path} is full" in str(failed.value)) == full
 
 
+@pytest.mark.parametrize(("free", "full"), [(0, True), (1 << 40, False)])
+async def test_a_full_disk_is_named_when_a_process_ends(
+    *, free: int, full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZooKeeper ends with 0 then, and has written nothing to its log, which is on that disk."""
+    cluster, stop = MortalCluster(tmp_path), asyncio.Event()
+    usage = SimpleNamespace(total=1 << 40, used=(1 << 40) - free, free=free)
+    monkeypatch.setattr("leadline_cli.disk_space.shutil.disk_usage", lambda _: usage)
+    lines: list[str] = []
+
+    def note(line: str) -> None:
+        lines.append(line)
+        if sum(" ended with 1" in one for one in lines) == len(cluster.children):
+            stop.set()
+
+    async with asyncio.timeout(30):
+        await cluster.watch(stop, restart=False, report=note)
+    await cluster.stop()
+    assert any(line.startswith(f"the disk of {tmp_path} is full") for line in lines) == full
+
+
 async def test_a_child_that_ends_while_others_are_restarted_is_restarted_too(
     tmp_path: Path,
 ) -> None:

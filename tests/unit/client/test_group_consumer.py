@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -33,11 +34,15 @@ from leadline_client.errors import (
     TopicIdMismatch,
     Unauthorized,
     UnknownMember,
+    Unreachable,
 )
 from leadline_client.fetching import ConsumedRecord
+from leadline_client.group_session import _open_channel
 from leadline_client.reading import ReadLimits
 from leadline_client.retry import RetryPolicy
+from leadline_client.security import Authenticator, Security
 from leadline_client.wire import TopicPartition
+from tests.unit.broker.log_support import no_descriptors
 from tests.unit.client.standin import Partition, StandInCluster
 from tests.unit.client.standin_coordinator import Conversation, StandInCoordinator
 from tests.unit.client.test_consumer import fill, numbers
@@ -807,3 +812,14 @@ async def test_a_cluster_without_reachable_brokers_is_an_error(cluster: StandInC
         with pytest.raises(AllKnownBrokersNotAvailable):
             await consumer.poll(20)
         await consumer.aclose()
+
+
+async def test_a_channel_without_a_free_descriptor_is_opened_by_the_next_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The consumer's first poll ended it: the WebSocket library is imported then, from files."""
+    with monkeypatch.context() as not_imported:
+        not_imported.delitem(sys.modules, websocket.__name__)
+        with no_descriptors(), pytest.raises(Unreachable, match="Too many open files") as failed:
+            await _open_channel("http://127.0.0.1:1", "g", Authenticator(Security()))
+    assert failed.value.retriable, "it does not end the membership"

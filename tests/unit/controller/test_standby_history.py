@@ -89,7 +89,7 @@ class Stored:
 
 
 @asynccontextmanager
-async def following(entries: Entries, stored: Stored) -> AsyncIterator[AuditReplicator]:
+async def following(entries: Entries, stored: object) -> AsyncIterator[AuditReplicator]:
     """Replicate as a standby does, until the end of the block."""
     replicator = AuditReplicator(
         ControllerSettings(controller_id=2),

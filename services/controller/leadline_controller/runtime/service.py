@@ -127,6 +127,9 @@ class ControllerService:
             if healing.is_suspended:
                 down = healing.down
                 yield f"healing is suspended: brokers {down} are down, over the budget", True
+        replicator = self._leadership.audit_replicator
+        if replicator is not None and replicator.problem:
+            yield f"the history is not kept: {replicator.problem}", True
         if unreadable := UNREADABLE.summary():
             yield unreadable, True
 
@@ -187,7 +190,8 @@ class ControllerService:
             raise HistoryUnavailable("this controller keeps no history")
         if not await replicator.catch_up(CATCH_UP_S):
             raise HistoryUnavailable(
-                "this controller's history is still catching up, or ZooKeeper is away: ask again"
+                replicator.problem
+                or "this controller's history is still catching up, or ZooKeeper is away: ask again"
             )
         return BoundedReads(replicator.history, self.read_limits)
 

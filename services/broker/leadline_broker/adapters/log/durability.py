@@ -58,6 +58,27 @@ class Unsynced:
         return surplus
 
 
+class Noting:
+    """Holds `marking`; an exception fails the log.
+
+    Otherwise the next batch would get the same offsets as one that is noted in part, and recovery
+    would cut the log there.
+    """
+
+    __slots__ = ("_durability",)
+
+    def __init__(self, durability: Durability) -> None:
+        self._durability = durability
+
+    def __enter__(self) -> None:
+        self._durability.marking.acquire()
+
+    def __exit__(self, _: object, cause: BaseException | None, __: object) -> None:
+        if cause is not None:
+            self._durability.broke_off(cause)
+        self._durability.marking.release()
+
+
 @dataclass(eq=False, slots=True)
 class Durability:
     """The end offsets of a log, and the parts of it that are not synced yet.
@@ -103,6 +124,15 @@ class Durability:
         """Mark the log as failed permanently and return the error to raise."""
         self.failure = LogFailed(f"the log of {self.directory.name} failed: {error.strerror}")
         return self.failure
+
+    def noting(self) -> Noting:
+        """Return the block in which an append that is in the file is noted."""
+        return Noting(self)
+
+    def broke_off(self, cause: BaseException) -> None:
+        """Mark the log as failed permanently: what memory says of the file is not true any more."""
+        reason = f"the log of {self.directory.name} failed: an append broke off ({cause!r})"
+        self.failure = LogFailed(reason)
 
     def append(self, file: LogFile, data: Buffer, position: int) -> None:
         """Write at `position`, the end of a file; see `append_bytes`. A failure is final."""

@@ -149,7 +149,7 @@ class PartitionLog:
                 write_unsynced_epochs(self.directory, self.epochs, headers)
         self._durability.append(segment.file, data, segment.size)
         position = segment.size
-        with self._durability.marking:
+        with self._durability.noting():
             for header in headers:
                 segment.note(header, position + header.position)
                 if header.leader_epoch != self.epochs.latest:

@@ -20,7 +20,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.pool import StaticPool
 
 from leadline_client.errors import HistoryUnavailable
@@ -87,6 +87,26 @@ def shows_damage(problem: DatabaseError) -> bool:
     """Tell whether an error of an open database says that its file is damaged."""
     code = getattr(problem.orig, "sqlite_errorcode", sqlite3.SQLITE_OK)
     return (code & 0xFF) in _DAMAGE
+
+
+def unavailable(url: str, problem: DatabaseError | OSError) -> HistoryUnavailable | None:
+    """Return what to raise if a database cannot be used for now; None for any other error.
+
+    Its disk is full, read-only or broken, another process has locked it, or its server is away.
+    """
+    if isinstance(problem, OSError):
+        reason = problem.strerror or str(problem)
+    elif isinstance(problem, OperationalError) and _is_no_fault_of_ours(problem):
+        reason = str(problem.orig).partition("\n")[0]
+    else:
+        return None
+    return HistoryUnavailable(f"the history in {shown(url)} cannot be used: {reason}")
+
+
+def _is_no_fault_of_ours(problem: OperationalError) -> bool:
+    """Tell apart from an SQL statement that SQLite does not understand, which is a defect."""
+    code = getattr(problem.orig, "sqlite_errorcode", None)
+    return code is None or (code & 0xFF) in _NO_DAMAGE
 
 
 def identity_of(url: str) -> tuple[int, int] | None:

@@ -37,6 +37,7 @@ from leadline_controller.adapters.history.database import (
     set_aside,
     shown,
     shows_damage,
+    unavailable,
 )
 from leadline_controller.adapters.history.lookups import (
     NOTHING,
@@ -280,7 +281,8 @@ class SqlHistory:
 
     The history is in the database of `url`; an empty `url` keeps it in memory. Call `open`
     before any other method; opening it again for the same cluster does nothing. All
-    methods may raise the errors of SQLAlchemy. `is_durable` if it outlives this process.
+    methods may raise HistoryUnavailable, if the database cannot be used for now, and the errors of
+    SQLAlchemy. `is_durable` if it outlives this process.
 
     It is not open any more once its file turns out to be damaged or gone. What was stored is read
     again, from the outbox and other controllers, by who opens it again and asks for the `ids`.
@@ -308,7 +310,12 @@ class SqlHistory:
         """
         if self._store is None or self._cluster_id != cluster_id:
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self.writer, self._open, cluster_id)
+            try:
+                await loop.run_in_executor(self.writer, self._open, cluster_id)
+            except (DatabaseError, OSError) as problem:
+                if (reason := unavailable(self._url, problem)) is None:
+                    raise
+                raise reason from problem
 
     def _open(self, cluster_id: str) -> None:
         if self._store is not None:
@@ -378,7 +385,11 @@ class SqlHistory:
         except DatabaseError as problem:
             if shows_damage(problem):
                 await self._drop(store)
-            raise
+            if (reason := unavailable(self._url, problem)) is None:
+                raise
+            if self.is_durable:  # A file that was opened on a read-only disk stays read-only.
+                await asyncio.get_running_loop().run_in_executor(self.writer, store.close)
+            raise reason from problem
 
     async def _drop(self, store: HistoryStore | None) -> None:
         """Close a store that cannot be used any more, unless that was done."""

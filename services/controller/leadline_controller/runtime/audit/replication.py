@@ -24,6 +24,7 @@ from leadline_client.errors import LeadlineError
 from leadline_common.clock import Clock
 from leadline_common.cluster_id import OlderCopy
 from leadline_common.identity import ServiceAddress, ServiceIdentity
+from leadline_common.log_rate import LogRate
 from leadline_common.settings import ControllerSettings
 from leadline_common.tracing import spans
 from leadline_common.zk.errors import ZkError
@@ -67,12 +68,17 @@ MOST_RESTORES = 1_000
 _RESTORES = AuditQuery(kind=CLUSTER_RESTORED)
 
 
+class _NotStored(Exception):
+    """Entries were not stored: this controller's own history failed, not that of another one."""
+
+
 @dataclass(eq=False)
 class AuditReplicator:
     """Keeps the history of one controller process, through any number of sessions.
 
     `history` is this controller's own, `peers` the client for the others'. `stored` and
-    `oldest` are the newest and the oldest id in the database, -1 if it is empty.
+    `oldest` are the newest and the oldest id in the database, -1 if it is empty. `problem` is why
+    the history is not kept at the moment, empty if it is.
     """
 
     settings: ControllerSettings
@@ -84,6 +90,8 @@ class AuditReplicator:
     internal_url: str = ""
     stored: int = field(default=-1, init=False)
     oldest: int = field(default=-1, init=False)
+    problem: str = field(default="", init=False)
+    _failures: LogRate = field(default_factory=LogRate, init=False)
     _outbox: Outbox | None = field(default=None, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _progress: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -115,15 +123,28 @@ class AuditReplicator:
                     self._wake_waiters()
                     while True:
                         await self._step(outbox, settled)
+                        self._works()
                 except ZkError as error:
                     logger.info("audit replication waits for ZooKeeper", error=str(error))
-                except LeadlineError as error:
-                    logger.error("audit replication waits for its history", reason=error.message)
-                except Exception:
-                    logger.exception("audit replication failed")
+                except (LeadlineError, _NotStored) as error:
+                    self._failed("audit replication waits for its history", str(error))
+                except Exception as error:
+                    self._failed("audit replication failed", repr(error), error)
                 await asyncio.sleep(RETRY_S)
         finally:
             self._outbox = None
+
+    def _works(self) -> None:
+        if self.problem:
+            logger.info("audit replication works again", stored=self.stored)
+            self.problem = ""
+
+    def _failed(self, event: str, reason: str, defect: Exception | None = None) -> None:
+        """Remember a failure, and log it unless such a one was logged in the last seconds."""
+        self.problem = reason
+        more_before = self._failures.admit(event, self.clock.monotonic_ms())
+        if more_before is not None:
+            logger.error(event, reason=reason, more_before=more_before, exc_info=defect)
 
     async def require_no_older_copy(self, outbox: Outbox, cluster_id: str) -> None:
         """Refuse a ZooKeeper that lacks entries of which this history has later ones.
@@ -218,7 +239,10 @@ class AuditReplicator:
 
     async def _store(self, records: list[AuditRecord]) -> None:
         with _storing(records):
-            await self.history.append(records)
+            try:
+                await self.history.append(records)
+            except LeadlineError as problem:
+                raise _NotStored(problem.message) from problem
         self.stored = records[-1].id
         if self.oldest < 0:
             self.oldest = records[0].id
