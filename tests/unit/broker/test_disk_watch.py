@@ -44,7 +44,7 @@ class Watched:
 
     def begin(self, number: int) -> None:
         """Let a flusher begin another group."""
-        self.flushers[number].flushing = self.loop.create_future()
+        self.flushers[number].flushing = asyncio.Event()
 
     def end(self, number: int) -> None:
         """Let a flusher end its group."""

@@ -78,6 +78,45 @@ def test_read_gives_whole_batches_within_the_limits(tmp_path: Path) -> None:
     assert log.read(0, 1 << 20, 999) == b"".join(batches)
 
 
+def test_the_latest_batches_are_read_without_those_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each follower reads what was just appended: to look for it in the file took longer."""
+    log = open_log(tmp_path)
+    contents = [batch(number, b"x" * number) for number in range(40)]
+    for content in contents:
+        log.append(content)
+    sizes: list[int] = []
+    pread = os.pread
+
+    def counted(fd: int, size: int, position: int) -> bytes:
+        sizes.append(size)
+        return pread(fd, size, position)
+
+    monkeypatch.setattr(os, "pread", counted)
+    assert log.read(39, 1 << 20, 40) == contents[39]
+    assert log.read(38, 1 << 20, 40) == b"".join(contents[38:])
+    assert log.read(38, 1 << 20, 39) == contents[38]
+    assert sum(sizes) == len(b"".join(contents[38:])) * 2
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_what_was_appended_after_a_cut_is_read_in_its_place(tmp_path: Path, reopened: bool) -> None:
+    log = open_log(tmp_path)
+    for number in range(8):
+        log.append(batch(number, b"a" * 70))
+    log.truncate_to(6)
+    if reopened:
+        log.discard()
+        log = open_log(tmp_path)
+    assert log.read(5, 1, 6) == batch(5, b"a" * 70)
+    contents = [batch(number, b"b" * number, epoch=1) for number in (6, 7, 8)]
+    for content in contents:
+        log.append(content)
+    for number in (6, 7, 8):
+        assert log.read(number, 1 << 20, 9) == b"".join(contents[number - 6 :])
+
+
 @pytest.mark.parametrize("offset", [-1, 0, 3, 8])
 def test_reading_outside_the_log_is_out_of_range(tmp_path: Path, offset: int) -> None:
     log = open_log(tmp_path)

@@ -16,7 +16,12 @@ from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_client.errors import StorageFailed
 from tests.unit.broker import log_support
-from tests.unit.broker.test_runtime_fetch_sessions import led
+from tests.unit.broker.test_runtime_fetch_sessions import (
+    SettableClock,
+    all_sessions,
+    led,
+    opening,
+)
 
 LOGS = 10
 """More than there are threads."""
@@ -99,11 +104,17 @@ async def test_records_alone_need_no_thread(
     assert [one.log.durable_end_offset for one in partitions] == [2] * LOGS
 
 
+@pytest.mark.parametrize("has_followers", [True, False])
 async def test_followers_that_wait_are_sent_records_before_their_fsync_begins(
-    tmp_path: Path,
+    tmp_path: Path, has_followers: bool
 ) -> None:
-    """The kernel keeps the loop while it begins one, so followers could begin theirs later."""
+    """The kernel keeps the loop while it begins one, so followers could begin theirs later.
+
+    Without followers it begins at once.
+    """
     [partition, *_], fsyncs = flushed_once(tmp_path)
+    if has_followers:
+        await all_sessions({partition.key: partition}, SettableClock()).fetch(opening(1, 0))
     begun_when_sent: list[int] = []
     appended = asyncio.Event()
 
@@ -124,7 +135,33 @@ async def test_followers_that_wait_are_sent_records_before_their_fsync_begins(
     await sending
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    assert begun_when_sent == [0]
+    assert begun_when_sent == [0 if has_followers else 1]
+
+
+async def test_whoever_stops_waiting_for_an_fsync_lets_others_wait(tmp_path: Path) -> None:
+    [partition, *_], fsyncs = flushed_once(tmp_path)
+    flusher = GroupFlusher(
+        on_durable=lambda _: None, on_failed=lambda _: None, on_group=lambda _: None
+    )
+    flusher.mark(partition)
+    before_it_begins = [asyncio.create_task(flusher.settled()) for _ in range(2)]
+    await asyncio.sleep(0)
+    running = asyncio.create_task(flusher.run())
+    await fsyncs.started_some(1)
+    while_it_runs = [asyncio.create_task(flusher.settled()) for _ in range(2)]
+    await asyncio.sleep(0)
+    stopped, others = zip(before_it_begins, while_it_runs, strict=True)
+    for one in stopped:
+        one.cancel()
+    await asyncio.wait(stopped)
+
+    assert [one.done() for one in others] == [False, False]
+    assert partition.log.durable_end_offset == 1
+    fsyncs.started[0].wait()
+    await asyncio.gather(*others)
+    assert partition.log.durable_end_offset == 2
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_failed_fsync_without_a_thread_is_reported_too(tmp_path: Path) -> None:

@@ -219,7 +219,8 @@ class WatchedFetches:
     """What broker 2 asks its leader.
 
     `breaks` answers the next request that waits for nothing. With `holds` the next response with
-    records stays on its way until there was such a request; `held` is set meanwhile.
+    records stays on its way until there was such a request; `held` is set meanwhile. With `delays`
+    no request that waits for nothing reaches the leader. `under_way` counts the requests.
     """
 
     def __init__(self, cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,6 +228,8 @@ class WatchedFetches:
         self.breaks: Callable[[rpc.ReplicaFetchRequest], rpc.ReplicaFetchResponse] | None = None
         self.holds = False
         self.held = asyncio.Event()
+        self.delays = False
+        self.under_way = 0
         self._second = asyncio.Event()
         self._cluster = cluster
         self._waiting = 0
@@ -246,6 +249,17 @@ class WatchedFetches:
         return ends[0] != ends[1]
 
     async def _watched(
+        self, to: InternalAddress, request: rpc.ReplicaFetchRequest, timeout_ms: int
+    ) -> rpc.ReplicaFetchResponse:
+        self.under_way += 1
+        try:
+            if self.delays and not request.wait_ms:
+                await asyncio.Event().wait()
+            return await self._answer(to, request, timeout_ms)
+        finally:
+            self.under_way -= 1
+
+    async def _answer(
         self, to: InternalAddress, request: rpc.ReplicaFetchRequest, timeout_ms: int
     ) -> rpc.ReplicaFetchResponse:
         self.named.extend(row.partition for topic in request.topics for row in topic.partitions)
@@ -338,6 +352,24 @@ async def test_a_fetcher_that_cannot_end_a_wait_names_every_partition(
         assert watched.breaks is None
         assert set(watched.named) == {0, 1}
         await produce_to(cluster, 0)
+
+
+async def test_a_fetcher_that_is_stopped_leaves_no_request_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await three(tmp_path, replica_fetch_wait_max_ms=60_000) as cluster:
+        watched = WatchedFetches(cluster, monkeypatch)
+        await cluster.produce(1, "a")
+        await watched.parked()
+        watched.delays = True
+        await add_partition(cluster, 1)
+        await add_partition(cluster, 2)
+        await cluster.until(lambda: watched.under_way > 1, "a second request is under way")
+        assert watched.under_way == 2, "however many partitions are added"
+
+        await cluster.stop(2)
+
+        assert watched.under_way == 0
 
 
 async def test_an_idle_partition_is_not_in_the_answer(cluster: SmallCluster) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from leadline_broker.adapters.log.errors import CorruptFile, CorruptStoredBatch
 from leadline_broker.adapters.log.file_cache import FileCache, LogFile
@@ -26,11 +27,16 @@ from leadline_broker.adapters.log.scan import BatchSpan, check_stored, spans
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_client.batch_header import HEADER_BYTES, BatchHeader
 
+_REMEMBERED: Final = 4
+"""How many of the latest batches a read finds without a scan: followers read them, one by one."""
+
 
 class Segment:
     """Contiguous batches in one file.
 
-    The index of a closed segment is loaded, or rebuilt, when it is first needed.
+    The index of a closed segment is loaded, or rebuilt, when it is first needed. The latest batches
+    that were appended are remembered while the segment grows (`_latest`): they are contiguous, and
+    the last one ends where the segment does.
 
     Attributes:
         base_offset: the first offset, which also names the file.
@@ -46,6 +52,7 @@ class Segment:
         "_files",
         "_index",
         "_interval",
+        "_latest",
         "_max_timestamp",
         "base_offset",
         "file",
@@ -73,6 +80,7 @@ class Segment:
         self._interval = interval
         self._index: SparseIndex | None = SparseIndex(interval)
         self._max_timestamp: int | None = NO_TIMESTAMP
+        self._latest: tuple[BatchSpan, ...] = ()
 
     @classmethod
     def existing(
@@ -146,12 +154,22 @@ class Segment:
         """Start an empty index, for `note` to fill."""
         self._index = SparseIndex(self._interval)
         self._max_timestamp = NO_TIMESTAMP
+        self._latest = ()
 
     def note(self, header: BatchHeader, position: int) -> None:
         """Record the segment's next batch, which is in the file at `position`."""
         self._add(header.base_offset, position, header.max_timestamp)
         self.size = position + header.size
         self.next_offset = header.next_offset
+        span = BatchSpan(
+            position,
+            header.size,
+            header.base_offset,
+            header.next_offset,
+            header.leader_epoch,
+            header.max_timestamp,
+        )
+        self._latest = (*self._latest[1 - _REMEMBERED :], span)
 
     def _add(self, offset: int, position: int, max_timestamp: int) -> None:
         latest_before = self.max_timestamp
@@ -162,6 +180,7 @@ class Segment:
         """Close the segment: write its index files, and check its batches from now on."""
         write_index(self.file.path, self.index, self.size, self.next_offset, self.max_timestamp)
         self.trusted_from = self.size
+        self._latest = ()
 
     def remove_index_files(self) -> None:
         """Remove the index files before the segment changes."""
@@ -195,6 +214,7 @@ class Segment:
         index.truncate_to(position)
         self.size, self.next_offset = position, offset
         self.trusted_from = min(self.trusted_from, position)
+        self._latest = ()
         latest = index.times[-1] if index.times else NO_TIMESTAMP
         for kept in self.spans(len(index.times) - 1) if index.times else ():
             latest = max(latest, kept.max_timestamp)
@@ -214,6 +234,9 @@ class Segment:
             CorruptStoredBatch: a batch before it is damaged.
 
         """
+        for span in reversed(self._latest):
+            if span.base_offset <= offset < span.next_offset:
+                return span
         for span in self.spans(self.index.entry_for_offset(offset)):
             if span.next_offset > offset:
                 return span

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -49,6 +49,7 @@ from leadline_common.rpc import (
     ReplicaFetchResponse,
 )
 from leadline_common.settings import BrokerSettings
+from leadline_common.tracing.spans import background_context
 
 logger = structlog.get_logger(__name__)
 
@@ -89,6 +90,13 @@ class FetchContext:
         return Backoff(self.random.random, first_ms=_FIRST_PAUSE_MS, longest_ms=_LONGEST_PAUSE_MS)
 
 
+class _Waiting(NamedTuple):
+    """A request that waits at the leader: its session, and the limit that can end the wait."""
+
+    session: int
+    wait: asyncio.Timeout
+
+
 @dataclass(eq=False)
 class ReplicaFetcher:
     """Fetches some partitions from one leader.
@@ -106,7 +114,8 @@ class ReplicaFetcher:
     _forgotten: dict[ReplicaKey, None] = field(default_factory=dict, init=False)
     _session: int = field(default=NO_SESSION, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    _added: asyncio.Future[None] | None = field(default=None, init=False)
+    _waiting: _Waiting | None = field(default=None, init=False)
+    _second: asyncio.Task[ReplicaFetchResponse] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._flusher = self.context.moving_flusher if self.on_caught_up else self.context.flusher
@@ -122,8 +131,8 @@ class ReplicaFetcher:
         self._forgotten.pop(partition.key, None)
         self._penalties.lift(partition.key)
         self._wake.set()
-        if self._added is not None and not self._added.done():
-            self._added.set_result(None)
+        if self._waiting is not None and self._second is None:
+            self._end_wait(self._waiting)
 
     def remove(self, partition: Partition) -> None:
         """Remove a partition."""
@@ -167,7 +176,6 @@ class ReplicaFetcher:
         self._backoff.reset()
         for response in responses:
             self._apply(response)
-        await self._flusher.settled()
 
     async def _until_durable(self) -> None:
         """Wait until the logs whose positions the next request states are fsynced."""
@@ -275,20 +283,38 @@ class ReplicaFetcher:
             LeadlineError: there is no valid response.
 
         """
-        added = self._added = asyncio.get_running_loop().create_future()
-        waiting = asyncio.create_task(self._ask(request))
         try:
-            await asyncio.wait((waiting, added), return_when=asyncio.FIRST_COMPLETED)
-            if waiting.done():
-                return [waiting.result()]
-            second = self._request(
-                next(self.context.nonces), session=request.session, wait_ms=0, rows=[], forgotten=[]
-            )
-            found = await self._ask(second)
-            # The leader has answered the first one by now, or it has not received it yet.
-            return [await waiting, found]
+            async with asyncio.timeout(None) as wait:
+                self._waiting = _Waiting(request.session, wait)
+                first = await self._ask(request)
+            self._waiting = None
+            return [first] if self._second is None else [first, await self._second]
+        except TimeoutError:
+            if self._second is not None:
+                await self._second  # It has failed, and says why.
+            raise
         finally:
-            waiting.cancel()
+            self._waiting = None
+            if self._second is not None:
+                self._second.cancel()
+                self._second = None
+
+    def _end_wait(self, waiting: _Waiting) -> None:
+        """Send a second request, at which the leader answers the one that waits.
+
+        If it fails, the wait for the first one ends, too.
+        """
+        request = self._request(
+            next(self.context.nonces), session=waiting.session, wait_ms=0, rows=[], forgotten=[]
+        )
+
+        def ended(second: asyncio.Task[ReplicaFetchResponse]) -> None:
+            failed = not second.cancelled() and second.exception() is not None
+            if failed and self._waiting is waiting:
+                waiting.wait.reschedule(asyncio.get_running_loop().time())
+
+        self._second = asyncio.create_task(self._ask(request), context=background_context())
+        self._second.add_done_callback(ended)
 
     async def _ask(self, request: ReplicaFetchRequest) -> ReplicaFetchResponse:
         """Return the response to one request.

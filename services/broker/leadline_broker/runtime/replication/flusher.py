@@ -49,7 +49,7 @@ class GroupFlusher:
 
     `on_durable(partition)` is called on the loop after each log's fsync, `on_failed(error)`
     when an fsync has failed, which stops the broker, and `on_group(group)` after each group.
-    `flushing` is done when the group is fsynced that is being fsynced now; None if there is none.
+    `flushing` is set when the group is fsynced that is being fsynced now; None if there is none.
     """
 
     on_durable: Callable[[Partition], None]
@@ -57,8 +57,8 @@ class GroupFlusher:
     on_group: Callable[[FlushedGroup], None]
     _dirty: dict[Partition, None] = field(default_factory=dict, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    _next_group: asyncio.Future[None] | None = field(default=None, init=False)
-    flushing: asyncio.Future[None] | None = field(default=None, init=False)
+    _next_group: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    flushing: asyncio.Event | None = field(default=None, init=False)
     _flushed: Sequence[list[_Flushed]] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
@@ -81,27 +81,23 @@ class GroupFlusher:
 
     async def settled(self) -> None:
         """Wait until all logs that are marked now are fsynced."""
-        waiting = self.flushing
-        if self._dirty:
-            if self._next_group is None:
-                self._next_group = asyncio.get_running_loop().create_future()
-            waiting = self._next_group
-        if waiting is not None:
-            await asyncio.shield(waiting)
+        flushed = self._next_group if self._dirty else self.flushing
+        if flushed is not None:
+            await flushed.wait()
 
     async def run(self) -> None:
         """Flush group after group; never returns."""
-        loop = asyncio.get_running_loop()
         try:
             while True:
                 await self._wake.wait()
-                # Followers that wait are sent the records first: to start an fsync takes the kernel
-                # a third of a millisecond, in which theirs could begin.
-                await asyncio.sleep(0)
+                if any(partition.subscribers for partition in self._dirty):
+                    # Followers that wait are sent the records first: to start an fsync takes the
+                    # kernel a third of a millisecond, in which theirs could begin.
+                    await asyncio.sleep(0)
                 self._wake.clear()
                 group, self._dirty = list(self._dirty), {}
-                done = self.flushing = self._next_group or loop.create_future()
-                self._next_group = None
+                done = self.flushing = self._next_group
+                self._next_group = asyncio.Event()
                 appended = [partition.take_unflushed() for partition in group]
                 started = time.perf_counter()
                 flushed = await self._flush(group)
@@ -112,7 +108,7 @@ class GroupFlusher:
                 each = [one.seconds for one in flushed]
                 self.on_group(FlushedGroup(seconds, each, records, size))
                 self._report(flushed)
-                done.set_result(None)
+                done.set()
         finally:
             # A thread may wait for an fsync of the kernel that another flusher has begun, and of
             # whose end this loop has to tell: the loop must not wait for the thread.
