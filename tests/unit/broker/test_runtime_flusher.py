@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+import time
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
-from leadline_broker.adapters.log.errors import LogFailed
+from leadline_broker.adapters.log.errors import DiskFull, LogFailed
 from leadline_broker.adapters.log.kernel_fsyncs import Fsyncs, OnDone, kernel_fsyncs
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_client.errors import StorageFailed
+from tests.support.services.zookeeper import until
 from tests.unit.broker import log_support
 from tests.unit.broker.test_runtime_fetch_sessions import (
     SettableClock,
@@ -267,6 +270,36 @@ async def test_it_has_its_threads_before_there_is_anything_to_flush(
     assert (durable, partition.log.durable_end_offset) == ([partition], 1)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_flushes_that_are_postponed_are_logged_once_in_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each log had a line in every fifth of a second for as long as a disk was full."""
+    monkeypatch.setattr("leadline_broker.runtime.replication.flusher._RETRY_S", 0.0)
+    monkeypatch.setattr(time, "perf_counter", lambda: 1.0)
+    partitions, refused, failures = dirty(tmp_path), 0, list[StorageFailed]()
+    flusher = GroupFlusher(
+        on_durable=lambda _: None, on_failed=failures.append, on_group=lambda _: None
+    )
+
+    def full(_: PartitionLog) -> int:
+        nonlocal refused
+        refused += 1
+        raise DiskFull("no space left")
+
+    monkeypatch.setattr(PartitionLog, "flush", full)
+    for partition in partitions:
+        flusher.mark(partition)
+    with capture_logs() as lines:
+        running = asyncio.create_task(flusher.run())
+        await until(lambda: refused >= 3 * LOGS, "each was tried three times")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    [line] = [line for line in lines if line["event"] == "flush postponed"]
+    assert (line["error"], line["more_before"]) == ("no space left", 0)
+    assert not failures
 
 
 async def test_a_failed_fsync_is_reported_and_makes_no_other_log_fail(

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+import structlog
+
 from leadline_broker.domain.state import ReplicaKey
+from leadline_broker.runtime.replication.partition import Partition
 from leadline_client.backoff import Backoff
+from leadline_client.errors import LeadlineError
 from leadline_common.clock import Clock
+from leadline_common.log_rate import LogRate
+
+logger = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -15,11 +22,30 @@ T = TypeVar("T")
 class Penalties:
     """Delays the next fetch of partitions that failed, longer after each failure in a row."""
 
-    def __init__(self, clock: Clock, backoff: Callable[[], Backoff]) -> None:
+    def __init__(self, leader: int, clock: Clock, backoff: Callable[[], Backoff]) -> None:
+        self._leader = leader
+        self._refusals = LogRate()
         self._clock = clock
         self._new_backoff = backoff
         self._due_ms: dict[ReplicaKey, float] = {}
         self._backoffs: dict[ReplicaKey, Backoff] = {}
+
+    def refuse(self, partition: Partition, error: LeadlineError) -> None:
+        """Delay a partition that has refused what its leader sent, and log why once in a while.
+
+        A full disk refuses the records of all partitions.
+        """
+        self.impose(partition.key)
+        kind, now_ms = type(error).__name__, self._clock.monotonic_ms()
+        if (more_before := self._refusals.admit(kind, now_ms)) is not None:
+            logger.warning(
+                "fetched records refused",
+                topic=partition.topic,
+                partition=partition.partition,
+                leader=self._leader,
+                reason=error.message,
+                more_before=more_before,
+            )
 
     def impose(self, key: ReplicaKey) -> None:
         """Delay the partition."""

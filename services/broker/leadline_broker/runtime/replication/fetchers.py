@@ -119,7 +119,7 @@ class ReplicaFetcher:
 
     def __post_init__(self) -> None:
         self._flusher = self.context.moving_flusher if self.on_caught_up else self.context.flusher
-        self._penalties = Penalties(self.context.clock, self.context.backoff)
+        self._penalties = Penalties(self.leader, self.context.clock, self.context.backoff)
         self._backoff = self.context.backoff()
 
     def __len__(self) -> int:
@@ -368,14 +368,7 @@ class ReplicaFetcher:
             effects = partition.replica.on_fetch_answer(row)
             self.context.execute(partition, effects)
         except LeadlineError as error:
-            logger.warning(
-                "fetched records refused",
-                topic=partition.topic,
-                partition=partition.partition,
-                leader=self.leader,
-                reason=error.message,
-            )
-            self._penalties.impose(partition.key)
+            self._penalties.refuse(partition, error)
             return
         if row.error_code not in {NO_ERROR, OffsetOutOfRange.code}:
             self._penalties.impose(partition.key)

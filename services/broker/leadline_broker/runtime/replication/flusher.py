@@ -20,6 +20,7 @@ import structlog
 from leadline_broker.domain.replica import Role
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_client.errors import StorageFailed
+from leadline_common.log_rate import LogRate
 from leadline_common.started_threads import started_threads
 
 logger = structlog.get_logger(__name__)
@@ -60,6 +61,7 @@ class GroupFlusher:
     _next_group: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     flushing: asyncio.Event | None = field(default=None, init=False)
     _flushed: Sequence[list[_Flushed]] = field(default=(), init=False)
+    _postponed: LogRate = field(default_factory=LogRate, init=False)
 
     def __post_init__(self) -> None:
         # Started now: if none could be when records wait for it, the broker would end.
@@ -136,8 +138,19 @@ class GroupFlusher:
                 self.on_failed(failure)
             elif partition.log.durable_end_offset < partition.log.log_end_offset:
                 # No space or descriptor, or the log was closed: only that is not retried.
-                logger.warning("flush postponed", partition=partition.key, error=failure.message)
+                self._log_postponed(partition, failure)
                 asyncio.get_running_loop().call_later(_RETRY_S, self._mark_again, partition)
+
+    def _log_postponed(self, partition: Partition, reason: StorageFailed) -> None:
+        """Log it once in a while: all logs are tried again and again, and for the same reason."""
+        kind, now_ms = type(reason).__name__, time.perf_counter() * 1000
+        if (more_before := self._postponed.admit(kind, now_ms)) is not None:
+            logger.warning(
+                "flush postponed",
+                partition=partition.key,
+                error=reason.message,
+                more_before=more_before,
+            )
 
     def _mark_again(self, partition: Partition) -> None:
         if partition.replica.role is not Role.FENCED:
