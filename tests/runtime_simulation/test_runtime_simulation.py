@@ -56,9 +56,11 @@ pytestmark = pytest.mark.timeout(1200)
 CHUNK = 30
 SEEDS = 30
 FEW_WITH_ADDITIONS = FIRST_WITH_ADDITIONS + 12
-LAST_WITH_ADDITIONS = FIRST_WITH_ADDITIONS + 40
+LAST_WITH_ADDITIONS = FIRST_WITH_ADDITIONS + 60
 FEW_WITH_POLLED_MEMBERS = FIRST_WITH_POLLED_MEMBERS + 20
 LAST_WITH_POLLED_MEMBERS = FIRST_WITH_POLLED_MEMBERS + 70
+FROM_HANGING_DISK = FIRST_WITH_HANGING_DISKS + 60
+"""Soon after it a disk hangs for longer than its broker waits for it."""
 FEW_WITH_HANGING_DISKS, WITH_HANGING_DISKS = 20, 40
 FIND_WITHIN = 300
 SOAK_CHUNK = 500
@@ -216,8 +218,7 @@ def seeds_with_hanging_disks(first: int, last: int) -> list[int]:
     "count", [FEW_WITH_HANGING_DISKS, pytest.param(WITH_HANGING_DISKS, marks=pytest.mark.slow)]
 )
 def test_nothing_is_lost_while_disks_hang(count: int) -> None:
-    first = FIRST_WITH_HANGING_DISKS
-    seeds = seeds_with_hanging_disks(first, first + count)
+    seeds = seeds_with_hanging_disks(FROM_HANGING_DISK, FROM_HANGING_DISK + count)
 
     assert check_clean(seeds).keys() >= {HANG, LEFT_DISK}
 
