@@ -40,6 +40,7 @@ from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.leadership import ControllerDependencies, ControllerLeadership
 from leadline_controller.runtime.ports import ControllerStore
 from leadline_controller.runtime.service import ControllerService
+from tests.support.services.http_service import KEEP_ALIVE_S
 from tests.support.services.identities import call_as, tls_of
 from tests.support.services.zookeeper import until
 
@@ -63,6 +64,7 @@ async def served(
         log_config=None,
         lifespan="off",
         timeout_graceful_shutdown=1,
+        timeout_keep_alive=KEEP_ALIVE_S,
     )
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # not ours to take

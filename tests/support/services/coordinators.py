@@ -32,6 +32,7 @@ from leadline_coordinator.runtime.context import CoordinatorMetrics
 from leadline_coordinator.runtime.elector import CoordinatorDependencies, CoordinatorElector
 from leadline_coordinator.runtime.ports import CoordinatorStore
 from leadline_coordinator.runtime.service import CoordinatorService
+from tests.support.services.http_service import KEEP_ALIVE_S
 from tests.support.services.zookeeper import until
 
 SESSION_TIMEOUT_MS = 4000
@@ -123,6 +124,7 @@ class CoordinatorRig:
             ws="websockets-sansio",
             ws_ping_interval=None,
             timeout_graceful_shutdown=1,
+            timeout_keep_alive=KEEP_ALIVE_S,
         )
         server = uvicorn.Server(config)
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # not ours
