@@ -262,9 +262,10 @@ def _logs_in_trace(world: World) -> Iterator[None]:
         structlog.reset_defaults()
 
 
-def search(seeds: Iterable[int], flaw: str = "") -> Result | None:
-    """Return the first run that fails."""
-    return next((result for seed in seeds if (result := simulate(seed, flaw)).failed), None)
+def search(seeds: Iterable[int], flaw: str = "", *, plan: Plan | None = None) -> Result | None:
+    """Return the first run that fails; all with one plan if there is one."""
+    runs = (simulate(seed, flaw, plan=plan) for seed in seeds)
+    return next((result for result in runs if result.failed), None)
 
 
 def shrink(result: Result) -> Result:

@@ -85,20 +85,23 @@ FOUND_SOON = {
     "R16 lease": 34,
     "R16 epoch": 20_089,
     "R16 commits": 64,
-    "R16 order": 20_692,
-    "R16 polls": 20_203,
-    "R16 polled lease": 20_022,
+    "R16 order": 20_755,
+    "R16 polls": 1,
+    "R16 polled lease": 20_031,
     "R17": 143,
     "R17 copies": 20_007,
     "topic id": 159,
     "retention": 450,
-    "log start": 312,
+    "log start": 318,
     "healing": 321,
     "group's topic id": 320,
     "CRC": 348,
     "fsync": 0,
 }
 """The flaws that are looked for, and the seed at which it begins."""
+
+PLANNED = {"R16 polls": make_plan(20_203)}
+"""The flaws that are found so seldom that all seeds run one plan, in which one in 25 shows them."""
 
 HIDDEN = {"R3"}
 """No loss is known here: a request waits for its answer, so no late one is there to be used."""
@@ -317,7 +320,7 @@ def test_a_flaw_does_no_harm_by_itself(flaw: str) -> None:
 @pytest.mark.parametrize("flaw", FOUND_SOON)
 def test_a_loss_is_found_when_a_rule_is_taken_away(flaw: str) -> None:
     first = FOUND_SOON[flaw]
-    found = search(range(first, first + FIND_WITHIN), flaw)
+    found = search(range(first, first + FIND_WITHIN), flaw, plan=PLANNED.get(flaw))
 
     assert found is not None, f"{FIND_WITHIN} seeds do not show what {flaw} is for"
 
