@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,14 @@ def empty_directory(running: Scenario, broker: str) -> None:
     running.disk_was_replaced(broker)
     shutil.rmtree(directory)
     directory.mkdir()
+
+
+def put_back(running: Scenario, broker: str, copy: Path) -> None:
+    """Replace the log directory of a stopped broker by a copy."""
+    directory = log_directory(running, broker)
+    running.disk_was_replaced(broker)
+    shutil.rmtree(directory)
+    copy.rename(directory)
 
 
 async def registered(running: Scenario, *brokers: int) -> None:
@@ -92,20 +101,28 @@ async def while_nobody_decides(running: Scenario) -> AsyncIterator[None]:
         yield
 
 
+async def comes_back_alone(running: Scenario, replace: Callable[[Scenario, str], None]) -> None:
+    """Replace the disk of broker 3, which returns while the other members of the ISR are gone.
+
+    Nobody leads then. Broker 1 is dead at the end, and broker 2 frozen.
+    """
+    before = await incarnation_of(running, "broker-3")
+    async with while_nobody_decides(running):
+        await kill(running, "broker-3")
+        replace(running, "broker-3")
+        await kill(running, "broker-1")
+        running.cluster.pause("broker-2")
+        running.cluster.restart("broker-3")
+        # For a moment, the registration of the killed process may be the only one.
+        await registered_again(running, "broker-3", before)
+        await registered(running, 3)
+    await wait_for_leaders(running, dict.fromkeys(ASSIGNMENT, NO_LEADER))
+    await nobody_is_elected(running, list(ASSIGNMENT))
+
+
 async def test_defect_01_an_emptied_broker_does_not_lead_while_the_other_members_are_gone() -> None:
     async with loaded_cluster() as running:
-        before = await incarnation_of(running, "broker-3")
-        async with while_nobody_decides(running):
-            await kill(running, "broker-3")
-            empty_directory(running, "broker-3")
-            await kill(running, "broker-1")
-            running.cluster.pause("broker-2")
-            running.cluster.restart("broker-3")
-            # For a moment, the registration of the killed process may be the only one.
-            await registered_again(running, "broker-3", before)
-            await registered(running, 3)
-        await wait_for_leaders(running, dict.fromkeys(ASSIGNMENT, NO_LEADER))
-        await nobody_is_elected(running, list(ASSIGNMENT))
+        await comes_back_alone(running, empty_directory)
         states = (await running.view()).states
         assert all(3 in states[running.topic, p][0].isr for p in ASSIGNMENT)
         running.cluster.resume("broker-2")
@@ -154,20 +171,7 @@ async def copied(running: Scenario, broker: str, copy: Path) -> None:
 async def test_r17_a_broker_on_an_older_copy_of_its_directory_does_not_lead(tmp_path: Path) -> None:
     async with loaded_cluster({CHECKPOINT_INTERVAL: "200"}) as running:
         await copied(running, "broker-3", tmp_path / "copy")
-        before = await incarnation_of(running, "broker-3")
-        async with while_nobody_decides(running):
-            await kill(running, "broker-3")
-            running.disk_was_replaced("broker-3")
-            shutil.rmtree(log_directory(running, "broker-3"))
-            (tmp_path / "copy").rename(log_directory(running, "broker-3"))
-            await kill(running, "broker-1")
-            running.cluster.pause("broker-2")
-            running.cluster.restart("broker-3")
-            # For a moment, the registration of the killed process may be the only one.
-            await registered_again(running, "broker-3", before)
-            await registered(running, 3)
-        await wait_for_leaders(running, dict.fromkeys(ASSIGNMENT, NO_LEADER))
-        await nobody_is_elected(running, list(ASSIGNMENT))
+        await comes_back_alone(running, partial(put_back, copy=tmp_path / "copy"))
         running.cluster.resume("broker-2")
         await wait_for_leaders(running, dict.fromkeys(ASSIGNMENT, 2))
         running.cluster.restart("broker-1")

@@ -131,7 +131,10 @@ class Disk:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy the files of a directory and of all below it."""
+    """Copy the files of a directory and of all below it.
+
+    `shutil.copytree` would set their times, too, which the simulated system does not allow.
+    """
     target.mkdir(exist_ok=True)
     for path in source.iterdir():
         if path.is_dir():

@@ -102,7 +102,7 @@ async def test_r17_a_copy_that_lacks_nothing_is_the_directory_itself(tmp_path: P
         first, copy = directory_id(cluster, 3), tmp_path / "copy"
         await cluster.produce(1, "v")
         await cluster.until(lambda: cluster.high_watermark(3) == 1, "it is committed")
-        await cluster.brokers[3].engine.maintenance.checkpoint_and_rise()
+        await cluster.brokers[3].engine.maintenance.checkpoint_and_raise_version()
         shutil.copytree(directory_of(cluster, 3), copy)
         await cluster.stop(3)
         put_back(copy, directory_of(cluster, 3))
@@ -134,7 +134,7 @@ async def test_r17_a_version_is_durable_before_zookeeper_has_it(cluster: SmallCl
     version = DirectoryVersion(cluster.brokers[3].engine.logs, store)
     before = read_directory_version(directory_of(cluster, 3))
 
-    assert await version.rise()
+    assert await version.raise_version()
 
     assert store.seen == [(before + 1, before + 1)]
 
@@ -160,13 +160,13 @@ async def test_r17_a_version_rises_when_something_was_committed_and_only_then(
     async with await three(tmp_path) as cluster:  # Seconds pass between its own checkpoints.
         maintenance = cluster.brokers[3].engine.maintenance
         for _ in range(3):
-            await maintenance.checkpoint_and_rise()
+            await maintenance.checkpoint_and_raise_version()
         assert read_directory_version(directory_of(cluster, 3)) == 0
 
         await cluster.produce(1, "v")
         await cluster.until(lambda: cluster.high_watermark(3) == 1, "it is committed")
         for _ in range(3):
-            await maintenance.checkpoint_and_rise()
+            await maintenance.checkpoint_and_raise_version()
 
         assert read_directory_version(directory_of(cluster, 3)) == 1
         assert written(cluster, 3) == 1

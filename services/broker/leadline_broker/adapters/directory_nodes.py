@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from leadline_common.cluster_id import UnreadableNode
+from leadline_broker.adapters.required_nodes import decode_required
 from leadline_common.directories import MAX_DIRECTORIES
-from leadline_common.unreadable import UNREADABLE
 from leadline_common.zk.client import ZkClient
 from leadline_common.zk.errors import BadVersion, NodeExists, NoNode
 from leadline_common.znode_json import MAX_EPOCH, check_range, decode_value
 from leadline_common.znodes import BROKER_DIRECTORIES, encode_value
-
-_NOTHING: Final = b""
 
 
 class DirectoryVersions(msgspec.Struct, frozen=True):
@@ -53,8 +50,8 @@ async def read_version(session: ZkClient, broker_id: int, directory_id: str) -> 
     try:
         data, _ = await session.get(path)
     except NoNode:
-        data = _NOTHING
-    return _decoded(path, data).versions.get(directory_id, 0)
+        data = b""
+    return decode_required(path, data, _decode).versions.get(directory_id, 0)
 
 
 async def raise_version(session: ZkClient, broker_id: int, directory_id: str, version: int) -> None:
@@ -71,7 +68,7 @@ async def raise_version(session: ZkClient, broker_id: int, directory_id: str, ve
     while True:
         try:
             data, stat = await session.get(path)
-            known = _decoded(path, data)
+            known = decode_required(path, data, _decode)
             if known.versions.get(directory_id, 0) < version:
                 value = encode_value(known.raised(directory_id, version))
                 await session.set(path, value, stat.version)
@@ -86,13 +83,8 @@ async def raise_version(session: ZkClient, broker_id: int, directory_id: str, ve
             return
 
 
-def _decoded(path: str, data: bytes) -> DirectoryVersions:
+def _decode(data: bytes) -> DirectoryVersions:
     """Decode the value of a node; an empty one has no versions."""
-    try:
-        found = decode_value(data, DirectoryVersions) if data else DirectoryVersions()
-        check_range("directory version", found.versions.values(), 0, MAX_EPOCH)
-    except msgspec.MsgspecError as problem:
-        UNREADABLE.add(path, problem)
-        raise UnreadableNode(f"{path} must be repaired, or emptied: {problem}") from problem
-    UNREADABLE.discard(path)
+    found = decode_value(data, DirectoryVersions) if data else DirectoryVersions()
+    check_range("directory version", found.versions.values(), 0, MAX_EPOCH)
     return found

@@ -16,18 +16,18 @@ from leadline_broker.adapters.directory_nodes import raise_version, read_version
 from leadline_broker.adapters.isr_transaction import IsrChange, IsrTransaction, in_parts
 from leadline_broker.adapters.leader_nodes import watched
 from leadline_broker.adapters.producer_id_nodes import claim_numbers, read_key
+from leadline_broker.adapters.required_nodes import decode_required
 from leadline_broker.adapters.state_nodes import published_state, read_partition_nodes
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
 from leadline_broker.domain.state import Addresses, Directories, PublishedState, TopicIdPartition
 from leadline_common import znodes
 from leadline_common.clock import Clock
-from leadline_common.cluster_id import UnreadableNode, decode_cluster_id
+from leadline_common.cluster_id import decode_cluster_id
 from leadline_common.directories import next_directories
 from leadline_common.registered_versions import require_compatible_with_registered
 from leadline_common.rpc import ControllerRow
 from leadline_common.slices import in_turns, slices
-from leadline_common.unreadable import UNREADABLE
 from leadline_common.versions import (
     NEWEST_PROTOCOL,
     OLDEST_PROTOCOL,
@@ -183,14 +183,12 @@ class ZkBrokerStore:
             return registration
 
     def _next_epoch(self, data: bytes, directories: Directories) -> BrokerEpoch:
-        """Return the value of the persistent node, with the epochs of all directories."""
+        """Return the value of the persistent node, with the epochs of all directories.
+
+        Of an unreadable node nobody knows which directories are new (rule R17).
+        """
         path = znodes.broker_epoch_path(self.broker_id)
-        try:
-            known = znodes.decode_broker_epoch(data)
-        except msgspec.MsgspecError as problem:  # Which directories are new is not known (R17).
-            UNREADABLE.add(path, problem)
-            raise UnreadableNode(f"{path} must be repaired, or emptied: {problem}") from problem
-        UNREADABLE.discard(path)
+        known = decode_required(path, data, znodes.decode_broker_epoch)
         present = [directories.directory_id, *directories.of_replicas.values()]
         epochs = next_directories(known.directories, present)
         return msgspec.structs.replace(known, directories=epochs)

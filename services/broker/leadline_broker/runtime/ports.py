@@ -156,7 +156,7 @@ class LogStore(Protocol):
 
     @property
     def directory_version(self) -> int:
-        """The version of the log directory, which a copy of it does not share for long."""
+        """The version of the log directory; lower than ZooKeeper's in an older copy (rule R17)."""
 
     def persist_directory_version(self, version: int) -> None:
         """Store a higher version of the log directory; durable when this returns.

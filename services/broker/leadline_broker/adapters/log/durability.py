@@ -61,8 +61,8 @@ class Unsynced:
 class Noting:
     """Holds `marking`; an exception fails the log.
 
-    Otherwise the next batch would get the same offsets as one that is noted in part, and recovery
-    would cut the log there.
+    What memory has of the file is not true any more then: the next batch would get the same offsets
+    as one that is noted in part, and recovery would cut the log there.
     """
 
     __slots__ = ("_durability",)
@@ -75,7 +75,7 @@ class Noting:
 
     def __exit__(self, _: object, cause: BaseException | None, __: object) -> None:
         if cause is not None:
-            self._durability.broke_off(cause)
+            self._durability.fail(f"an append broke off ({cause!r})")
         self._durability.marking.release()
 
 
@@ -120,19 +120,15 @@ class Durability:
         if self.closed:
             raise LogClosed(f"the log of {self.directory.name} is closed")
 
-    def fail(self, error: OSError) -> LogFailed:
+    def fail(self, cause: OSError | str) -> LogFailed:
         """Mark the log as failed permanently and return the error to raise."""
-        self.failure = LogFailed(f"the log of {self.directory.name} failed: {error.strerror}")
+        reason = cause if isinstance(cause, str) else cause.strerror
+        self.failure = LogFailed(f"the log of {self.directory.name} failed: {reason}")
         return self.failure
 
     def noting(self) -> Noting:
         """Return the block in which an append that is in the file is noted."""
         return Noting(self)
-
-    def broke_off(self, cause: BaseException) -> None:
-        """Mark the log as failed permanently: what memory says of the file is not true any more."""
-        reason = f"the log of {self.directory.name} failed: an append broke off ({cause!r})"
-        self.failure = LogFailed(reason)
 
     def append(self, file: LogFile, data: Buffer, position: int) -> None:
         """Write at `position`, the end of a file; see `append_bytes`. A failure is final."""

@@ -157,8 +157,7 @@ def take_clean_shutdown(root: Path) -> int | None:
 
 def write_clean_shutdown(root: Path, incarnation: int) -> None:
     """Write the marker: this incarnation has flushed and closed all logs."""
-    write_checked(root / CLEAN_SHUTDOWN_FILE, CLEAN_SHUTDOWN_FILE, b"%d" % incarnation)
-    fsync_path(root)
+    _write_durably(root, CLEAN_SHUTDOWN_FILE, b"%d" % incarnation)
 
 
 def read_controller_epoch(root: Path) -> int:
@@ -177,8 +176,7 @@ def read_controller_epoch(root: Path) -> int:
 
 def write_controller_epoch(root: Path, epoch: int) -> None:
     """Write the highest accepted controller epoch durably."""
-    write_checked(root / CONTROLLER_EPOCH_FILE, CONTROLLER_EPOCH_FILE, b"%d" % epoch)
-    fsync_path(root)
+    _write_durably(root, CONTROLLER_EPOCH_FILE, b"%d" % epoch)
 
 
 def read_directory_version(root: Path) -> int:
@@ -201,8 +199,7 @@ def read_directory_version(root: Path) -> int:
 
 def write_directory_version(root: Path, version: int) -> None:
     """Write the version of the directory durably."""
-    write_checked(root / DIRECTORY_VERSION_FILE, DIRECTORY_VERSION_FILE, b"%d" % version)
-    fsync_path(root)
+    _write_durably(root, DIRECTORY_VERSION_FILE, b"%d" % version)
 
 
 def read_high_watermarks(root: Path) -> dict[ReplicaKey, int]:
@@ -225,5 +222,10 @@ def write_high_watermarks(root: Path, high_watermarks: HighWatermarks) -> None:
         f"{topic_id} {partition} {offset}\n"
         for (topic_id, partition), offset in high_watermarks.items()
     )
-    write_checked(root / HIGH_WATERMARK_FILE, HIGH_WATERMARK_FILE, body.encode())
+    _write_durably(root, HIGH_WATERMARK_FILE, body.encode())
+
+
+def _write_durably(root: Path, name: str, body: bytes) -> None:
+    """Replace a checked file whose kind is its name."""
+    write_checked(root / name, name, body)
     fsync_path(root)

@@ -51,7 +51,7 @@ class DirectoryVersion:
             await asyncio.to_thread(self.logs.renew_directory_id)
         return Directories(self.logs.directory_id, self.logs.own_directory_ids())
 
-    async def rise(self) -> bool:
+    async def raise_version(self) -> bool:
         """Raise the version; return whether ZooKeeper has the new one.
 
         Raises:

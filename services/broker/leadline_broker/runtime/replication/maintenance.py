@@ -46,7 +46,7 @@ class Maintenance:
     clock: Clock
     execute: Execute
     _checkpointed: dict[ReplicaKey, int] = field(default_factory=dict, init=False)
-    _is_risen: bool = field(default=True, init=False)
+    _must_raise_version: bool = field(default=False, init=False)
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:
         """Return the coroutines to run; they never return."""
@@ -54,7 +54,7 @@ class Maintenance:
             self._every(_isr_check_ms, self.check_isrs),
             self._every(
                 lambda settings: settings.replica_high_watermark_checkpoint_interval_ms,
-                self.checkpoint_and_rise,
+                self.checkpoint_and_raise_version,
             ),
             self._every(
                 lambda settings: settings.log_retention_check_interval_ms, self.apply_retention
@@ -90,15 +90,16 @@ class Maintenance:
                 self.execute(partition, partition.replica.maybe_change_isr(now))
                 self.replicas.applied(partition)
 
-    async def checkpoint_and_rise(self) -> None:
+    async def checkpoint_and_raise_version(self) -> None:
         """Write the high watermarks if any has changed, and raise the directory's version then.
 
-        So a copy of the directory is known to be one as soon as a record may be missing in it.
+        From then on a copy of the directory from before, in which records may be missing, is known
+        to be older.
         """
         if await self.checkpoint():
-            self._is_risen = False
-        if not self._is_risen:
-            self._is_risen = await self.directory_version.rise()
+            self._must_raise_version = True
+        if self._must_raise_version:
+            self._must_raise_version = not await self.directory_version.raise_version()
 
     async def checkpoint(self) -> bool:
         """Write the high watermarks if any has changed, and return whether one has."""
