@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from stat import S_ISDIR
 
 
 @dataclass(eq=False, slots=True)
@@ -43,7 +44,9 @@ class Disk:
 
     def synced(self, path: str, size: int | None = None) -> None:
         """Note that a file's first `size` bytes, or all, or a directory's entries, are durable."""
-        if Path(path).is_dir():
+        file = Path(path)
+        found = file.stat()
+        if S_ISDIR(found.st_mode):
             self.entries[path] = {
                 entry.name: None if entry.is_dir() else entry.inode() for entry in os.scandir(path)
             }
@@ -51,14 +54,14 @@ class Disk:
                 self.contents.pop(inode, None)
                 self._link(inode).unlink()
         else:
-            self.contents[Path(path).stat().st_ino] = Path(path).read_bytes()[:size]
+            self.contents[found.st_ino] = file.read_bytes()[:size]
 
     def removing(self, path: str) -> None:
         """Note that a file is about to be removed, or replaced by another."""
         inode = Path(path).stat().st_ino if Path(path).is_file() else None
-        if inode in self.contents and not self._link(inode).exists():
-            self._link(inode).parent.mkdir(exist_ok=True)
-            self._link(inode).hardlink_to(path)
+        if inode in self.contents and not (link := self._link(inode)).exists():
+            link.parent.mkdir(exist_ok=True)
+            link.hardlink_to(path)
             self._removed.setdefault(str(Path(path).parent), []).append(inode)
 
     def _link(self, inode: int) -> Path:

@@ -131,9 +131,8 @@ class EffectExecutor:
         try:
             for effect in effects:
                 self._handlers[type(effect)](partition, effect)
-        except StorageFailed as error:
-            if partition.log.failed:
-                self._on_failed(error)
+        except Exception as error:
+            self._report_if_failed(partition, error)
             raise
 
     def append(self, partition: Partition, data: bytearray) -> None:
@@ -145,10 +144,15 @@ class EffectExecutor:
         """
         try:
             partition.log.append(data, crc_checked=True)
-        except StorageFailed as error:
-            if partition.log.failed:
-                self._on_failed(error)
+        except Exception as error:
+            self._report_if_failed(partition, error)
             raise
+
+    def _report_if_failed(self, partition: Partition, error: Exception) -> None:
+        if partition.log.failed:
+            if not isinstance(error, StorageFailed):
+                error = StorageFailed(f"a log operation broke off ({error!r})")
+            self._on_failed(error)
 
     def on_durable(self, partition: Partition) -> None:
         """Notify a replica that its log was fsynced."""
