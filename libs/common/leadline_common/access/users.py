@@ -26,6 +26,8 @@ MAX_PATTERNS: Final = 200
 """Topics and groups that all grants of a user name together."""
 MAX_TOKENS: Final = 2
 """Tokens of a user that are alive at a time: the old one, and the one that replaces it."""
+MAX_EXPIRED: Final = 4
+"""Expired tokens of a user that are kept: by the clocks of other services they may be alive."""
 _MAX_NAME: Final = 255
 
 
@@ -77,19 +79,20 @@ class User(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, quotas=quotas.checked())
 
     def with_token(self, token: KeptToken, now_ms: int) -> User:
-        """Return the user with one more token, and without those that have expired.
+        """Return the user with one more token, and without most of those that have expired.
 
         Raises:
             PolicyViolation: as many as a user may have are alive.
 
         """
-        alive = tuple(one for one in self.tokens if one.is_alive(now_ms))
+        alive = [one for one in self.tokens if one.is_alive(now_ms)]
         if len(alive) >= MAX_TOKENS:
             ids = ", ".join(one.id for one in alive)
             raise PolicyViolation(
                 f"{MAX_TOKENS} tokens of this user are alive ({ids}): revoke one, then make another"
             )
-        return msgspec.structs.replace(self, tokens=(*alive, token))
+        expired = [one for one in self.tokens if one not in alive]
+        return msgspec.structs.replace(self, tokens=(*expired[-MAX_EXPIRED:], *alive, token))
 
     def without_token(self, token_id: str) -> User:
         """Return the user without a token.
