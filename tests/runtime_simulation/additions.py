@@ -145,7 +145,7 @@ def _with_static_members(plan: Plan, random: Random) -> Plan:
 def _with_flipped_bits(plan: Plan, random: Random) -> Plan:
     """Let bits flip in six of ten plans without most of the above, mostly on the leader's disk.
 
-    Few other faults leave the damaged broker time to lead, and nothing removes the damage.
+    Few other faults leave the damaged broker time to lead; retention would remove the damage.
     """
     removes = any(action.kind == REMOVE for action in plan.actions)
     others = plan.retention is not None or plan.healing_ms >= 0 or removes

@@ -1,7 +1,8 @@
-"""Bits that flip on the disk of a broker that is down, and the operator who finds that out.
+"""Bits that flip on the disk of a broker that is down, and what becomes of the damage.
 
-A closed segment is checked when it is read, so the broker starts, and serves what is not damaged.
-The operator deletes the replica while the broker is down, and the others have its records.
+A closed segment is checked when it is read. So the broker starts, serves what is not damaged, and
+replaces what a reader finds damaged by the copy of another replica. If nobody has read it, an
+operator deletes the replica in the end while the broker is down, and the others have its records.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from leadline_broker.adapters.log.errors import CorruptFile
 from leadline_broker.adapters.log.layout import INDEX_SUFFIX, LOG_SUFFIX, read_identity
 from leadline_client.batch_header import HEADER_BYTES, parse_headers
+from leadline_client.batches import crc_matches
 from leadline_client.wire import TopicPartition
 from tests.runtime_simulation.cluster import Cluster
 from tests.runtime_simulation.plan import Fault
@@ -21,6 +23,7 @@ from tests.runtime_simulation.services import BrokerService
 
 DAMAGED: Final = "a bit flipped in a closed segment"
 DAMAGED_INDEX: Final = "a bit flipped in an index"
+REPAIRED: Final = "a damaged batch was repaired"
 DELETED: Final = "a damaged replica was deleted"
 _EXPIRED_S: Final = 2.5
 _CAUGHT_UP_S: Final = 1.2
@@ -32,7 +35,7 @@ class Damage:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._damaged: tuple[BrokerService, Path, str] | None = None
+        self._damaged: _Damaged | None = None
 
     def flip(self, broker: BrokerService, fault: Fault) -> None:
         """Flip a bit of a broker that is down now, in a closed segment or in its index."""
@@ -53,7 +56,7 @@ class Damage:
         _flip(segment, header.position + random.randrange(HEADER_BYTES, header.size), random)
         cluster.wiped = broker.number
         identity = read_identity(segment.parent)
-        self._damaged = broker, segment.parent, identity.topic_id
+        self._damaged = _Damaged(broker, segment, identity.topic_id)
         partition = TopicPartition(identity.topic, identity.partition)
         cluster.world.loop.after(fault.for_s + _CAUGHT_UP_S, self._read, partition)
 
@@ -73,20 +76,46 @@ class Damage:
         return preferred or segments
 
     def repair(self) -> None:
-        """Stop the broker of a damaged replica, delete the replica, and start the broker."""
-        if self._damaged is None:
+        """If the damage is left, stop the broker, delete the replica, and start the broker."""
+        damaged = self._damaged
+        if damaged is None:
             return
-        broker, directory, topic_id = self._damaged
+        if damaged.is_repaired():
+            self._cluster.world.reached(REPAIRED)
+            return
+        broker = damaged.broker
         broker.kill()
 
         def delete() -> None:
-            if _belongs_to(directory, topic_id):
+            if damaged.is_there():
                 self._cluster.world.reached(DELETED)
-                shutil.rmtree(directory)
+                shutil.rmtree(damaged.segment.parent)
                 broker.disk.synced(str(broker.disk.root))
             broker.start()
 
         self._cluster.world.loop.after(_EXPIRED_S, delete)
+
+
+class _Damaged(NamedTuple):
+    """A segment of a broker with a flipped bit."""
+
+    broker: BrokerService
+    segment: Path
+    topic_id: str
+
+    def is_there(self) -> bool:
+        """Tell whether the replica still exists, and is none of another topic."""
+        try:
+            return read_identity(self.segment.parent).topic_id == self.topic_id
+        except CorruptFile:
+            return False
+
+    def is_repaired(self) -> bool:
+        """Tell whether every batch of the segment matches its CRC again."""
+        if not (self.is_there() and self.segment.exists()):
+            return False
+        data = self.segment.read_bytes()
+        return all(crc_matches(data, header) for header in parse_headers(data))
 
 
 def _closed_segments(root: Path) -> list[Path]:
@@ -103,13 +132,6 @@ def _closed_segments(root: Path) -> list[Path]:
 def _partition_of(segment: Path) -> TopicPartition:
     topic, _, number = segment.parent.name.rpartition("-")
     return TopicPartition(topic, int(number))
-
-
-def _belongs_to(directory: Path, topic_id: str) -> bool:
-    try:
-        return read_identity(directory).topic_id == topic_id
-    except CorruptFile:
-        return False
 
 
 def _flip(file: Path, position: int, random: Random) -> None:

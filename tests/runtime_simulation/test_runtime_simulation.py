@@ -21,7 +21,7 @@ from tests.runtime_simulation.additions import (
 )
 from tests.runtime_simulation.administration import AWAY
 from tests.runtime_simulation.cluster import REBUILT, RETURNED
-from tests.runtime_simulation.damage import DAMAGED, DAMAGED_INDEX, DELETED
+from tests.runtime_simulation.damage import DAMAGED, DAMAGED_INDEX, REPAIRED
 from tests.runtime_simulation.drawing import make_plan
 from tests.runtime_simulation.flaws import FLAWS
 from tests.runtime_simulation.leftovers import STRAY
@@ -141,7 +141,7 @@ ADDITIONS_MUST = {
     RECREATE,
     KEPT,
     DAMAGED,
-    DELETED,
+    REPAIRED,
 }
 POLLED_MUST = {*SITUATIONS, LATE_POLL}
 RARE_OF_POLLED = {LATE, SUPERSEDED}
@@ -235,7 +235,7 @@ def test_a_damaged_batch_is_not_served() -> None:
     result = simulate(FOUND_SOON["CRC"])
 
     assert not result.failed, report(result)
-    assert result.sometimes.keys() >= {DAMAGED, NOT_SERVED, DELETED}
+    assert result.sometimes.keys() >= {DAMAGED, NOT_SERVED, REPAIRED}
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,10 @@ SAMPLES = {
         'leadline_truncated_records_total{kind="committed"} 0\n',
         'leadline_truncated_records_total{kind="committed"} 1\n',
     ),
+    "DamagedBatches": (
+        "leadline_damaged_batches_found_total 0\n",
+        "leadline_damaged_batches_found_total 1\n",
+    ),
     "BrokerFailed": ("", "leadline_controller_failed_brokers 1\n"),
     "HealingSuspended": ("", "leadline_controller_healing_suspended 1\n"),
     "LeaseExpired": ("", "leadline_lease_left_seconds 0\n"),

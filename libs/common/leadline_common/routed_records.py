@@ -20,8 +20,8 @@ ROUTED_OFFSETS_PATH: Final = "/v1/internal/records/offsets"
 class RoutedRequest(msgspec.Struct, frozen=True):
     """The identities of a request (rule R1).
 
-    `broker_id` and `incarnation` are those of the receiver, which leads the partition in
-    `leader_epoch` as far as the sender knows. `sender` is the broker that the client called.
+    `broker_id` and `incarnation` are those of the receiver, which leads the partition, or follows
+    it, in `leader_epoch` as far as the sender knows. `sender` is the broker that the client called.
     """
 
     broker_id: int
@@ -50,13 +50,17 @@ class RoutedAppended(msgspec.Struct, frozen=True):
 
 
 class RoutedRead(RoutedRequest, frozen=True):
-    """Read committed batches; `last_epoch` is the leader epoch of the record before `offset`."""
+    """Read committed batches; `last_epoch` is the leader epoch of the record before `offset`.
+
+    With `any_replica` an in-sync follower answers, too.
+    """
 
     offset: int
     max_bytes: int
     min_bytes: int
     wait_ms: int
     last_epoch: int | None = None
+    any_replica: bool = False
 
 
 class RoutedData(msgspec.Struct, frozen=True):

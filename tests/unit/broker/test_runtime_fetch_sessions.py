@@ -89,6 +89,7 @@ def all_sessions(
         execute=lambda *_: None,
         clock=clock,
         throttle=throttle,
+        read=lambda partition, *what: partition.log.read(*what),
     )
 
 

@@ -37,6 +37,7 @@ from leadline_client.errors.records import DeserializationFailed, SerializationF
 from leadline_client.errors.replication import (
     BrokerFenced,
     CorruptBatch,
+    DamagedBatch,
     FencedLeaderEpoch,
     FetchSessionUnknown,
     InvalidTimestamp,
@@ -129,6 +130,7 @@ __all__ = [
     "ConsumerRebalanceFailed",
     "CoordinatorNotAvailable",
     "CorruptBatch",
+    "DamagedBatch",
     "DeserializationFailed",
     "FencedInstance",
     "FencedLeaderEpoch",

@@ -242,6 +242,18 @@ class StorageFailed(Refused):
     code = 50355
 
 
+class DamagedBatch(StorageFailed):
+    """A stored batch of this replica is damaged. Another replica's copy is about to replace it."""
+
+    code = 50373
+    retriable = True
+
+    @property
+    def offset(self) -> int:
+        """The offset of the batch, or a lower one."""
+        return int(self.details.get("offset", 0))
+
+
 class UnknownStaged(Refused):
     """No replica has a staged batch with this id: it expired, or its replicas are gone."""
 

@@ -19,6 +19,7 @@ from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.adapters.log.recovery import OnSegment, nothing
 from leadline_broker.adapters.log.set_aside import stray_key
+from leadline_broker.adapters.log.stored_batches import StoredBatches
 from leadline_broker.adapters.staged_files import StagedFiles
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
@@ -136,6 +137,11 @@ class LazyLog:
                 f"offset {offset} of an empty log", log_start_offset=0, log_end_offset=0
             )
         return b""
+
+    @property
+    def batches(self) -> StoredBatches:
+        """See `PartitionLog.batches`."""
+        return self._opened().batches
 
     def learn_timestamps(self) -> bool:
         """See `PartitionLog.learn_timestamps`."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from itertools import count
 from random import Random
-from typing import Any, Final
+from typing import Any
 
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.runtime.cluster.broker_state import BrokerState
@@ -29,9 +29,10 @@ from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.isr_log import IsrLog
 from leadline_broker.runtime.replication.isr_writer import IsrWriter
 from leadline_broker.runtime.replication.maintenance import Maintenance
-from leadline_broker.runtime.replication.partition import NOT_APPLIED, Partition
+from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.remembered_producers import RememberedProducers
 from leadline_broker.runtime.replication.removals import Removals
+from leadline_broker.runtime.replication.repairs import Repairs
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.replication.throttle import MovingThrottle, Throttle
 from leadline_broker.runtime.replication.topic_settings import TopicSettings
@@ -52,11 +53,9 @@ from leadline_client.backoff import Backoff
 from leadline_client.errors import StorageFailed
 from leadline_common.clock import Clock
 from leadline_common.identity import InternalAddress
-from leadline_common.rpc import HeartbeatRequest, HeartbeatResponse, LateRow
+from leadline_common.rpc import HeartbeatRequest, HeartbeatResponse
 from leadline_common.settings import BrokerSettings
 from leadline_common.slices import slices
-
-_MAX_LATE_ROWS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +124,7 @@ class Engine:
         )
         logs.limit_open_files(dependencies.configuration.current.open_files_max)
         self.replicas.load(logs.stored(), self._topic_settings.of({}))
+        self.repairs = self._repairs(on_failed)
         self.sessions = self._sessions()
         self.heartbeats = self._heartbeats()
         self.commands = self._commands()
@@ -132,8 +132,7 @@ class Engine:
         self.producers = self._remembered_producers()
         self.serving = self._serving()
         self.offset_finder = self._offset_finder()
-        self.routed = self._routed()
-        self.routed_requests = self._routed_requests()
+        self.routed, self.routed_requests = self._routed(), self._routed_requests()
         self.topic_appends = self._topic_appends()
         self.group_polls = self._group_polls()
         self.copies = self._copies()
@@ -177,6 +176,18 @@ class Engine:
             execute=self._executor.execute,
             clock=self._dependencies.clock,
             throttle=self.throttle,
+            read=self.repairs.read,
+        )
+
+    def _repairs(self, on_failed: Callable[[StorageFailed], None]) -> Repairs:
+        return Repairs(
+            broker_state=self._dependencies.broker_state,
+            peers=self._dependencies.peers,
+            clock=self._dependencies.clock,
+            find=self.replicas.find,
+            on_found=self._dependencies.metrics.damaged.inc,
+            on_repaired=self._dependencies.metrics.repaired.inc,
+            on_failed=on_failed,
         )
 
     def _load(self) -> LoadMeter:
@@ -234,6 +245,7 @@ class Engine:
             ),
             sequences=self._sequences(),
             producer_ids=self.producer_ids,
+            repairs=self.repairs,
             clock=clock,
         )
 
@@ -325,7 +337,7 @@ class Engine:
         """Return the coroutines to run from the start; they never return."""
         flushers = self.flusher.run(), self.moving_flusher.run(), self._disk_watch.run()
         others = self.isr_writer.run(), self.staging.run(), self.copies.run(), self.load.run()
-        return [*flushers, *others, *self.maintenance.loops()]
+        return [*flushers, *others, self.repairs.run(), *self.maintenance.loops()]
 
     async def reconfigure(self) -> None:
         """Apply changed settings of this broker or of the cluster; to some replicas in each turn.
@@ -371,18 +383,8 @@ class Engine:
             digest=self.replicas.digest,
             isr_changes=isr_changes,
             moving=[row for partition in self.replicas.growing for row in partition.moving()],
-            late=self._late_rows(),
+            late=self.commands.late_roles.rows(self.replicas.applied_epoch),
         )
-
-    def _late_rows(self) -> list[LateRow]:
-        """Return the oldest late roles; with more, the controller sends full grants instead."""
-        rows = []
-        for late in self.commands.late_roles.oldest_first()[:_MAX_LATE_ROWS]:
-            found = self.replicas.find(late.key)
-            taken = NOT_APPLIED if found is None else found.applied_epoch
-            topic, partition = late.topic_partition
-            rows.append(LateRow(topic, late.topic_id, partition, taken))
-        return rows
 
     def on_heartbeat_response(self, response: HeartbeatResponse) -> None:
         """Apply the rates that the controller sets; ignore a former controller."""

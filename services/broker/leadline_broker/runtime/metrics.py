@@ -65,6 +65,14 @@ class BrokerMetrics:
         )
         for kind in ("committed", "uncommitted"):
             self._truncated.labels(kind)
+        self.damaged = metrics.counter(
+            "damaged_batches_found",
+            "Times that a read met a damaged batch; again if it could not be repaired in 10 s.",
+        )
+        self.repaired = metrics.counter(
+            "damaged_batches_repaired",
+            "Damaged batches that a copy of another in-sync replica has replaced.",
+        )
         self._declare_flushes(metrics)
         self._declare_stages(metrics)
         self._declare_gauges(metrics)

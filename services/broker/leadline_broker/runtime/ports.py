@@ -22,6 +22,7 @@ from leadline_broker.domain.state import (
     TopicIdPartition,
 )
 from leadline_broker.runtime.staged_store import StagedStore
+from leadline_broker.runtime.stored_batches import StoredBatches
 from leadline_client.batch_header import Buffer
 from leadline_client.errors import StorageFailed
 from leadline_common.bulk_offsets import BulkAnswer, BulkQuestion, PartitionEnds
@@ -58,7 +59,7 @@ class Log(LogView, Protocol):
 
     @property
     def directory(self) -> Path:
-        """The directory of its files, which may not exist yet."""
+        """Its directory, which may not exist yet."""
 
     @property
     def producers(self) -> ProducerStates:
@@ -89,6 +90,10 @@ class Log(LogView, Protocol):
 
     def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
         """Return whole batches from the one that holds `offset`, none past `end_offset`."""
+
+    @property
+    def batches(self) -> StoredBatches:
+        """What checks and repairs the stored batches."""
 
     def learn_timestamps(self) -> bool:
         """Read a part of what lookups by time need; return whether there is more to read."""
@@ -366,17 +371,12 @@ class Peers(Protocol):
     async def append_routed(
         self, to: InternalAddress, request: RoutedAppend, timeout_ms: int
     ) -> RoutedAppended:
-        """Pass an append on to a leader.
-
-        Raises:
-            LeaderNotAvailable: the leader cannot have received the request.
-
-        """
+        """Pass an append on to a leader; LeaderNotAvailable if it cannot have received it."""
 
     async def read_routed(
         self, to: InternalAddress, request: RoutedRead, timeout_ms: int
     ) -> RoutedData:
-        """Pass a read on to a leader."""
+        """Pass a read on to a leader, or to an in-sync replica."""
 
     async def offsets_routed(
         self, to: InternalAddress, request: RoutedOffsets, timeout_ms: int

@@ -141,6 +141,17 @@ class Durability:
         finally:
             self.wrote(file)
 
+    def overwrite(self, file: LogFile, data: Buffer, position: int) -> None:
+        """Replace bytes within a file; the next flush makes them durable. A failure is final."""
+        with STORAGE_ERRORS:
+            fd = self.files.pin(file)
+        try:
+            _write_all(fd, data, position)
+        except OSError as error:
+            raise self.fail(error) from error
+        finally:
+            self.wrote(file)
+
     def wrote(self, file: LogFile) -> None:
         """Take over the caller's pin of the file, which stays open until it is synced."""
         with self.marking:
@@ -299,18 +310,21 @@ def append_bytes(fd: int, data: Buffer, position: int) -> None:
         OSError: the write failed, and the content of the file is unknown.
 
     """
-    rest = memoryview(data)
-    at = position
     try:
-        while rest:
-            written = os.pwrite(fd, rest, at)
-            rest = rest[written:]
-            at += written
+        _write_all(fd, data, position)
     except OSError as error:
         os.ftruncate(fd, position)
         if error.errno in NO_SPACE:
             raise storage_error(error) from error
         raise
+
+
+def _write_all(fd: int, data: Buffer, position: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        written = os.pwrite(fd, rest, position)
+        rest = rest[written:]
+        position += written
 
 
 def _sync(directory: Path, unsynced: Unsynced, epochs: list[tuple[int, int]]) -> None:

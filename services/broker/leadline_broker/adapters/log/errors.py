@@ -4,7 +4,8 @@
     ├── DiskFull            nothing was appended; the log works again once there is space
     ├── LogFailed           a write or an fsync failed: this log is never used again
     ├── LogClosed           the log was closed, moved away or deleted
-    ├── CorruptStoredBatch  a stored batch is damaged and is not served
+    ├── DamagedBatch (leadline_client.errors, 50373)
+    │   └── CorruptStoredBatch  a stored batch is damaged and is not served
     ├── CorruptFile         a checkpoint, index or snapshot is damaged
     └── WrongDirectory      the directory is in use, or belongs to another broker
     NotContiguous (Refused)  the batches do not continue the log
@@ -17,7 +18,7 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-from leadline_client.errors import Refused, StorageFailed
+from leadline_client.errors import DamagedBatch, Refused, StorageFailed
 
 
 class DiskFull(StorageFailed):
@@ -36,8 +37,8 @@ class LogClosed(StorageFailed):
     """The log was closed, moved away or deleted before the call."""
 
 
-class CorruptStoredBatch(StorageFailed):
-    """A batch on disk fails its CRC or does not follow its predecessor."""
+class CorruptStoredBatch(DamagedBatch):
+    """A batch on disk fails its CRC, does not follow its predecessor, or cannot be read."""
 
 
 class CorruptFile(StorageFailed):
@@ -84,4 +85,16 @@ class StorageErrors:
             raise storage_error(error) from error
 
 
+class ReadErrors(StorageErrors):
+    """The same for a block that reads batches, which a sector may lack."""
+
+    __slots__ = ()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and error.errno == errno.EIO:
+            raise CorruptStoredBatch(f"a batch cannot be read: {error.strerror}") from error
+        super().__exit__(kind, error, trace)
+
+
 STORAGE_ERRORS: Final = StorageErrors()
+READ_ERRORS: Final = ReadErrors()

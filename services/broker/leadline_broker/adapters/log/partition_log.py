@@ -13,17 +13,17 @@ from leadline_broker.adapters.log import recovery
 from leadline_broker.adapters.log.checked_files import fsync_path
 from leadline_broker.adapters.log.durability import Durability, OnFlushed
 from leadline_broker.adapters.log.epoch_file import write_unsynced_epochs
-from leadline_broker.adapters.log.errors import STORAGE_ERRORS, CorruptStoredBatch
+from leadline_broker.adapters.log.errors import READ_ERRORS, STORAGE_ERRORS
 from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.layout import METADATA_FILE, LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.retention import Retention, remove_files
 from leadline_broker.adapters.log.scan import admit
 from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.adapters.log.snapshots import remove_snapshots, write_snapshot
+from leadline_broker.adapters.log.stored_batches import StoredBatches
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
-from leadline_client.batch_header import Buffer, header_at
-from leadline_client.batches import crc_matches
+from leadline_client.batch_header import Buffer
 from leadline_client.errors import OffsetOutOfRange
 
 
@@ -179,8 +179,7 @@ class PartitionLog:
         """Return whole batches from the one that holds `offset`, none past `end_offset`.
 
         Returns at least one batch, even if it is larger than `max_bytes`, and batches of one
-        segment only. The result is empty at or beyond `end_offset` (exclusive; in practice
-        the high watermark or the log end).
+        segment only. The result is empty at or beyond `end_offset`, which is exclusive.
 
         Raises:
             OffsetOutOfRange: before the log start or beyond the log end.
@@ -188,18 +187,21 @@ class PartitionLog:
 
         """
         self._durability.require_usable()
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRange(
-                f"offset {offset} is outside {self.log_start_offset} to {self.log_end_offset}",
-                log_start_offset=self.log_start_offset,
-                log_end_offset=self.log_end_offset,
-            )
-        end_offset = min(end_offset, self.log_end_offset)
+        start, end = self.log_start_offset, self.log_end_offset
+        if not start <= offset <= end:
+            reason = f"offset {offset} is outside {start} to {end}"
+            raise OffsetOutOfRange(reason, log_start_offset=start, log_end_offset=end)
+        end_offset = min(end_offset, end)
         if offset >= end_offset:
             return b""
         segment = self._state.segments[self._state.segment_number(offset)]
-        with STORAGE_ERRORS:
+        with READ_ERRORS:
             return segment.read(offset, max_bytes, end_offset, self.epochs)
+
+    @property
+    def batches(self) -> StoredBatches:
+        """What checks and repairs the stored batches."""
+        return StoredBatches(self._state, self._durability)
 
     def learn_timestamps(self) -> bool:
         """Read what lookups by time need of some closed segments; return whether any is left.
@@ -220,11 +222,8 @@ class PartitionLog:
 
         """
         self._durability.require_usable()
-        with STORAGE_ERRORS:
-            data = self._state.batch_for_timestamp(timestamp, from_offset)
-        if data and not crc_matches(data, header_at(data)):
-            raise CorruptStoredBatch(f"the batch for the time {timestamp} is damaged")
-        return data
+        with READ_ERRORS:
+            return self._state.batch_for_timestamp(timestamp, from_offset)
 
     def truncate_to(self, offset: int) -> int:
         """Truncate the log at the last batch boundary at or before `offset`; return the new end.

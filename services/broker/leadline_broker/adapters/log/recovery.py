@@ -41,7 +41,7 @@ from leadline_broker.adapters.log.layout import (
     offsets_named,
     write_identity,
 )
-from leadline_broker.adapters.log.scan import defect_of, whole_batches
+from leadline_broker.adapters.log.scan import check_stored, defect_of, whole_batches
 from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.adapters.log.snapshots import latest_snapshot, remove_snapshots
 from leadline_broker.domain.epochs import EpochHistory
@@ -133,9 +133,21 @@ class LogState:
         for segment in self.segments:
             if segment.next_offset <= from_offset:
                 continue
-            for span in segment.find_timestamp(timestamp):
-                if span.base_offset >= from_offset:
-                    return segment.read_bytes(span.position, span.end)
+            try:
+                data = self._batch_for_timestamp(segment, timestamp, from_offset)
+            except CorruptStoredBatch as error:
+                near = max(segment.base_offset, from_offset)
+                raise CorruptStoredBatch(error.message, offset=near) from error
+            if data:
+                return data
+        return b""
+
+    def _batch_for_timestamp(self, segment: Segment, timestamp: int, from_offset: int) -> bytes:
+        for span in segment.find_timestamp(timestamp):
+            if span.base_offset >= from_offset:
+                data = segment.read_bytes(span.position, span.end)
+                check_stored(data, span.base_offset, self.epochs)
+                return data
         return b""
 
 

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from leadline_broker.adapters.log.errors import CorruptStoredBatch, NotContiguous
+from leadline_broker.adapters.log.errors import READ_ERRORS, CorruptStoredBatch, NotContiguous
 from leadline_broker.domain.epochs import NO_EPOCH, EpochHistory
 from leadline_client.batch_header import (
     HEADER_BYTES,
@@ -140,6 +140,20 @@ def admit(data: Buffer, end_offset: int, epoch: int, *, crc_checked: bool) -> li
     if not headers:
         raise CorruptBatch("no batch to append")
     return headers
+
+
+def sound_batch(
+    fd: int, position: int, end: int, expected_offset: int, epochs: EpochHistory
+) -> BatchSpan | None:
+    """Return the batch at a file position, None if it is damaged or does not fit before `end`."""
+    try:
+        with READ_ERRORS:
+            span = next(spans(fd, position, end, expected_offset))
+            data = os.pread(fd, span.size, position)
+        check_stored(data, expected_offset, epochs)
+    except CorruptStoredBatch:
+        return None
+    return span
 
 
 def check_stored(data: bytes, expected_offset: int, epochs: EpochHistory) -> int:

@@ -23,7 +23,7 @@ from leadline_broker.adapters.log.layout import (
     TIME_INDEX_SUFFIX,
     offset_name,
 )
-from leadline_broker.adapters.log.scan import BatchSpan, check_stored, spans
+from leadline_broker.adapters.log.scan import BatchSpan, check_stored, sound_batch, spans
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_client.batch_header import HEADER_BYTES, BatchHeader
 
@@ -36,7 +36,7 @@ class Segment:
 
     The index of a closed segment is loaded, or rebuilt, when it is first needed. The latest batches
     that were appended are remembered while the segment grows (`_latest`): they are contiguous, and
-    the last one ends where the segment does.
+    the last one ends where the segment does. An index that is `_cut` ends at a damaged batch.
 
     Attributes:
         base_offset: the first offset, which also names the file.
@@ -49,6 +49,7 @@ class Segment:
     """
 
     __slots__ = (
+        "_cut",
         "_files",
         "_index",
         "_interval",
@@ -81,6 +82,7 @@ class Segment:
         self._index: SparseIndex | None = SparseIndex(interval)
         self._max_timestamp: int | None = NO_TIMESTAMP
         self._latest: tuple[BatchSpan, ...] = ()
+        self._cut = False
 
     @classmethod
     def existing(
@@ -136,15 +138,21 @@ class Segment:
     def _rebuild_index(self) -> None:
         """Index the batches before the first damaged one, which can still be read."""
         self.clear()
+        self._cut = False
         try:
             with self._files.using(self.file) as fd:
                 for span in spans(fd, 0, self.size, self.base_offset):
                     self._add(span.base_offset, span.position, span.max_timestamp)
         except CorruptStoredBatch:
-            return
+            self._cut = True
         except OSError:
             self._index = self._max_timestamp = None  # They are incomplete.
             raise
+
+    def reindex(self) -> None:
+        """Load or rebuild the index of a closed segment again: it may have ended at damage."""
+        self.release_index()
+        self._max_timestamp = None
 
     def release_index(self) -> None:
         """Release the index of a closed segment; it is loaded again when it is needed."""
@@ -244,7 +252,7 @@ class Segment:
 
     def find_timestamp(self, timestamp: int) -> Iterator[BatchSpan]:
         """Yield the batches whose latest timestamp (ms) is at or after `timestamp`."""
-        if self.max_timestamp < timestamp:
+        if self.max_timestamp < timestamp and not self._cut:
             return
         for span in self.spans(self.index.entry_for_timestamp(timestamp)):
             if span.max_timestamp >= timestamp:
@@ -279,6 +287,31 @@ class Segment:
         if len(data) != end - position:
             raise CorruptStoredBatch(f"{self.file.path.name} is shorter than its batches")
         return data
+
+    def walk(
+        self, offset: int, epochs: EpochHistory
+    ) -> Iterator[tuple[int, int, BatchSpan | None]]:
+        """Check every batch from shortly before `offset` on, and yield (offset, position, batch).
+
+        Ends with the first one that is damaged, which is None.
+        """
+        index, position, expected = self.index, 0, self.base_offset
+        if index.positions:
+            entry = max(0, index.entry_for_offset(offset))
+            position, expected = index.positions[entry], index.offsets[entry]
+        with self._files.using(self.file) as fd:
+            while position < self.size:
+                span = sound_batch(fd, position, self.size, expected, epochs)
+                yield expected, position, span
+                if span is None:
+                    return
+                position, expected = span.end, span.next_offset
+
+    def fits(self, batch: BatchHeader, position: int) -> bool:
+        """Tell whether a batch can be at a position: only the last one ends where this ends."""
+        end = position + batch.size
+        is_last = batch.next_offset == self.next_offset
+        return end == self.size if is_last else end < self.size
 
     def _last_end_within(self, first: BatchSpan, limit: int) -> int:
         """Return the end of the last batch that ends by `limit`, at least the end of `first`."""

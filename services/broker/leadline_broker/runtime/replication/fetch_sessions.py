@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.replication.partition import Execute, Partition
+from leadline_broker.runtime.replication.repairs import ReadLog
 from leadline_broker.runtime.replication.throttle import MovingThrottle
 from leadline_client.errors import (
     FetchSessionUnknown,
@@ -61,8 +62,10 @@ class _Position:
 class FetchSession:
     """One follower's fetches over one connection; a `Subscriber` of its partitions."""
 
-    def __init__(self, request: ReplicaFetchRequest, throttle: MovingThrottle) -> None:
-        self._throttle = throttle
+    def __init__(
+        self, request: ReplicaFetchRequest, throttle: MovingThrottle, read: ReadLog
+    ) -> None:
+        self._throttle, self._read_log = throttle, read
         self.id = request.session
         self.broker_id = request.broker_id
         self.incarnation = request.incarnation
@@ -214,7 +217,8 @@ class FetchSession:
         if position.reset:
             return replace(answer, error_code=FetchSessionUnknown.code)
         try:
-            records = log.read(row.fetch_offset, max_bytes, log.log_end_offset)
+            end = log.log_end_offset
+            records = self._read_log(position.partition, row.fetch_offset, max_bytes, end)
         except LeadlineError as error:
             return replace(answer, error_code=error.code)
         return replace(answer, records=records)
@@ -234,6 +238,7 @@ class FetchSessions:
     execute: Execute
     clock: Clock
     throttle: MovingThrottle
+    read: ReadLog
     _sessions: dict[tuple[int, int], FetchSession] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
@@ -284,7 +289,7 @@ class FetchSessions:
         if request.session != request.nonce:
             return FetchSessionUnknown.code
         found = self._sessions[request.broker_id, request.session] = FetchSession(
-            request, self.throttle
+            request, self.throttle, self.read
         )
         return found
 

@@ -7,11 +7,15 @@ is not ready meanwhile, and its heartbeats report the marks (rule R8).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from leadline_broker.domain.state import ReplicaKey
 from leadline_client.wire import TopicPartition
+from leadline_common.rpc import LateRow
+
+_MOST_ROWS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,16 @@ class LateRoles:
     def oldest_first(self) -> list[LateRole]:
         """Return all, the longest refused first."""
         return sorted(self._late.values(), key=lambda late: late.since_ms)
+
+    def rows(self, taken: Callable[[ReplicaKey], int]) -> list[LateRow]:
+        """Return the oldest for a heartbeat; with more, the controller sends full grants instead.
+
+        `taken` returns the leader epoch of the role that a replica has.
+        """
+        return [
+            LateRow(late.topic_partition.topic, late.topic_id, late.key[1], taken(late.key))
+            for late in self.oldest_first()[:_MOST_ROWS]
+        ]
 
     def refused(self, late: LateRole) -> None:
         """Mark a role; a later grant of the partition does not make it younger."""

@@ -79,6 +79,11 @@ class ReplicaManager:
         """Return the replica of (topic name, partition)."""
         return self._by_name.get((topic, partition))
 
+    def applied_epoch(self, key: ReplicaKey) -> int:
+        """Return the leader epoch of the role that a replica has taken, or `NOT_APPLIED`."""
+        found = self.find(key)
+        return NOT_APPLIED if found is None else found.applied_epoch
+
     def load(self, stored: Iterable[StoredReplica], settings: PartitionSettings) -> None:
         """Add the replicas found on disk, all of them fenced."""
         for topic, topic_id, partition, log, high_watermark in stored:

@@ -329,7 +329,8 @@ class RoutedRequests:
 
         """
         self._require_addressed(request)
-        self._require_led(request)
+        if not request.any_replica:
+            self._require_led(request)
         data = await self.serving.fetch(
             request.topic,
             request.partition,
@@ -339,8 +340,11 @@ class RoutedRequests:
             wait_ms=request.wait_ms,
             leader_epoch=request.leader_epoch,
             last_epoch=request.last_epoch,
+            topic_id=request.topic_id,
+            any_replica=request.any_replica,
         )
-        self._require_led(request)
+        if not request.any_replica:
+            self._require_led(request)
         return RoutedData(**asdict(data))
 
     async def offsets(self, request: RoutedOffsets) -> PartitionEnds:

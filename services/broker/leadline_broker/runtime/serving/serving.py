@@ -13,6 +13,7 @@ from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.metrics import BrokerMetrics
 from leadline_broker.runtime.replication.effect_executor import EffectExecutor, PendingAcks
 from leadline_broker.runtime.replication.partition import Partition, PartitionSettings
+from leadline_broker.runtime.replication.repairs import Repairs
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.serving.batch_checks import BatchChecks, check_times
 from leadline_broker.runtime.serving.fetched_data import FetchedData
@@ -61,6 +62,7 @@ class Serving:
     checks: BatchChecks
     sequences: ProducerSequences
     producer_ids: ProducerIds
+    repairs: Repairs
     clock: Clock
 
     def led(
@@ -96,12 +98,7 @@ class Serving:
         *,
         any_replica: bool,
     ) -> Partition:
-        """Return a partition to read from: led here or, with `any_replica`, followed in sync.
-
-        Raises:
-            NotLeader: neither is true; for other errors see `led`.
-
-        """
+        """Return a partition led here or, with `any_replica`, followed in sync; see `led`."""
         partition = self.replicas.named(topic, number)
         if not any_replica or partition is None or partition.replica.role is not Role.FOLLOWER:
             return self.led(topic, number, leader_epoch, topic_id=topic_id)
@@ -309,9 +306,8 @@ class Serving:
         """Return committed batches; empty between high watermark and log end (rule R15)."""
         log, high_watermark = partition.log, partition.replica.state.high_watermark
         if last_epoch is not None:
-            current = partition.replica.state.leader_epoch
-            if last_epoch > current:  # The reader is ahead of this broker.
-                self._require_epoch(last_epoch, partition)
+            if last_epoch > partition.replica.state.leader_epoch:
+                self._require_epoch(last_epoch, partition)  # The reader is ahead of this broker.
             check_position(partition, offset, last_epoch)
         in_range = log.log_start_offset <= offset <= log.log_end_offset
         if partition.replica.role is Role.FOLLOWER and not in_range:
@@ -323,7 +319,7 @@ class Serving:
                 high_watermark=high_watermark,
             )
         with self.metrics.read_seconds.time():
-            return log.read(offset, max_bytes, high_watermark)
+            return self.repairs.read(partition, offset, max_bytes, high_watermark)
 
     async def offsets(
         self,
@@ -347,9 +343,10 @@ class Serving:
         partition = self._with_known_end(topic, number, leader_epoch)
         state = partition.replica.state
         epoch, high_watermark = state.leader_epoch, state.high_watermark
-        offset, timestamp = await offset_for_timestamp(
-            partition.log, high_watermark, timestamp_ms, self.checks
-        )
+        with self.repairs.reading(partition):
+            offset, timestamp = await offset_for_timestamp(
+                partition.log, high_watermark, timestamp_ms, self.checks
+            )
         current = self._with_known_end(topic, number)
         state, log = current.replica.state, current.log
         if current is not partition or state.leader_epoch != epoch:

@@ -1,0 +1,88 @@
+"""Checking the stored batches of a log, and replacing damaged ones by copies from a replica.
+
+Replicas have the same bytes, because followers store what the leader has stamped (rule R1). So a
+copy is exactly as long as what it replaces, and everything behind it stays where it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from leadline_broker.adapters.log.durability import Durability
+from leadline_broker.adapters.log.errors import READ_ERRORS
+from leadline_broker.adapters.log.recovery import LogState
+from leadline_broker.adapters.log.scan import check_stored
+from leadline_broker.adapters.log.segment import Segment
+from leadline_client.batch_header import BatchHeader, Buffer, parse_headers
+
+_AT_ONCE: Final = 1 << 20
+"""How many bytes are checked in one turn of the event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatches:
+    """Implements `runtime.stored_batches.StoredBatches`; owned by the thread that owns the log."""
+
+    state: LogState
+    durability: Durability
+
+    def check(self, offset: int) -> tuple[int, bool]:
+        """Check about 1 MB of batches of one segment, from shortly before `offset` on.
+
+        Returns:
+            The offset behind them, and False; or the offset of the first damaged one, and True.
+
+        """
+        self.durability.require_usable()
+        if not self.state.segments:
+            return self.state.end_offset, False
+        segment, checked = self._segment(offset), 0
+        with READ_ERRORS:
+            for expected, _, span in segment.walk(offset, self.state.epochs):
+                if span is None:
+                    return expected, True
+                checked += span.size
+                if checked >= _AT_ONCE:
+                    return span.next_offset, False
+        return segment.next_offset, False
+
+    def repair(self, copies: bytes) -> int:
+        """Replace the damaged batch at the offset of the first copy, and those behind it.
+
+        Stops before the first batch that is sound. Returns how many were replaced: 0 if the first
+        one is not damaged, or if its copy does not fit.
+
+        Raises:
+            CorruptBatch, CorruptStoredBatch: the copies are damaged, or of other leader epochs.
+            LogFailed: the write failed.
+
+        """
+        self.durability.require_usable()
+        headers = list(parse_headers(copies))
+        if not headers or not self.state.segments:
+            return 0
+        check_stored(copies, headers[0].base_offset, self.state.epochs)
+        segment, replaced = self._segment(headers[0].base_offset), 0
+        for header in headers:
+            position = self._damaged_at(segment, header)
+            if position is None:
+                break
+            data: Buffer = memoryview(copies)[header.position : header.position + header.size]
+            self.durability.overwrite(segment.file, data, position)
+            replaced += 1
+        if replaced and segment is not self.state.segments[-1]:
+            segment.reindex()
+        return replaced
+
+    def _segment(self, offset: int) -> Segment:
+        return self.state.segments[max(0, self.state.segment_number(offset))]
+
+    def _damaged_at(self, segment: Segment, copy: BatchHeader) -> int | None:
+        """Return where a damaged batch is that the copy can replace."""
+        with READ_ERRORS:
+            for expected, position, span in segment.walk(copy.base_offset, self.state.epochs):
+                if expected >= copy.base_offset or span is None:
+                    is_it = expected == copy.base_offset and span is None
+                    return position if is_it and segment.fits(copy, position) else None
+        return None

@@ -1,0 +1,223 @@
+"""Replaces damaged batches of this broker's logs by the copies of other in-sync replicas.
+
+Disks lose sectors and flip bits. Whoever reads a batch that is damaged, a consumer or a follower,
+begins the repair of its partition, and reads again after it. Committed batches alone are repaired:
+all in-sync replicas have them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from leadline_broker.domain.state import ReplicaKey
+from leadline_broker.runtime.cluster.broker_state import BrokerState
+from leadline_broker.runtime.ports import Peers
+from leadline_broker.runtime.replication.partition import Partition
+from leadline_client.errors import CorruptBatch, DamagedBatch, LeadlineError, StorageFailed
+from leadline_common.clock import Clock
+from leadline_common.identity import InternalAddress
+from leadline_common.routed_records import RoutedRead
+
+ReadLog = Callable[[Partition, int, int, int], bytes]
+"""`Repairs.read`."""
+
+logger = structlog.get_logger(__name__)
+
+RETRY_MS: Final = 1_000
+"""How long after a repair without an answer of some replica a reader begins the next one."""
+HOPELESS_MS: Final = 10_000
+"""The same after one for which no replica had a sound copy."""
+_COPIED_BYTES: Final = 1 << 20
+_TIMEOUT_MS: Final = 3_000
+_MOST_CHECKS: Final = 1_024
+"""How many turns of the event loop look for the damage that a reader has met: about a segment."""
+
+
+@dataclass(slots=True)
+class _Damage:
+    """What is known of a partition that is damaged.
+
+    It is `hopeless` if every other in-sync replica was asked, and none has a sound copy.
+    """
+
+    offset: int
+    is_waiting: bool = True
+    hopeless: bool = False
+    failed_ms: float = 0.0
+
+    def may_be_tried(self, now_ms: float) -> bool:
+        """Tell whether it is time for another repair."""
+        pause_ms = HOPELESS_MS if self.hopeless else RETRY_MS
+        return not self.is_waiting and now_ms - self.failed_ms >= pause_ms
+
+
+@dataclass(eq=False, kw_only=True)
+class Repairs:
+    """Repairs one partition at a time. Owned by the event loop.
+
+    `on_found()` is called for each damage that a reader meets, again after a repair that failed;
+    `on_repaired(batches)` after each repair; `on_failed(error)` if a log fails during one.
+    """
+
+    broker_state: BrokerState
+    peers: Peers
+    clock: Clock
+    find: Callable[[ReplicaKey], Partition | None]
+    on_found: Callable[[], None]
+    on_repaired: Callable[[int], None]
+    on_failed: Callable[[StorageFailed], None]
+    _known: dict[ReplicaKey, _Damage] = field(default_factory=dict, init=False)
+    _queue: asyncio.Queue[Partition] = field(default_factory=asyncio.Queue, init=False)
+
+    def read(self, partition: Partition, offset: int, max_bytes: int, end_offset: int) -> bytes:
+        """Read a partition's log; see `PartitionLog.read`.
+
+        Raises:
+            DamagedBatch: what is to be read is being repaired.
+            StorageFailed: it is damaged, and no in-sync replica has a sound copy.
+
+        """
+        try:
+            return partition.log.read(offset, max_bytes, end_offset)
+        except DamagedBatch as damage:
+            raise self._found(partition, offset, damage) from damage
+
+    @contextmanager
+    def reading(self, partition: Partition) -> Iterator[None]:
+        """Begin a repair if the block, which reads a partition's log, meets damage; see `read`."""
+        try:
+            yield
+        except DamagedBatch as damage:
+            raise self._found(partition, damage.offset, damage) from damage
+
+    def _found(self, partition: Partition, offset: int, damage: DamagedBatch) -> StorageFailed:
+        now_ms, known = self.clock.monotonic_ms(), self._known.get(partition.key)
+        if known is None:
+            known = self._known[partition.key] = _Damage(offset)
+            self._begin(partition, known, damage)
+        elif known.may_be_tried(now_ms):
+            known.offset, known.is_waiting = offset, True
+            self._begin(partition, known, damage)
+        if known.hopeless or not self._others(partition):
+            return StorageFailed(f"{damage.message}; no other in-sync replica has a sound copy")
+        return DamagedBatch(f"{damage.message}; it is being repaired", offset=offset)
+
+    def _begin(self, partition: Partition, known: _Damage, damage: DamagedBatch) -> None:
+        logger.error(
+            "stored batch damaged",
+            partition=partition.key,
+            read_from=known.offset,
+            reason=damage.message,
+        )
+        self.on_found()
+        self._queue.put_nowait(partition)
+
+    async def run(self) -> None:
+        """Repair what is found; never returns."""
+        while True:
+            partition = await self._queue.get()
+            known = self._known[partition.key]
+            try:
+                await self._repair(partition, known)
+            except LeadlineError as error:
+                logger.warning("repair failed", partition=partition.key, reason=error.message)
+                if isinstance(error, StorageFailed) and partition.log.failed:
+                    self.on_failed(error)
+            known.is_waiting, known.failed_ms = False, self.clock.monotonic_ms()
+            if not self._is_there(partition):
+                self._known.pop(partition.key, None)
+
+    async def _repair(self, partition: Partition, known: _Damage) -> None:
+        """Repair all damage from `known.offset` on; forget it then."""
+        damaged = await self._damaged_from(partition, known.offset)
+        if damaged is None:  # As in a file that is too short.
+            known.hopeless = True
+            return
+        while damaged is not None:
+            if not await self._replace(partition, known, damaged):
+                logger.error("damaged batch not repaired", partition=partition.key, offset=damaged)
+                return
+            damaged = await self._damaged_from(partition, damaged)
+        del self._known[partition.key]
+
+    async def _damaged_from(self, partition: Partition, offset: int) -> int | None:
+        for _ in range(_MOST_CHECKS):
+            if offset >= partition.log.log_end_offset or not self._is_there(partition):
+                return None
+            offset, is_damaged = partition.log.batches.check(offset)
+            if is_damaged:
+                return offset
+            await asyncio.sleep(0)
+        return None
+
+    async def _replace(self, partition: Partition, known: _Damage, offset: int) -> bool:
+        """Replace the damaged batch at `offset`, and those behind it; return whether any was."""
+        all_answered = True
+        for broker_id in self._others(partition):
+            found = self.broker_state.internal_address_of(broker_id)
+            copies = None if found is None else await self._copies(partition, offset, *found)
+            if not self._is_there(partition):
+                return False
+            if copies is None:
+                all_answered = False
+            elif replaced := _repaired(partition, copies):
+                known.hopeless = False
+                self.on_repaired(replaced)
+                logger.warning(
+                    "damaged batches repaired",
+                    partition=partition.key,
+                    offset=offset,
+                    batches=replaced,
+                    copied_from=broker_id,
+                )
+                return True
+        known.hopeless = all_answered
+        return False
+
+    async def _copies(
+        self, partition: Partition, offset: int, address: InternalAddress, incarnation: int
+    ) -> bytes | None:
+        """Return another replica's batches, none if it has no sound ones, None if it may have."""
+        request = RoutedRead(
+            broker_id=address.service.id,
+            incarnation=incarnation,
+            sender=self.broker_state.broker_id,
+            topic=partition.topic,
+            topic_id=partition.topic_id,
+            partition=partition.partition,
+            leader_epoch=partition.replica.state.leader_epoch,
+            offset=offset,
+            max_bytes=_COPIED_BYTES,
+            min_bytes=0,
+            wait_ms=0,
+            any_replica=True,
+        )
+        try:
+            return (await self.peers.read_routed(address, request, _TIMEOUT_MS)).records or None
+        except StorageFailed:  # It may be damaged there, too.
+            return b""
+        except LeadlineError as error:
+            logger.info("no copy for a repair", source=str(address), reason=error.message)
+            return None
+
+    def _others(self, partition: Partition) -> list[int]:
+        """Return the other in-sync replicas."""
+        return [one for one in partition.replica.state.isr if one != self.broker_state.broker_id]
+
+    def _is_there(self, partition: Partition) -> bool:
+        return self.find(partition.key) is partition
+
+
+def _repaired(partition: Partition, copies: bytes) -> int:
+    """Return how many batches the copies have replaced."""
+    try:
+        return partition.log.batches.repair(copies) if copies else 0
+    except (CorruptBatch, DamagedBatch) as error:
+        logger.warning("copies do not fit", partition=partition.key, reason=error.message)
+        return 0

@@ -1,0 +1,71 @@
+"""A disk that damages what a broker has stored: other replicas' copies replace it as it is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+from leadline_client.consumer import AsyncConsumer
+from leadline_client.producer import AsyncProducer
+from leadline_client.wire import NewTopic
+from tests.support.services.cluster import Cluster, wait_until
+
+TOPIC = "t"
+VALUES = [f"{number:04}".encode() * 25 for number in range(300)]
+BROKERS = ("broker-1", "broker-2", "broker-3")
+
+
+def segments(cluster: Cluster, broker: str) -> list[Path]:
+    """Return the segments of a replica; all but the last are closed."""
+    directory = Path(cluster.service(broker).log_dir or "") / f"{TOPIC}-0"
+    return sorted(directory.glob("*.log"))
+
+
+def contents(cluster: Cluster, broker: str) -> list[bytes]:
+    return [path.read_bytes() for path in segments(cluster, broker)]
+
+
+def damage(segment: Path, random: Random) -> None:
+    """Flip a bit in every kilobyte, and lose half a sector."""
+    data = bytearray(segment.read_bytes())
+    for start in range(0, len(data), 1_024):
+        place = random.randrange(start, min(start + 1_024, len(data)))
+        data[place] ^= 1 << random.randrange(8)
+    lost = random.randrange(len(data))
+    data[lost : lost + 256] = bytes(len(data[lost : lost + 256]))
+    with segment.open("r+b") as file:
+        file.write(data)
+
+
+async def test_a_consumer_reads_on_while_its_leader_is_repaired(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, settings={"log.segment.bytes": "4096"}) as cluster:
+        await cluster.client.create_topic(NewTopic(TOPIC, 1, 3))
+        async with AsyncProducer(cluster.client) as producer:
+            for first in range(0, len(VALUES), 5):
+                sent = [await producer.send(TOPIC, one) for one in VALUES[first : first + 5]]
+                for one in sent:
+                    await one
+        leader = await cluster.leader_of(TOPIC, 0)
+        whole = contents(cluster, leader)
+        assert len(whole) > 5
+        for segment in segments(cluster, leader)[:-1]:
+            damage(segment, Random(segment.name))
+
+        async with AsyncConsumer(cluster.client) as consumer:
+            await consumer.assign([(TOPIC, 0)])
+            read = list[bytes | None]()
+            while len(read) < len(VALUES):
+                read += [one.record.value for one in await consumer.poll(timeout_s=10)]
+        assert read == VALUES
+
+        async def is_whole() -> bool:
+            return all(contents(cluster, broker) == whole for broker in BROKERS)
+
+        await wait_until(is_whole, "all replicas are alike")
+        metrics = (await cluster.get(leader, "/metrics")).text
+        (repaired,) = (
+            line
+            for line in metrics.splitlines()
+            if line.startswith("leadline_damaged_batches_repaired_total")
+        )
+        assert float(repaired.split()[1]) > 5

@@ -1,0 +1,182 @@
+"""Damaged batches in a log, and copies that replace them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from shutil import copytree
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leadline_broker.adapters.log.errors import CorruptStoredBatch
+from leadline_broker.adapters.log.partition_log import PartitionLog
+from leadline_client.batch_header import HEADER_BYTES
+from leadline_client.errors import DamagedBatch
+from tests.unit.broker.log_support import batch, open_log, read_all
+
+BATCHES = 60
+SEGMENT_BYTES = 2_000
+COPIED_BYTES = 700
+
+
+def make_log(root: Path, *, clean: bool = False) -> PartitionLog:
+    """Return a log of several segments that was closed and opened again."""
+    root.mkdir()
+    log = open_log(root, segment_bytes=SEGMENT_BYTES)
+    for number in range(BATCHES):
+        value = bytes([number]) * (number % 7 * 30)
+        log.append(batch(number, value, epoch=number // 20, timestamp=1_000 + number))
+    log.close()
+    return open_log(root, segment_bytes=SEGMENT_BYTES, clean=clean)
+
+
+def segments(log: PartitionLog) -> list[Path]:
+    return sorted(log.directory.glob("*.log"))
+
+
+def contents(log: PartitionLog) -> list[bytes]:
+    return [path.read_bytes() for path in segments(log)]
+
+
+def first_damaged(log: PartitionLog, offset: int = 0) -> int | None:
+    """Return the offset of the first damaged batch."""
+    is_damaged = False
+    while offset < log.log_end_offset and not is_damaged:
+        offset, is_damaged = log.batches.check(offset)
+    return offset if is_damaged else None
+
+
+def repair(log: PartitionLog, source: PartitionLog) -> int:
+    """Repair all damage by copies of another log; return how many batches were replaced."""
+    replaced, offset = 0, first_damaged(log)
+    while offset is not None:
+        now = log.batches.repair(source.read(offset, COPIED_BYTES, source.log_end_offset))
+        assert now, f"nothing was replaced at {offset}"
+        replaced += now
+        offset = first_damaged(log)
+    return replaced
+
+
+def overwrite(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+@given(
+    st.booleans(),
+    st.lists(st.tuples(st.integers(0, 10), st.floats(0, 1), st.binary(min_size=1, max_size=900))),
+)
+def test_any_damage_of_closed_segments_is_repaired(
+    clean: bool, damages: list[tuple[int, float, bytes]]
+) -> None:
+    with TemporaryDirectory() as directory:
+        log = make_log(Path(directory) / "a", clean=clean)
+        copytree(Path(directory) / "a", Path(directory) / "b")
+        source = open_log(Path(directory) / "b", segment_bytes=SEGMENT_BYTES)
+        whole = contents(log)
+        closed = segments(log)[:-1]
+        for which, where, data in damages:
+            path = closed[which % len(closed)]
+            position = int(where * (path.stat().st_size - 1))
+            overwrite(path, position, data[: path.stat().st_size - position])
+        changed = contents(log) != whole
+
+        assert (repair(log, source) > 0) == changed
+        assert contents(log) == whole
+        assert read_all(log) == read_all(source)
+        source.discard()
+        log.close()
+
+
+def test_what_was_repaired_is_read_by_time_again(tmp_path: Path) -> None:
+    """The index that was rebuilt beside the damage ends at it, so later times were passed over."""
+    log, source = make_log(tmp_path / "a"), make_log(tmp_path / "b")
+    path = segments(log)[1]
+    path.with_suffix(".index").unlink()
+    second = int(path.stem) + 1
+    position = len(source.read(second - 1, 1, source.log_end_offset))
+    overwrite(path, position, bytes(HEADER_BYTES))
+    log.discard()
+    log = open_log(tmp_path / "a", segment_bytes=SEGMENT_BYTES)
+    with pytest.raises(DamagedBatch) as met:
+        log.batch_for_timestamp(1_000 + second, 0)
+    assert met.value.offset == second - 1, "the begin of the segment"
+
+    assert log.batches.repair(source.read(second, 1, source.log_end_offset)) == 1
+    first_of_third = int(segments(log)[2].stem)
+    too_old_ms = (
+        1_000 + first_of_third - 1
+    )  # All of the first two segments, but for the last batch.
+    log.apply_retention(now_ms=too_old_ms, retention_ms=0, retention_bytes=-1, limit_offset=BATCHES)
+    assert log.log_start_offset == second - 1, "the last batch of the second segment is kept"
+    for offset in range(second, BATCHES):
+        found = log.batch_for_timestamp(1_000 + offset, 0)
+        assert found == source.batch_for_timestamp(1_000 + offset, 0) != b""
+    log.close()
+
+
+def test_a_sector_that_cannot_be_read_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, source = make_log(tmp_path / "a"), make_log(tmp_path / "b")
+    bad = segments(log)[1]
+    real, lost = os.pread, range(512)
+
+    def pread(fd: int, size: int, position: int) -> bytes:
+        is_bad = Path(f"/proc/self/fd/{fd}").readlink() == bad
+        if is_bad and lost and position < lost.stop and position + size > lost.start:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd, size, position)
+
+    offset = int(bad.stem)
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "pread", pread)
+        with pytest.raises(CorruptStoredBatch, match="Input/output error"):
+            log.read(offset, 1, log.log_end_offset)
+        assert log.batches.check(offset) == (offset, True)
+        assert log.batches.repair(source.read(offset, 600, source.log_end_offset)) > 0
+    assert contents(log) == contents(source)
+    log.close()
+
+
+def test_copies_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
+    log, source = make_log(tmp_path / "a"), make_log(tmp_path / "b")
+    path = segments(log)[1]
+    first = int(path.stem)
+    overwrite(path, HEADER_BYTES - 20, b"x")
+    damaged = contents(log)
+    copies = bytearray(source.read(first, 1, source.log_end_offset))
+
+    assert log.batches.repair(source.read(first + 1, 1, source.log_end_offset)) == 0, "it is sound"
+    assert log.batches.repair(batch(first, b"longer" * 1_000, epoch=0)) == 0
+    with pytest.raises(CorruptStoredBatch, match="epoch"):
+        log.batches.repair(batch(first, epoch=7))
+    copies[-1] ^= 1
+    with pytest.raises(CorruptStoredBatch, match="CRC"):
+        log.batches.repair(bytes(copies))
+    assert contents(log) == damaged
+    log.close()
+
+
+def test_a_repair_is_durable_after_the_next_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, source = make_log(tmp_path / "a"), make_log(tmp_path / "b")
+    path = segments(log)[0]
+    overwrite(path, HEADER_BYTES, b"\xff\xff")
+    assert repair(log, source) == 1
+    synced, real = list[Path](), os.fdatasync
+
+    def fdatasync(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink())
+        real(fd)
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    log.flush()
+    assert synced == [path]
+    log.close()
