@@ -144,6 +144,20 @@ def test_a_sector_that_cannot_be_read_is_damage(
     log.close()
 
 
+def test_a_check_of_many_small_batches_has_several_turns(tmp_path: Path) -> None:
+    log, turns, offset = open_log(tmp_path), 0, 0
+    for number in range(2_000):
+        log.append(batch(number))
+    while offset < log.log_end_offset:
+        before = offset
+        offset, is_damaged = log.batches.check(offset)
+        turns += 1
+        assert before < offset <= before + 500
+        assert not is_damaged
+    assert turns >= 4
+    log.close()
+
+
 def test_copies_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
     log, source = make_log(tmp_path / "a"), make_log(tmp_path / "b")
     path = segments(log)[1]

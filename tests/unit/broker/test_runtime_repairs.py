@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from tests.support.services.cluster import wait_until
 from tests.unit.broker.small_cluster import TOPIC, SmallCluster, three, values
 
 VALUES = [f"{number:03}" * 20 for number in range(40)]
+DEADLINE_S = 20
 FOUND, REPAIRED = "leadline_damaged_batches_found", "leadline_damaged_batches_repaired"
 
 
@@ -151,6 +155,25 @@ async def test_readers_try_again_while_a_replica_cannot_be_asked(
     await wait_until(was_tried_again, "another repair")
     cluster.cut.clear()
     assert (await succeeds(lambda: cluster.read(1, offset)))[0] == VALUES[offset]
+
+
+async def test_a_broker_whose_disk_takes_no_copy_ends(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offset = damage(cluster, 1)
+    bad, real = segments(cluster, 1)[2], os.pwrite
+
+    def pwrite(fd: int, data: bytes, position: int) -> int:
+        if Path(f"/proc/self/fd/{fd}").readlink() == bad:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd, data, position)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    with pytest.raises(DamagedBatch):
+        await cluster.read(1, offset)
+    async with asyncio.timeout(DEADLINE_S):
+        with pytest.raises(StorageFailed, match="Input/output error"):
+            await cluster.brokers[1].failed()
 
 
 async def test_a_partition_without_other_replicas_says_so(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from leadline_broker.adapters.log.segment import Segment
 from leadline_client.batch_header import BatchHeader, Buffer, parse_headers
 
 _AT_ONCE: Final = 1 << 20
-"""How many bytes are checked in one turn of the event loop."""
+_MOST_AT_ONCE: Final = 400
+"""How many bytes, and how many batches, are checked in one turn of the event loop: some 10 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class StoredBatches:
     durability: Durability
 
     def check(self, offset: int) -> tuple[int, bool]:
-        """Check about 1 MB of batches of one segment, from shortly before `offset` on.
+        """Check some batches of one segment, from shortly before `offset` on.
 
         Returns:
             The offset behind them, and False; or the offset of the first damaged one, and True.
@@ -37,13 +38,13 @@ class StoredBatches:
         self.durability.require_usable()
         if not self.state.segments:
             return self.state.end_offset, False
-        segment, checked = self._segment(offset), 0
+        segment, left = self._segment(offset), _AT_ONCE
         with READ_ERRORS:
             for expected, _, span in segment.walk(offset, self.state.epochs):
                 if span is None:
                     return expected, True
-                checked += span.size
-                if checked >= _AT_ONCE:
+                left -= max(span.size, _AT_ONCE // _MOST_AT_ONCE)
+                if left <= 0 and span.next_offset > offset:
                     return span.next_offset, False
         return segment.next_offset, False
 

@@ -35,8 +35,12 @@ HOPELESS_MS: Final = 10_000
 """The same after one for which no replica had a sound copy."""
 _COPIED_BYTES: Final = 1 << 20
 _TIMEOUT_MS: Final = 3_000
-_MOST_CHECKS: Final = 1_024
-"""How many turns of the event loop look for the damage that a reader has met: about a segment."""
+_TO_DAMAGE: Final = 1_024
+"""How many turns of the event loop look for the damage that a reader has met."""
+_BEHIND_DAMAGE: Final = 64
+"""How many look for more of it."""
+_TURN_S: Final = 0.01
+"""How long others have the event loop between two of these turns."""
 
 
 @dataclass(slots=True)
@@ -135,7 +139,7 @@ class Repairs:
 
     async def _repair(self, partition: Partition, known: _Damage) -> None:
         """Repair all damage from `known.offset` on; forget it then."""
-        damaged = await self._damaged_from(partition, known.offset)
+        damaged = await self._damaged_from(partition, known.offset, _TO_DAMAGE)
         if damaged is None:  # As in a file that is too short.
             known.hopeless = True
             return
@@ -143,17 +147,17 @@ class Repairs:
             if not await self._replace(partition, known, damaged):
                 logger.error("damaged batch not repaired", partition=partition.key, offset=damaged)
                 return
-            damaged = await self._damaged_from(partition, damaged)
+            damaged = await self._damaged_from(partition, damaged, _BEHIND_DAMAGE)
         del self._known[partition.key]
 
-    async def _damaged_from(self, partition: Partition, offset: int) -> int | None:
-        for _ in range(_MOST_CHECKS):
+    async def _damaged_from(self, partition: Partition, offset: int, turns: int) -> int | None:
+        for _ in range(turns):
             if offset >= partition.log.log_end_offset or not self._is_there(partition):
                 return None
             offset, is_damaged = partition.log.batches.check(offset)
             if is_damaged:
                 return offset
-            await asyncio.sleep(0)
+            await asyncio.sleep(_TURN_S)
         return None
 
     async def _replace(self, partition: Partition, known: _Damage, offset: int) -> bool:
