@@ -124,22 +124,38 @@ def test_a_sector_that_cannot_be_read_is_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, source = make_log(tmp_path / "a"), make_log(tmp_path / "b")
-    bad = segments(log)[1]
-    real, lost = os.pread, range(512)
+    bad, pread, pwrite = segments(log)[1], os.pread, os.pwrite
+    lost = {range(512, 1_024)}
+    failure = OSError(errno.EIO, os.strerror(errno.EIO))
 
-    def pread(fd: int, size: int, position: int) -> bytes:
-        is_bad = Path(f"/proc/self/fd/{fd}").readlink() == bad
-        if is_bad and lost and position < lost.stop and position + size > lost.start:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return real(fd, size, position)
+    def touched(fd: int, size: int, position: int) -> set[range]:
+        if Path(f"/proc/self/fd/{fd}").readlink() != bad:
+            return set()
+        return {one for one in lost if position < one.stop and position + size > one.start}
 
-    offset = int(bad.stem)
-    with monkeypatch.context() as failing:
-        failing.setattr(os, "pread", pread)
-        with pytest.raises(CorruptStoredBatch, match="Input/output error"):
-            log.read(offset, 1, log.log_end_offset)
-        assert log.batches.check(offset) == (offset, True)
-        assert log.batches.repair(source.read(offset, 600, source.log_end_offset)) > 0
+    def reads(fd: int, size: int, position: int) -> bytes:
+        if touched(fd, size, position):
+            raise failure
+        return pread(fd, size, position)
+
+    def writes(fd: int, data: bytes, position: int) -> int:
+        for one in touched(fd, len(data), position):
+            if one.start < position or one.stop > position + len(data):
+                raise failure  # The rest of the page would have to be read before.
+            lost.remove(one)
+        return pwrite(fd, data, position)
+
+    monkeypatch.setattr(os, "pread", reads)
+    monkeypatch.setattr(os, "pwrite", writes)
+    last = int(segments(log)[2].stem) - 1
+    with pytest.raises(CorruptStoredBatch, match="Input/output error"):
+        log.read(int(bad.stem), SEGMENT_BYTES, log.log_end_offset)
+    damaged = first_damaged(log)
+    assert damaged is not None
+    assert int(bad.stem) < damaged < last
+    assert log.batches.repair(source.read(damaged, SEGMENT_BYTES, source.log_end_offset)) > 1
+    assert not lost
+    assert first_damaged(log) is None
     assert contents(log) == contents(source)
     log.close()
 

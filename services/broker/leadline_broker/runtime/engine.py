@@ -124,7 +124,7 @@ class Engine:
         )
         logs.limit_open_files(dependencies.configuration.current.open_files_max)
         self.replicas.load(logs.stored(), self._topic_settings.of({}))
-        self.repairs = self._repairs(on_failed)
+        self.repairs = self._repairs()
         self.sessions = self._sessions()
         self.heartbeats = self._heartbeats()
         self.commands = self._commands()
@@ -179,7 +179,7 @@ class Engine:
             read=self.repairs.read,
         )
 
-    def _repairs(self, on_failed: Callable[[StorageFailed], None]) -> Repairs:
+    def _repairs(self) -> Repairs:
         return Repairs(
             broker_state=self._dependencies.broker_state,
             peers=self._dependencies.peers,
@@ -187,7 +187,6 @@ class Engine:
             find=self.replicas.find,
             on_found=self._dependencies.metrics.damaged.inc,
             on_repaired=self._dependencies.metrics.repaired.inc,
-            on_failed=on_failed,
         )
 
     def _load(self) -> LoadMeter:

@@ -24,6 +24,6 @@ class StoredBatches(Protocol):
 
         Raises:
             CorruptBatch, DamagedBatch: the copies are no sound batches of this log.
-            StorageFailed: the log has failed.
+            StorageFailed: the disk does not take them.
 
         """

@@ -142,15 +142,18 @@ class Durability:
             self.wrote(file)
 
     def overwrite(self, file: LogFile, data: Buffer, position: int) -> None:
-        """Replace bytes within a file; the next flush makes them durable. A failure is final."""
+        """Replace bytes that are damaged within a file; the next flush makes the new ones durable.
+
+        Raises:
+            StorageFailed: some of the bytes are not replaced.
+
+        """
         with STORAGE_ERRORS:
             fd = self.files.pin(file)
-        try:
-            _write_all(fd, data, position)
-        except OSError as error:
-            raise self.fail(error) from error
-        finally:
-            self.wrote(file)
+            try:
+                _write_all(fd, data, position)
+            finally:
+                self.wrote(file)
 
     def wrote(self, file: LogFile) -> None:
         """Take over the caller's pin of the file, which stays open until it is synced."""

@@ -152,7 +152,7 @@ class Segment:
     def reindex(self) -> None:
         """Load or rebuild the index of a closed segment again: it may have ended at damage."""
         self.release_index()
-        self._max_timestamp = None
+        self._max_timestamp, self._cut = None, False
 
     def release_index(self) -> None:
         """Release the index of a closed segment; it is loaded again when it is needed."""
@@ -306,6 +306,11 @@ class Segment:
                 if span is None:
                     return
                 position, expected = span.end, span.next_offset
+
+    def is_sound(self, position: int, offset: int, epochs: EpochHistory) -> bool:
+        """Tell whether the batch at a position is sound, which should begin at `offset`."""
+        with self._files.using(self.file) as fd:
+            return sound_batch(fd, position, self.size, offset, epochs) is not None
 
     def fits(self, batch: BatchHeader, position: int) -> bool:
         """Tell whether a batch can be at a position: only the last one ends where this ends."""

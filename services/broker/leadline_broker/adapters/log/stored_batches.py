@@ -6,6 +6,7 @@ copy is exactly as long as what it replaces, and everything behind it stays wher
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +15,7 @@ from leadline_broker.adapters.log.errors import READ_ERRORS
 from leadline_broker.adapters.log.recovery import LogState
 from leadline_broker.adapters.log.scan import check_stored
 from leadline_broker.adapters.log.segment import Segment
-from leadline_client.batch_header import BatchHeader, Buffer, parse_headers
+from leadline_client.batch_header import BatchHeader, parse_headers
 
 _AT_ONCE: Final = 1 << 20
 _MOST_AT_ONCE: Final = 400
@@ -54,9 +55,12 @@ class StoredBatches:
         Stops before the first batch that is sound. Returns how many were replaced: 0 if the first
         one is not damaged, or if its copy does not fit.
 
+        All are written at once. A page that cannot be read can be written only as a whole, and each
+        batch that has a part in it is damaged.
+
         Raises:
             CorruptBatch, CorruptStoredBatch: the copies are damaged, or of other leader epochs.
-            LogFailed: the write failed.
+            StorageFailed: the disk does not take them; what was damaged may still be.
 
         """
         self.durability.require_usable()
@@ -64,26 +68,38 @@ class StoredBatches:
         if not headers or not self.state.segments:
             return 0
         check_stored(copies, headers[0].base_offset, self.state.epochs)
-        segment, replaced = self._segment(headers[0].base_offset), 0
-        for header in headers:
-            position = self._damaged_at(segment, header)
-            if position is None:
-                break
-            data: Buffer = memoryview(copies)[header.position : header.position + header.size]
-            self.durability.overwrite(segment.file, data, position)
-            replaced += 1
-        if replaced and segment is not self.state.segments[-1]:
+        segment = self._segment(headers[0].base_offset)
+        position = self._damaged_at(segment, headers[0].base_offset)
+        fitting = [] if position is None else self._fitting(segment, position, headers)
+        if position is None or not fitting:
+            return 0
+        end = fitting[-1].position + fitting[-1].size
+        self.durability.overwrite(segment.file, memoryview(copies)[:end], position)
+        if segment is not self.state.segments[-1]:
             segment.reindex()
-        return replaced
+        return len(fitting)
 
     def _segment(self, offset: int) -> Segment:
         return self.state.segments[max(0, self.state.segment_number(offset))]
 
-    def _damaged_at(self, segment: Segment, copy: BatchHeader) -> int | None:
-        """Return where a damaged batch is that the copy can replace."""
+    def _damaged_at(self, segment: Segment, offset: int) -> int | None:
+        """Return the position of a damaged batch, None if the one at `offset` is none."""
         with READ_ERRORS:
-            for expected, position, span in segment.walk(copy.base_offset, self.state.epochs):
-                if expected >= copy.base_offset or span is None:
-                    is_it = expected == copy.base_offset and span is None
-                    return position if is_it and segment.fits(copy, position) else None
+            for expected, position, span in segment.walk(offset, self.state.epochs):
+                if expected >= offset or span is None:
+                    return position if expected == offset and span is None else None
         return None
+
+    def _fitting(
+        self, segment: Segment, position: int, copies: Sequence[BatchHeader]
+    ) -> list[BatchHeader]:
+        """Return the copies that can replace what is damaged from a position on."""
+        found: list[BatchHeader] = []
+        with READ_ERRORS:
+            for copy in copies:
+                at = position + copy.position
+                is_sound = segment.is_sound(at, copy.base_offset, self.state.epochs)
+                if is_sound or not segment.fits(copy, at):
+                    break
+                found.append(copy)
+        return found

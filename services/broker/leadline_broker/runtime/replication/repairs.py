@@ -33,7 +33,7 @@ RETRY_MS: Final = 1_000
 """How long after a repair without an answer of some replica a reader begins the next one."""
 HOPELESS_MS: Final = 10_000
 """The same after one for which no replica had a sound copy."""
-_COPIED_BYTES: Final = 1 << 20
+_COPIED_BYTES: Final = 4 << 20
 _TIMEOUT_MS: Final = 3_000
 _TO_DAMAGE: Final = 1_024
 """How many turns of the event loop look for the damage that a reader has met."""
@@ -47,7 +47,8 @@ _TURN_S: Final = 0.01
 class _Damage:
     """What is known of a partition that is damaged.
 
-    It is `hopeless` if every other in-sync replica was asked, and none has a sound copy.
+    It is `hopeless` if every other in-sync replica was asked, and none has a sound copy, or if the
+    disk does not take a copy.
     """
 
     offset: int
@@ -66,7 +67,7 @@ class Repairs:
     """Repairs one partition at a time. Owned by the event loop.
 
     `on_found()` is called for each damage that a reader meets, again after a repair that failed;
-    `on_repaired(batches)` after each repair; `on_failed(error)` if a log fails during one.
+    `on_repaired(batches)` after each repair.
     """
 
     broker_state: BrokerState
@@ -75,7 +76,6 @@ class Repairs:
     find: Callable[[ReplicaKey], Partition | None]
     on_found: Callable[[], None]
     on_repaired: Callable[[int], None]
-    on_failed: Callable[[StorageFailed], None]
     _known: dict[ReplicaKey, _Damage] = field(default_factory=dict, init=False)
     _queue: asyncio.Queue[Partition] = field(default_factory=asyncio.Queue, init=False)
 
@@ -84,7 +84,7 @@ class Repairs:
 
         Raises:
             DamagedBatch: what is to be read is being repaired.
-            StorageFailed: it is damaged, and no in-sync replica has a sound copy.
+            StorageFailed: it is damaged, and cannot be repaired now.
 
         """
         try:
@@ -109,7 +109,10 @@ class Repairs:
             known.offset, known.is_waiting = offset, True
             self._begin(partition, known, damage)
         if known.hopeless or not self._others(partition):
-            return StorageFailed(f"{damage.message}; no other in-sync replica has a sound copy")
+            return StorageFailed(
+                f"{damage.message}; it cannot be repaired now: no other in-sync replica has a "
+                "sound copy, or the disk does not take it"
+            )
         return DamagedBatch(f"{damage.message}; it is being repaired", offset=offset)
 
     def _begin(self, partition: Partition, known: _Damage, damage: DamagedBatch) -> None:
@@ -131,8 +134,7 @@ class Repairs:
                 await self._repair(partition, known)
             except LeadlineError as error:
                 logger.warning("repair failed", partition=partition.key, reason=error.message)
-                if isinstance(error, StorageFailed) and partition.log.failed:
-                    self.on_failed(error)
+                known.hopeless = isinstance(error, StorageFailed)
             known.is_waiting, known.failed_ms = False, self.clock.monotonic_ms()
             if not self._is_there(partition):
                 self._known.pop(partition.key, None)
