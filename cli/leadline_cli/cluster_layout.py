@@ -7,7 +7,6 @@ so that running it again restarts the same service.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from leadline_cli import secure_cluster
 from leadline_cli.cluster_file import ClusterFile, Service
 from leadline_cli.credentials import credentials_in
 from leadline_cli.embedded_zookeeper import EnsembleMember, ServerConfig
+from leadline_cli.processes import module_command
 from leadline_common.identity import Kind, ServiceIdentity
 from leadline_common.tcp_ports import LOOPBACK, ReservedPorts
 
@@ -294,4 +294,4 @@ def _broker(number: int, common: _Common, rack: str | None) -> ServiceSpec:
 def service_command(kind: str, settings: Mapping[str, str]) -> tuple[str, ...]:
     """Return the command that runs one service in the foreground with `settings`."""
     flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    return (sys.executable, "-m", SERVICE_MODULE, kind, *flags)
+    return module_command(SERVICE_MODULE, kind, *flags)

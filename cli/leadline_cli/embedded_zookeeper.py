@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from leadline_cli.java_runtime import find_java, package_directory
+from leadline_cli.processes import module_command
 from leadline_client.file_lock import FileLock, FileLockHeld
 from leadline_common.private_files import keep_files_private
 from leadline_common.tcp_ports import LOOPBACK
@@ -120,7 +121,7 @@ class ServerConfig:
 
     def command(self) -> list[str]:
         """Return the command that runs this server in the foreground; it can be run again."""
-        argv = [sys.executable, "-m", "leadline_cli.embedded_zookeeper"]
+        argv = [*module_command("leadline_cli.embedded_zookeeper")]
         argv += ["--data-dir", str(self.data_dir), "--port", str(self.port)]
         argv += ["--tick-time-ms", str(self.tick_time_ms)]
         return [*argv, "--member", self.member.encode()] if self.member else argv
