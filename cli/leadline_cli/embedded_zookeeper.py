@@ -16,7 +16,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -62,6 +62,7 @@ _JVM_FLAGS: Final = (
     "-Djava.awt.headless=true",
 )
 
+_MODULE: Final = "leadline_cli.embedded_zookeeper"
 _HERE: Final = Path()
 _SETTINGS_FILE: Final = "zoo.cfg"
 _LOGGING_FILE: Final = "log4j2.properties"
@@ -123,10 +124,24 @@ class ServerConfig:
 
     def command(self) -> list[str]:
         """Return the command that runs this server in the foreground; it can be run again."""
-        argv = [*module_command("leadline_cli.embedded_zookeeper")]
+        argv = [*module_command(_MODULE)]
         argv += ["--data-dir", str(self.data_dir), "--port", str(self.port)]
         argv += ["--tick-time-ms", str(self.tick_time_ms)]
         return [*argv, "--member", self.member.encode()] if self.member else argv
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str] | None) -> ServerConfig:
+        """Return the configuration that the arguments of a command describe; exits if they do not.
+
+        None stands for the arguments of this process.
+        """
+        parser = argparse.ArgumentParser(prog=f"python -m {_MODULE}")
+        parser.add_argument("--data-dir", type=Path, required=True)
+        parser.add_argument("--port", type=int, required=True)
+        parser.add_argument("--tick-time-ms", type=int, default=TICK_TIME_MS)
+        parser.add_argument("--member", type=EnsembleMember.decode, help="ID;ID=QUORUM:ELECTION,…")
+        found = parser.parse_args(arguments)
+        return cls(found.data_dir.resolve(), found.port, found.tick_time_ms, found.member)
 
     def java_command(self) -> list[str]:
         """Return the Java command of the server itself, for its data directory to run in."""
@@ -171,6 +186,18 @@ class ServerConfig:
             for number, (quorum, vote) in self.member.servers.items():
                 settings[f"server.{number}"] = f"{LOOPBACK}:{quorum}:{vote}"
         return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def command_again(before: Sequence[str], data_dir: Path) -> list[str]:
+    """Return the command that runs a server again, whose data is in `data_dir` now.
+
+    The directory may have been moved or copied since the command `before`: what that names may be
+    gone, or be the data of another cluster. A command that somebody wrote by hand stays as it is.
+    """
+    if _MODULE not in before:
+        return list(before)
+    arguments = before[before.index(_MODULE) + 1 :]
+    return replace(ServerConfig.parse(arguments), data_dir=data_dir).command()
 
 
 def java_command(data_dir: Path, settings: Path, jars: Sequence[str] = _JARS) -> list[str]:
@@ -228,17 +255,9 @@ def four_letter_word(port: int, command: bytes, timeout_s: float = 1.0) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Replace this process with the server that the arguments describe; does not return."""
-    parser = argparse.ArgumentParser(prog="python -m leadline_cli.embedded_zookeeper")
-    parser.add_argument("--data-dir", type=Path, required=True)
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--tick-time-ms", type=int, default=TICK_TIME_MS)
-    parser.add_argument("--member", type=EnsembleMember.decode, help="ID;ID=QUORUM:ELECTION,…")
-    arguments = parser.parse_args(argv)
+    config = ServerConfig.parse(argv)
     ServerConfig.check_installed()
     keep_files_private()
-    config = ServerConfig(
-        arguments.data_dir.resolve(), arguments.port, arguments.tick_time_ms, arguments.member
-    )
     try:
         config.write()
         os.chdir(config.data_dir)
