@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -132,7 +133,8 @@ def up(
 
 def _check_installed(data_dir: Path, zookeeper: str | None) -> None:
     """Refuse to make a directory for a ZooKeeper that is not installed."""
-    if zookeeper is None and not data_dir.exists():  # one that exists may name another ZooKeeper
+    # One that exists may name another ZooKeeper. What cannot be looked at is refused later.
+    if zookeeper is None and not os.path.exists(data_dir):  # noqa: PTH110 - Path.exists would raise
         ServerConfig.check_installed()
 
 
