@@ -16,6 +16,7 @@ from leadline_cli.cluster_file import DEFAULT_DATA_DIR
 from leadline_cli.cluster_layout import PORT_RANGE, ClusterOptions
 from leadline_cli.credentials import credentials_in
 from leadline_cli.embedded_zookeeper import ServerConfig
+from leadline_cli.interruption import hang_ups
 from leadline_cli.output import (
     EXIT_REFUSED,
     EXIT_USAGE,
@@ -165,6 +166,9 @@ async def _run(options: ClusterOptions, *, restart: bool, as_json: bool) -> None
     supervisor = Supervisor(options)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _end, supervisor, stop)
+    # When a terminal is closed, brokers still hand over: however often it says so.
+    for number in hang_ups():
+        loop.add_signal_handler(number, stop.set)
     try:
         report = _quiet if as_json else print_note
         missing = await _unless_stopped(supervisor, stop, report)
