@@ -154,3 +154,30 @@ def test_without_a_java_spark_runs_on_the_wheels_less_one_argument(
         [home / "bin" / "java", *words], capture_output=True, text=True, check=True
     )
     assert "x = a b" in taken.stderr
+
+
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "HOME"])
+def test_spark_runs_for_a_user_without_a_home_directory(tmp_path: Path, variable: str) -> None:
+    (tmp_path / "file").touch()
+    program = (
+        "from leadline_cli.java_runtime import spark_java_home\n"
+        "import subprocess\n"
+        "home = spark_java_home()\n"
+        "subprocess.run([home / 'bin' / 'java', '-version'], check=True)\n"
+        "print(home)"
+    )
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={
+            "PATH": str(tmp_path),
+            "TMPDIR": str(temporary),
+            variable: str(tmp_path / "file" / "x"),
+        },
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith(str(temporary))
+    assert not [*temporary.iterdir()], "it ends with the process"
