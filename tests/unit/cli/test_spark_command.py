@@ -120,6 +120,20 @@ def test_the_package_is_enough_to_import_the_jobs(tmp_path: Path) -> None:
     assert done.stdout.startswith(str(package))
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"), [("none/p.zip", "No such file or directory"), ("", "Is a directory")]
+)
+def test_a_package_that_cannot_be_written_is_named_and_leaves_nothing(
+    tmp_path: Path, name: str, reason: str
+) -> None:
+    directory = tmp_path / "directory"
+    directory.mkdir()
+    shown = spark("package", str(directory / name))
+    assert shown.exit_code == 1
+    assert f"cannot write {directory / name} ({reason})" in shown.stderr
+    assert [*tmp_path.rglob("*")] == [directory]
+
+
 def test_spark_runs_on_the_java_of_the_machine_where_there_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
