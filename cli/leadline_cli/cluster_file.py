@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 FILE_NAME: Final = "cluster.json"
 DATA_DIR_VARIABLE: Final = "LEADLINE_DATA_DIR"
 DEFAULT_DATA_DIR: Final = Path("data")
+_NOTHING_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _KINDS: Final = ("controllers", "brokers", "coordinators", "zookeeper_servers")
 
 
@@ -81,11 +83,16 @@ def read_cluster_file(data_dir: Path) -> ClusterFile | None:
 
     """
     path = data_dir / FILE_NAME
-    if not path.exists():
-        return None
     try:
         return ClusterFile.from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+    except OSError as problem:
+        if problem.errno in _NOTHING_THERE:
+            return None
+        raise DamagedClusterFile(
+            f"{path} cannot be read ({problem.strerror}): name brokers with --bootstrap, or give "
+            "another --data-dir"
+        ) from problem
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise DamagedClusterFile(
             f"{path} cannot be read ({type(problem).__name__}: {problem}): name brokers with "
             "--bootstrap, or remove the file and run `leadline up` again; that keeps the data"

@@ -7,7 +7,6 @@ so that running it again restarts the same service.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,8 @@ from urllib.parse import urlsplit
 from leadline_cli import secure_cluster
 from leadline_cli.cluster_file import ClusterFile, Service
 from leadline_cli.credentials import credentials_in
-from leadline_cli.embedded_zookeeper import EnsembleMember, ServerConfig
+from leadline_cli.embedded_zookeeper import EnsembleMember, ServerConfig, command_again
+from leadline_cli.processes import module_command
 from leadline_common.identity import Kind, ServiceIdentity
 from leadline_common.tcp_ports import LOOPBACK, ReservedPorts
 
@@ -225,10 +225,7 @@ def _zookeepers(
     before = known.zookeeper_servers
     base = options.port_base
     if base is None and before and all(reserved.keep(_port(server)) for server in before):
-        return [
-            ServiceSpec(f"zookeeper-{server.id}", server.id, server.url, server.argv)
-            for server in before
-        ]
+        return [_zookeeper_again(server, root) for server in before]
     count = len(before) or options.zookeeper_members
     servers = {n: (reserved.take(), reserved.take()) for n in range(1, count + 1)}
     specs = []
@@ -240,6 +237,11 @@ def _zookeepers(
         url = f"zookeeper://{LOOPBACK}:{port}"
         specs.append(ServiceSpec(f"zookeeper-{number}", number, url, tuple(config.command())))
     return specs
+
+
+def _zookeeper_again(before: Service, root: Path) -> ServiceSpec:
+    name = f"zookeeper-{before.id}"
+    return ServiceSpec(name, before.id, before.url, tuple(command_again(before.argv, root / name)))
 
 
 def _is_secure(known: ClusterFile) -> bool:
@@ -294,4 +296,4 @@ def _broker(number: int, common: _Common, rack: str | None) -> ServiceSpec:
 def service_command(kind: str, settings: Mapping[str, str]) -> tuple[str, ...]:
     """Return the command that runs one service in the foreground with `settings`."""
     flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    return (sys.executable, "-m", SERVICE_MODULE, kind, *flags)
+    return module_command(SERVICE_MODULE, kind, *flags)

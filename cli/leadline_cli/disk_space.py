@@ -13,9 +13,17 @@ _USED_UP: Final = 1 << 20
 
 def free_bytes(path: Path) -> tuple[int, Path]:
     """Return the free space for a path, and the nearest directory above it that exists."""
-    real = Path(os.path.realpath(path))  # `resolve` fails for a loop of links
-    directory = next(one for one in (real, *real.parents) if one.exists())
+    try:
+        real = Path(os.path.realpath(path))  # `resolve` fails for a loop of links
+    except FileNotFoundError:  # The working directory was deleted; its disk is still there.
+        real = path
+    directory = next(one for one in (real, *real.parents) if _exists(one))
     return shutil.disk_usage(directory).free, directory
+
+
+def _exists(path: Path) -> bool:
+    # Of a name that is too long, or in another user's directory, this says no.
+    return os.path.exists(path)  # noqa: PTH110 - Path.exists would raise
 
 
 def full_disk_advice(path: Path) -> str:

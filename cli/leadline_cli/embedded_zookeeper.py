@@ -16,11 +16,12 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NoReturn
 
 from leadline_cli.java_runtime import find_java, package_directory
+from leadline_cli.processes import module_command
 from leadline_client.file_lock import FileLock, FileLockHeld
 from leadline_common.private_files import keep_files_private
 from leadline_common.tcp_ports import LOOPBACK
@@ -61,6 +62,9 @@ _JVM_FLAGS: Final = (
     "-Djava.awt.headless=true",
 )
 
+_MODULE: Final = "leadline_cli.embedded_zookeeper"
+_HERE: Final = Path()
+_SETTINGS_FILE: Final = "zoo.cfg"
 _LOGGING_FILE: Final = "log4j2.properties"
 _LOGGING: Final = """\
 status = error
@@ -120,14 +124,28 @@ class ServerConfig:
 
     def command(self) -> list[str]:
         """Return the command that runs this server in the foreground; it can be run again."""
-        argv = [sys.executable, "-m", "leadline_cli.embedded_zookeeper"]
+        argv = [*module_command(_MODULE)]
         argv += ["--data-dir", str(self.data_dir), "--port", str(self.port)]
         argv += ["--tick-time-ms", str(self.tick_time_ms)]
         return [*argv, "--member", self.member.encode()] if self.member else argv
 
+    @classmethod
+    def parse(cls, arguments: Sequence[str] | None) -> ServerConfig:
+        """Return the configuration that the arguments of a command describe; exits if they do not.
+
+        None stands for the arguments of this process.
+        """
+        parser = argparse.ArgumentParser(prog=f"python -m {_MODULE}")
+        parser.add_argument("--data-dir", type=Path, required=True)
+        parser.add_argument("--port", type=int, required=True)
+        parser.add_argument("--tick-time-ms", type=int, default=TICK_TIME_MS)
+        parser.add_argument("--member", type=EnsembleMember.decode, help="ID;ID=QUORUM:ELECTION,…")
+        found = parser.parse_args(arguments)
+        return cls(found.data_dir.resolve(), found.port, found.tick_time_ms, found.member)
+
     def java_command(self) -> list[str]:
-        """Return the Java command of the server itself."""
-        return java_command(self.data_dir, self.data_dir / "zoo.cfg")
+        """Return the Java command of the server itself, for its data directory to run in."""
+        return java_command(_HERE, Path(_SETTINGS_FILE))
 
     @staticmethod
     def check_installed() -> None:
@@ -143,14 +161,15 @@ class ServerConfig:
     def write(self) -> None:
         """Write the configuration files into the data directory."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        (self.data_dir / "zoo.cfg").write_text(self._zoo_cfg())
-        write_logging(self.data_dir)
+        (self.data_dir / _SETTINGS_FILE).write_text(self._zoo_cfg())
+        write_logging(self.data_dir, _HERE)
         if self.member:
             (self.data_dir / "myid").write_text(f"{self.member.server_id}\n")
 
     def _zoo_cfg(self) -> str:
         settings: dict[str, object] = {
-            "dataDir": self.data_dir,
+            # The directory that the server runs in. Java reads this file as Latin-1, with escapes.
+            "dataDir": "./.",
             "clientPort": self.port,
             "clientPortAddress": LOOPBACK,
             "tickTime": self.tick_time_ms,
@@ -169,28 +188,51 @@ class ServerConfig:
         return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
+def command_again(before: Sequence[str], data_dir: Path) -> list[str]:
+    """Return the command that runs a server again, whose data is in `data_dir` now.
+
+    The directory may have been moved or copied since the command `before`: what that names may be
+    gone, or be the data of another cluster. A command that somebody wrote by hand stays as it is.
+    """
+    if _MODULE not in before:
+        return list(before)
+    arguments = before[before.index(_MODULE) + 1 :]
+    return replace(ServerConfig.parse(arguments), data_dir=data_dir).command()
+
+
 def java_command(data_dir: Path, settings: Path, jars: Sequence[str] = _JARS) -> list[str]:
-    """Return the Java command of a server with these settings, which logs as `data_dir` says."""
-    found = package_directory("pyspark") / "jars"
+    """Return the Java command of a server with these settings, which logs as `data_dir` says.
+
+    Both paths are as the server finds them from its working directory.
+    """
+    found = package_directory("pyspark").absolute() / "jars"
     class_path = [str(jar) for pattern in jars for jar in sorted(found.glob(pattern + ".jar"))]
     logging = f"-Dlog4j2.configurationFile={data_dir / _LOGGING_FILE}"
     flags = [*_JVM_FLAGS, logging, "-cp", os.pathsep.join(class_path)]
-    return [str(find_java()), *flags, _MAIN_CLASS, str(settings)]
+    named = os.path.join(os.curdir, settings)  # noqa: PTH118 - a Path drops the dot, which is asked for
+    return [str(find_java().absolute()), *flags, _MAIN_CLASS, named]
 
 
 def run_in_place(data_dir: Path, command: Sequence[str]) -> NoReturn:
-    """Lock a data directory, and replace this process with the server that uses it."""
+    """Lock a data directory, and replace this process with the server that uses it.
+
+    Java takes file names as the locale says: in that of cron, only those in ASCII.
+    """
     try:
         # ZooKeeper itself does not lock the directory, and two servers would corrupt the data.
         FileLock.acquire(data_dir / "lock", blocking=False, inheritable=True)
     except FileLockHeld:
         sys.exit(f"{data_dir} is in use by another server")
-    os.execv(command[0], list(command))  # noqa: S606 -- no shell is wanted
+    environment = os.environ | {"LC_ALL": "C.UTF-8"}
+    os.execve(command[0], list(command), environment)  # noqa: S606 -- no shell is wanted
 
 
-def write_logging(data_dir: Path) -> None:
-    """Write where and how much a server logs into its data directory."""
-    (data_dir / _LOGGING_FILE).write_text(_LOGGING.format(directory=data_dir))
+def write_logging(data_dir: Path, as_found: Path) -> None:
+    """Write where and how much a server logs into its data directory.
+
+    The server finds the directory `as_found` says: a relative path needs no escapes.
+    """
+    (data_dir / _LOGGING_FILE).write_text(_LOGGING.format(directory=as_found))
 
 
 def server_mode(port: int, timeout_s: float = 1.0) -> str | None:
@@ -213,19 +255,12 @@ def four_letter_word(port: int, command: bytes, timeout_s: float = 1.0) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Replace this process with the server that the arguments describe; does not return."""
-    parser = argparse.ArgumentParser(prog="python -m leadline_cli.embedded_zookeeper")
-    parser.add_argument("--data-dir", type=Path, required=True)
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--tick-time-ms", type=int, default=TICK_TIME_MS)
-    parser.add_argument("--member", type=EnsembleMember.decode, help="ID;ID=QUORUM:ELECTION,…")
-    arguments = parser.parse_args(argv)
+    config = ServerConfig.parse(argv)
     ServerConfig.check_installed()
     keep_files_private()
-    config = ServerConfig(
-        arguments.data_dir.resolve(), arguments.port, arguments.tick_time_ms, arguments.member
-    )
     try:
         config.write()
+        os.chdir(config.data_dir)
     except OSError as problem:
         sys.exit(f"cannot use {config.data_dir} ({problem.strerror})")
     run_in_place(config.data_dir, config.java_command())

@@ -1,13 +1,13 @@
 """A process that imports Python modules once and forks one process per request, on Linux.
 
 Imports are most of what a service costs before it serves. A forked process has them already, and
-shares their memory. `leadline_cli.forked_child` starts this as `python -m leadline_cli.fork_server
-FD`; FD is a stream socket with one JSON document per line:
+shares their memory. `leadline_cli.forked_child` starts this as `python -P -m
+leadline_cli.fork_server FD`; FD is a stream socket with one JSON document per line:
 
 - `{"imports": [...]}`: import these modules. Answer: `{"imported": [...]}`.
-- `{"argv": [python, "-m", module, ...], "imports": [...], "environment": {...}}`, with the file
-  descriptors of the log and of the working directory: import, fork, and call
-  `main(argv[3:])` of the module in the child. Answer: `{"started": pid}`, with a pidfd.
+- `{"argv": [...], "imports": [...], "environment": {...}}`, with the file descriptors of the log
+  and of the working directory: import, fork, and call `main` of the module that `argv` runs
+  (`module_command`) in the child, with its arguments. Answer: `{"started": pid}`, with a pidfd.
 - Event: `{"ended": pid, "status": n}`, with the status as `os.waitpid` returns it.
 
 A request that cannot be met is answered with `{"refused": reason}`. At the end of the stream the
@@ -31,7 +31,7 @@ from typing import Any, Final
 from setproctitle import getproctitle, setproctitle, setthreadtitle
 
 from leadline_cli.json_lines import JsonLines
-from leadline_cli.processes import dies_with_parent
+from leadline_cli.processes import dies_with_parent, module_of
 
 _THREADS: Final = Path("/proc/self/task")
 
@@ -151,7 +151,7 @@ def _import(modules: Sequence[str]) -> None:
 
 def _show_as(argv: Sequence[str]) -> None:
     """Show this command in `ps`, and keep the short name of the process."""
-    sys.argv[1:] = argv[3:]
+    sys.argv[1:] = module_of(argv)[1]
     setproctitle(" ".join(argv))
     setthreadtitle(Path(argv[0]).name)
 
@@ -166,9 +166,10 @@ def main() -> None:
     if argv is None:
         # At once, so that the children do not outlive the supervisor by the time of a clean-up.
         os._exit(0)
-    module = import_module(argv[2])
-    sys.argv[0] = module.__file__ or argv[2]
-    module.main(argv[3:])
+    name, arguments = module_of(argv)
+    module = import_module(name)
+    sys.argv[0] = module.__file__ or name
+    module.main(arguments)
 
 
 if __name__ == "__main__":

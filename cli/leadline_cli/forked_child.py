@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from leadline_cli.json_lines import JsonLines
-from leadline_cli.processes import Child, PidFd, Process
+from leadline_cli.processes import Child, PidFd, Process, module_command
 
 ANSWER_DEADLINE_S: Final = 120.0
 _EXIT_DEADLINE_S: Final = 5.0
@@ -37,8 +37,8 @@ class ForkServerFailed(RuntimeError):
 class ForkedChild(Child):
     """A Python module as a child process, forked from a process that has imported it already.
 
-    `argv` is `[sys.executable, "-m", module, ...]`, and the module has `main(arguments)`. `imports`
-    are the modules to import before the fork. The child is as if `argv` had been executed, but
+    `argv` is that of `module_command`, and the module has `main(arguments)`. `imports` are the
+    modules to import before the fork. The child is as if `argv` had been executed, but
     resource limits and umask are those that this process had when the fork server was started.
     Where there is no fork server, or the environment asks for another interpreter, `argv` is
     executed.
@@ -107,7 +107,7 @@ class _Server:
         with there:
             # It ends with the stream, not with the thread that starts it.
             self._process = subprocess.Popen(  # noqa: S603 - our own command, no shell
-                [sys.executable, "-m", "leadline_cli.fork_server", str(there.fileno())],
+                module_command("leadline_cli.fork_server", str(there.fileno())),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[there.fileno()],

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from leadline_cli.host_files import ZOOKEEPER_FILE
 from leadline_cli.host_settings import SETTINGS_FILE
 from leadline_cli.inventory import ZOOKEEPER
 from leadline_cli.left_sessions import LeftSessions
-from leadline_cli.processes import Child, wait_for_end
+from leadline_cli.processes import Child, module_command, wait_for_end
 from leadline_client.backoff import backoff_pause
 from leadline_client.file_lock import FileLock, FileLockHeld
 from leadline_common.identity import KINDS, Kind
@@ -137,14 +136,13 @@ class HostRunner:
                 self._lock.release()
 
     def _zookeeper(self) -> Child:
-        argv = [sys.executable, "-m", "leadline_cli.host_zookeeper", ZOOKEEPER_FILE]
+        argv = module_command("leadline_cli.host_zookeeper", ZOOKEEPER_FILE)
         return Child(ZOOKEEPER, argv, LOGS / f"{ZOOKEEPER}.log")
 
     @staticmethod
     def _service(kind: Kind) -> Child:
         session = f"zookeeper.session.file={session_file_of(kind)}"
-        argv = [sys.executable, "-m", SERVICE_MODULE, kind, "--config", SETTINGS_FILE]
-        argv += ["--set", session]
+        argv = module_command(SERVICE_MODULE, kind, "--config", SETTINGS_FILE, "--set", session)
         imports = (SERVICE_MODULE, f"leadline_{kind}.main")
         return ForkedChild(kind, argv, LOGS / f"{kind}.log", imports)
 

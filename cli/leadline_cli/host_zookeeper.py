@@ -48,10 +48,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         data, server = _DATA.search(text), _SERVER.search(text)
         if data is None or server is None:
             sys.exit(f"{settings} has no dataDir or no certificate: is it from `cluster init`?")
-        data_dir = Path(data[1]).resolve()
+        data_dir = Path(data[1])
         data_dir.mkdir(parents=True, exist_ok=True)
         (data_dir / "myid").write_text(f"{server[1]}\n")
-        write_logging(data_dir)
+        write_logging(data_dir, data_dir)
     except OSError as problem:
         sys.exit(f"{problem.filename}: {problem.strerror}")
     run_in_place(data_dir, java_command(data_dir, settings, _JARS))

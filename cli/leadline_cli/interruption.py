@@ -1,6 +1,7 @@
-"""Running a coroutine until it ends or is interrupted: by Ctrl-C, or by SIGTERM.
+"""Running a coroutine until it ends or is interrupted: by Ctrl-C, SIGTERM or SIGHUP.
 
 Containers and service managers stop a command with SIGTERM. A second one ends the process at once.
+SIGHUP comes when the terminal is closed, and may come twice: from the kernel and from the shell.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ T = TypeVar("T")
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of `work`, which SIGTERM cancels as Ctrl-C does.
+    """Return the result of `work`, which SIGTERM and SIGHUP cancel as Ctrl-C does.
 
     Raises:
         KeyboardInterrupt: it was interrupted, and did not return a result all the same.
@@ -26,6 +27,11 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         raise KeyboardInterrupt from None
 
 
+def hang_ups() -> list[signal.Signals]:
+    """Return SIGHUP, unless this process ignores it, as under `nohup`, or handles it already."""
+    return [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL else []
+
+
 async def _terminable(work: Coroutine[Any, Any, T]) -> T:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
@@ -34,6 +40,12 @@ async def _terminable(work: Coroutine[Any, Any, T]) -> T:
         if task is not None:
             task.cancel()
 
+    def hang_up() -> None:
+        if task is not None and not task.cancelling():
+            terminate()
+
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:  # Somebody may want it ignored.
         loop.add_signal_handler(signal.SIGTERM, terminate)
+    for number in hang_ups():
+        loop.add_signal_handler(number, hang_up)
     return await work

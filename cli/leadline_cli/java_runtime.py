@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import errno
 import hashlib
 import os
 import re
@@ -72,11 +74,29 @@ def _bundled_home() -> Path:
 
 
 def _wrapped(java: Path) -> Path:
-    """Return a directory in the user's cache whose `bin/java` wraps `java`; create it if needed."""
+    """Return a directory whose `bin/java` wraps `java`; create it if needed.
+
+    It is in the user's cache, or, for users who can have none, there until this process ends.
+    """
     script = _WRAPPER.format(java=shlex.quote(str(java)))
     mark = hashlib.sha256(script.encode()).hexdigest()[:16]
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    wrapper = caches / "leadline" / f"java-{mark}" / "bin" / "java"
+    try:
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return _write_wrapper(script, caches / "leadline" / f"java-{mark}")
+    except (OSError, RuntimeError):  # No home, or one where nothing can be written or executed.
+        directory = tempfile.mkdtemp(prefix="leadline-java-")
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
+        return _write_wrapper(script, Path(directory))
+
+
+def _write_wrapper(script: str, home: Path) -> Path:
+    """Write a script as `bin/java` of `home` unless it is there; return `home`.
+
+    Raises:
+        OSError: it cannot be written there, or not be executed.
+
+    """
+    wrapper = home / "bin" / "java"
     if not os.access(wrapper, os.X_OK):
         wrapper.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=wrapper.parent, delete=False) as draft:
@@ -84,7 +104,9 @@ def _wrapped(java: Path) -> Path:
         made = Path(draft.name)
         made.chmod(0o755)
         made.replace(wrapper)
-    return wrapper.parent.parent
+        if not os.access(wrapper, os.X_OK):
+            raise PermissionError(errno.EACCES, "no program can be executed here", str(wrapper))
+    return home
 
 
 def package_directory(name: str) -> Path:

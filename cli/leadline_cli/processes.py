@@ -17,7 +17,23 @@ from typing import BinaryIO, Final, Protocol
 STOP_DEADLINE_S: Final = 45.0
 """Longer than a service waits for a disk that hangs (`log.flush.timeout.ms`, 30 s by default)."""
 _POLL_S: Final = 0.02
+_RUN_MODULE: Final = (sys.executable, "-P", "-m")
 _PR_SET_PDEATHSIG: Final = 1
+
+
+def module_command(module: str, *arguments: str) -> tuple[str, ...]:
+    """Return the command that runs an installed module with this Python.
+
+    Without `-P`, Python would look for every module in the working directory first: a file of the
+    user there, such as `logging.py`, would be imported instead of Python's own.
+    """
+    return (*_RUN_MODULE, module, *arguments)
+
+
+def module_of(command: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Return the module and the arguments of what `module_command` has returned."""
+    module, *arguments = command[len(_RUN_MODULE) :]
+    return module, arguments
 
 
 class Process(Protocol):

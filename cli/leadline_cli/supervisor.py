@@ -344,6 +344,8 @@ class Supervisor:
                 listed = "\n  ".join(missing)
                 raise ClusterProblem(f"not ready in time:\n  {listed}\n{self._tails()}")
             await asyncio.sleep(_POLL_S)
+        # Those of another cluster may have answered, which has taken the ports in this moment.
+        self._check_children()
         return []
 
     def _check_children(self) -> None:

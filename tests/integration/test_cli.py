@@ -220,6 +220,15 @@ def test_restart_brings_a_dead_process_back(tmp_path: Path) -> None:
         until(lambda: up.run("doctor").returncode == 0, "all is well")
 
 
+def test_the_end_of_the_terminal_stops_a_cluster_like_ctrl_c(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # These tests may run under nohup.
+    try:
+        with running(tmp_path, *SMALL) as up:
+            assert up.end(signal.SIGHUP) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_no_process_outlives_a_killed_supervisor(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL) as up:
         pids = [row["pid"] for row in up.rows()]

@@ -422,6 +422,17 @@ def test_a_port_that_is_taken_is_said(own_server: EmbeddedZooKeeper, tmp_path: P
         second.start()
 
 
+@pytest.mark.parametrize("name", ["Größe 🎉", "50% ${java.home} #'\"", "\\u0041\\x", "a\nb=c"])
+def test_a_server_keeps_its_files_in_its_directory_whatever_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    with EmbeddedZooKeeper(tmp_path / name):
+        assert (tmp_path / name / "version-2").is_dir()
+    assert (tmp_path / name / "zookeeper.log").stat().st_size
+    assert [path.name for path in tmp_path.iterdir()] == [name], "nothing is elsewhere"
+
+
 def test_two_servers_do_not_share_a_directory(own_server: EmbeddedZooKeeper) -> None:
     second = EmbeddedZooKeeper(own_server.config.data_dir)
     with pytest.raises(ZooKeeperDidNotStart, match="in use by another server"):

@@ -123,8 +123,8 @@ class EmbeddedZooKeeper:
     def _serves(self) -> bool:
         """Tell whether this server serves, rather than another one on the same port."""
         port = self.config.port
-        own = f"dataDir={self.config.data_dir / 'version-2'}"
-        return server_mode(port) is not None and own in four_letter_word(port, b"conf").splitlines()
+        own = f"\ndataDir={self.config.data_dir}/././version-2\n"
+        return server_mode(port) is not None and own in four_letter_word(port, b"conf")
 
     @property
     def _output(self) -> Path:

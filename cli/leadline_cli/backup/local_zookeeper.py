@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from leadline_cli.cluster_file import ClusterFile, Service
-from leadline_cli.embedded_zookeeper import server_mode
+from leadline_cli.embedded_zookeeper import command_again, server_mode
 from leadline_cli.processes import Child
 from leadline_cli.restart_requests import SUPERVISOR_LOCK
 from leadline_client.file_lock import FileLock, FileLockHeld
@@ -66,7 +66,8 @@ def zookeeper_of(cluster: ClusterFile, data_dir: Path) -> Iterator[None]:
 
 def _child(server: Service, data_dir: Path) -> Child:
     name = f"zookeeper-{server.id}"
-    return Child(name, server.argv, data_dir / "logs" / f"{name}.log")
+    command = command_again(server.argv, data_dir / name)
+    return Child(name, command, data_dir / "logs" / f"{name}.log")
 
 
 def _until_serving(child: Child, port: int) -> None:

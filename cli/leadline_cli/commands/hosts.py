@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from leadline_cli.credentials import UnusableAuthority
+from leadline_cli.interruption import hang_ups
 from leadline_cli.inventory import BadInventory, Inventory, read_inventory
 from leadline_cli.output import (
     EXIT_REFUSED,
@@ -82,11 +83,8 @@ def host(
 async def _run(runner: HostRunner) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    # When a terminal is closed, the broker still hands over. `nohup` ignores the signal.
-    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
-        numbers.append(signal.SIGHUP)
-    for number in numbers:
+    # When a terminal is closed, the broker still hands over.
+    for number in (signal.SIGINT, signal.SIGTERM, *hang_ups()):
         loop.add_signal_handler(number, stop.set)
     await runner.run(stop)
 

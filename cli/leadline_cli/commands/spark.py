@@ -33,7 +33,7 @@ from leadline_cli.admin import (
 )
 from leadline_cli.cluster_file import DEFAULT_DATA_DIR
 from leadline_cli.java_runtime import package_directory, spark_java_home
-from leadline_cli.output import print_line
+from leadline_cli.output import EXIT_REFUSED, print_line, print_problem
 from leadline_cli.spark_progress import watching
 from leadline_client.security import Security
 
@@ -102,7 +102,11 @@ def package(
     path: Annotated[Path, typer.Argument(help="The zip to write.")] = Path(ZIP_NAME),
 ) -> None:
     """Write the zip that executors need, for `spark-submit --py-files`."""
-    write_package(path)
+    try:
+        write_package(path)
+    except OSError as problem:
+        print_problem(f"cannot write {path} ({problem.strerror})")
+        raise typer.Exit(EXIT_REFUSED) from None
     print_line(str(path))
 
 
@@ -215,12 +219,25 @@ def submit_command(
 
 
 def write_package(path: Path) -> None:
-    """Write the zip with the modules and data files of the pipeline and the client library."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as package:
-        for root in map(package_directory, PACKAGES):
-            for file in sorted(root.rglob("*")):
-                if file.is_file() and "__pycache__" not in file.parts:
-                    package.write(file, file.relative_to(root.parent))
+    """Write the zip with the modules and data files of the pipeline and the client library.
+
+    It appears whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+
+    """
+    draft = path.with_name(f".{path.name}.new")
+    try:
+        with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as package:
+            for root in map(package_directory, PACKAGES):
+                for file in sorted(root.rglob("*")):
+                    if file.is_file() and "__pycache__" not in file.parts:
+                        package.write(file, file.relative_to(root.parent))
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def _conf_words(conf: Sequence[str]) -> list[str]:

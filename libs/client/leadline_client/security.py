@@ -25,6 +25,9 @@ TOKEN_FILE_VARIABLE: Final = "LEADLINE_TOKEN_FILE"  # noqa: S105 - the name of a
 CERTIFICATE_FILE_VARIABLE: Final = "LEADLINE_CERTIFICATE_FILE"
 """The environment variable with the file (PEM) of a client's certificate and its key."""
 
+_KEY_LOG_VARIABLE: Final = "SSLKEYLOGFILE"
+"""Python's own: where it writes the keys of connections, for those who record the traffic."""
+
 _SENDABLE: Final = re.compile(r"[!-~]+")
 _LONGEST_TOKEN: Final = 8192
 """In characters. Whatever is longer is no token, and may be a device that never ends."""
@@ -99,6 +102,9 @@ def _tls_context(ca: _FileState | None, certificate: _FileState | None) -> ssl.S
             # Without a function, OpenSSL would ask for a password on the terminal.
             context.load_cert_chain(certificate.path, password=_refuse_password)
     except (OSError, ValueError) as problem:
+        keys = os.environ.get(_KEY_LOG_VARIABLE)
+        if keys and getattr(problem, "filename", None) == keys:
+            raise _unusable(_KEY_LOG_VARIABLE, keys, problem) from None
         if read is None:
             raise
         raise _unusable(read.name, read.path, problem) from None

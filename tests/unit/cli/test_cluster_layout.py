@@ -116,6 +116,16 @@ def test_a_port_that_is_taken_is_given_up_and_the_data_is_not(tmp_path: Path) ->
     assert str(tmp_path / "zookeeper-1") in again.zookeeper_servers[0].argv
 
 
+@pytest.mark.parametrize("members", [1, 3])
+def test_a_moved_directory_has_its_own_zookeeper(tmp_path: Path, members: int) -> None:
+    first = laid_out(ClusterOptions(tmp_path / "before", 1, 1, zookeeper_members=members))
+    moved = laid_out(ClusterOptions(tmp_path / "after"), as_file(first))
+    here, there = str(tmp_path / "before"), str(tmp_path / "after")
+    for old, new in zip(first.zookeeper_servers, moved.zookeeper_servers, strict=True):
+        assert new.argv == tuple(word.replace(here, there) for word in old.argv)
+        assert new.argv != old.argv
+
+
 def test_somebody_elses_zookeeper_is_not_started_and_remembered(tmp_path: Path) -> None:
     first = laid_out(ClusterOptions(tmp_path, 1, 1, zookeeper="zk:2181/chroot"))
     again = laid_out(ClusterOptions(tmp_path), as_file(first))

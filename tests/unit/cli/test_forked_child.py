@@ -17,22 +17,33 @@ import pytest
 from leadline_cli import forked_child
 from leadline_cli.cluster_layout import service_command
 from leadline_cli.forked_child import ForkedChild, ForkServerFailed, server_pid
-from leadline_cli.processes import Child
+from leadline_cli.processes import Child, module_command
 from tests.support.services.cluster import is_alive, wait_until
 
+ROOT = Path(__file__).parents[3]
 PROBE = "tests.support.services.forked_probe"
 PARENT = f"""
 import sys, time
 from pathlib import Path
 from leadline_cli.forked_child import ForkedChild, server_pid
-argv = [sys.executable, "-m", "{PROBE}"]
-child = ForkedChild("c", argv, Path(sys.argv[1]), ["{PROBE}"])
+from leadline_cli.processes import module_command
+child = ForkedChild("c", module_command("{PROBE}"), Path(sys.argv[1]), ["{PROBE}"])
 child.start()
 print(child.pid, server_pid(), flush=True)
 time.sleep(600)
 """
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are forked on Linux")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_server() -> Iterator[None]:
+    """Fork from a server of these tests, which finds their modules, not from one of other tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setattr(forked_child, "_servers", [])
+        yield
+        forked_child._end_at_exit()
 
 
 @pytest.fixture
@@ -53,7 +64,7 @@ def interruptible() -> Iterator[None]:
 
 
 def probe(log: Path, *arguments: str) -> ForkedChild:
-    return ForkedChild("probe", [sys.executable, "-m", PROBE, *arguments], log, [PROBE])
+    return ForkedChild("probe", module_command(PROBE, *arguments), log, [PROBE])
 
 
 async def state_of(child: Child) -> dict[str, Any]:
@@ -98,9 +109,7 @@ async def test_a_forked_child_is_as_if_its_command_had_been_executed(
     monkeypatch.chdir(tmp_path)
     second.start()
     executed = Child("executed", second.argv, tmp_path / "executed.log")
-    with monkeypatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
-        executed.start()
+    executed.start()
     forked, plain = await state_of(second), await state_of(executed)
     await executed.kill()
     assert parent_of(second.pid) == server_pid()
@@ -159,8 +168,8 @@ async def test_wrong_usage_of_a_forked_service_ends_with_2(tmp_path: Path) -> No
 
 
 async def test_a_module_that_cannot_be_imported_is_named_in_the_log(tmp_path: Path) -> None:
-    argv = [sys.executable, "-m", "leadline_cli.no_such_module"]
-    child = ForkedChild("none", argv, tmp_path / "log", [argv[2]])
+    name = "leadline_cli.no_such_module"
+    child = ForkedChild("none", module_command(name), tmp_path / "log", [name])
     child.start()
     assert await ended(child) == 1
     assert "No module named 'leadline_cli.no_such_module'" in child.tail()
@@ -294,6 +303,40 @@ async def test_a_forked_process_does_not_use_its_parents_server(
     assert parent_of(children[1].pid) == server_pid()
 
 
+def test_modules_of_the_working_directory_are_not_imported(tmp_path: Path) -> None:
+    for name in ("runpy", "logging", "asyncio"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(f'{__file__} was imported')\n")
+    code = (
+        "from pathlib import Path\n"
+        "from leadline_cli.forked_child import ForkedChild\n"
+        "from leadline_cli.processes import Child, module_command\n"
+        f"argv = module_command('{PROBE}', '0')\n"
+        f"forked = ForkedChild('f', argv, Path('forked'), ['{PROBE}'])\n"
+        "for child in (forked, Child('e', argv, Path('executed'))):\n"
+        "    child.start()\n"
+        "    while child.running: pass\n"
+        "    print(child.exit_code)\n"
+    )
+    done = run_in(tmp_path, [sys.executable, "-P", "-c", code], python_path=ROOT)
+    logs = [log.read_text() for log in tmp_path.glob("[ef]*ed")]
+    assert done.stdout.split() == ["0", "0"], (done.stderr, logs)
+
+
+def run_in(
+    directory: Path, command: list[str], python_path: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a directory; modules are found there, unless `python_path` is given."""
+    return subprocess.run(
+        command,
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": str(python_path or directory)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
 def test_a_module_that_starts_a_thread_is_refused(tmp_path: Path) -> None:
     (tmp_path / "threaded.py").write_text(
         "import threading, time\n"
@@ -302,12 +345,10 @@ def test_a_module_that_starts_a_thread_is_refused(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
         "from leadline_cli.forked_child import ForkedChild\n"
-        "argv = [sys.executable, '-m', 'threaded']\n"
-        "ForkedChild('t', argv, Path('log'), ['threaded']).start()\n"
+        "from leadline_cli.processes import module_command\n"
+        "ForkedChild('t', module_command('threaded'), Path('log'), ['threaded']).start()\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = run_in(tmp_path, [sys.executable, "-c", code])
     assert "importing these must not start a thread" in done.stderr
 
 
@@ -319,17 +360,12 @@ def test_a_fork_that_fails_ends_no_other_child(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
         "from leadline_cli.forked_child import ForkedChild, ForkServerFailed\n"
-        "argv = [sys.executable, '-m', 'sleeper']\n"
+        "from leadline_cli.processes import module_command\n"
+        "argv = module_command('sleeper')\n"
         "first, second = (ForkedChild('t', argv, Path('log'), [name]) for name in sys.argv[1:])\n"
         "first.start()\n"
         "try: second.start()\n"
         "except ForkServerFailed as problem: print(problem, first.running)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "sleeper", "full"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_in(tmp_path, [sys.executable, "-c", code, "sleeper", "full"])
     assert done.stdout == "it cannot fork: no process is left True\n"

@@ -1,4 +1,4 @@
-"""SIGTERM interrupts a command as Ctrl-C does. Each test has a process of its own."""
+"""SIGTERM and SIGHUP interrupt a command as Ctrl-C does. Each test has a process of its own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from leadline_cli.interruption import run
 
+DEFAULT = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
 PROGRAM = """
 import asyncio, signal, sys
 from leadline_cli.interruption import run
@@ -33,7 +34,7 @@ except KeyboardInterrupt:
 """
 
 
-def started(*words: str, before: str = "") -> subprocess.Popen[str]:
+def started(*words: str, before: str = DEFAULT) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", before + PROGRAM, *words], stdout=subprocess.PIPE, text=True
     )
@@ -42,7 +43,7 @@ def started(*words: str, before: str = "") -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize(("word", "found"), [("returns", "a result"), ("ends", "nothing")])
 def test_a_coroutine_that_is_interrupted_may_still_return(
     number: signal.Signals, word: str, found: str
@@ -64,6 +65,29 @@ def test_a_second_sigterm_ends_the_process_at_once() -> None:
         process.communicate(timeout=60)
 
     assert process.returncode == -signal.SIGTERM
+
+
+def test_a_second_sighup_does_not_cut_the_end_short() -> None:
+    with started("hangs") as process:
+        process.send_signal(signal.SIGHUP)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "interrupted\n"
+        process.send_signal(signal.SIGHUP)
+        process.terminate()
+        process.communicate(timeout=60)
+
+    assert process.returncode == -signal.SIGTERM, "and not that of SIGHUP, which came first"
+
+
+def test_sighup_stays_ignored_under_nohup() -> None:
+    ignored = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    with started("ends", before=ignored) as process:
+        process.send_signal(signal.SIGHUP)
+        process.terminate()
+        output, _ = process.communicate(timeout=60)
+
+    assert output.splitlines() == ["interrupted", "nothing"]
+    assert process.returncode == 0
 
 
 def test_sigterm_works_where_ctrl_c_is_ignored() -> None:

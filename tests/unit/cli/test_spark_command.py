@@ -120,6 +120,20 @@ def test_the_package_is_enough_to_import_the_jobs(tmp_path: Path) -> None:
     assert done.stdout.startswith(str(package))
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"), [("none/p.zip", "No such file or directory"), ("", "Is a directory")]
+)
+def test_a_package_that_cannot_be_written_is_named_and_leaves_nothing(
+    tmp_path: Path, name: str, reason: str
+) -> None:
+    directory = tmp_path / "directory"
+    directory.mkdir()
+    shown = spark("package", str(directory / name))
+    assert shown.exit_code == 1
+    assert f"cannot write {directory / name} ({reason})" in shown.stderr
+    assert [*tmp_path.rglob("*")] == [directory]
+
+
 def test_spark_runs_on_the_java_of_the_machine_where_there_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,3 +168,30 @@ def test_without_a_java_spark_runs_on_the_wheels_less_one_argument(
         [home / "bin" / "java", *words], capture_output=True, text=True, check=True
     )
     assert "x = a b" in taken.stderr
+
+
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "HOME"])
+def test_spark_runs_for_a_user_without_a_home_directory(tmp_path: Path, variable: str) -> None:
+    (tmp_path / "file").touch()
+    program = (
+        "from leadline_cli.java_runtime import spark_java_home\n"
+        "import subprocess\n"
+        "home = spark_java_home()\n"
+        "subprocess.run([home / 'bin' / 'java', '-version'], check=True)\n"
+        "print(home)"
+    )
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={
+            "PATH": str(tmp_path),
+            "TMPDIR": str(temporary),
+            variable: str(tmp_path / "file" / "x"),
+        },
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith(str(temporary))
+    assert not [*temporary.iterdir()], "it ends with the process"

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from leadline_cli import supervisor
 from leadline_cli.cluster_file import ClusterFile, Service
 from leadline_cli.cluster_layout import ClusterOptions, lay_out_cluster
 from leadline_cli.processes import STOP_DEADLINE_S, Child, wait_for_end
@@ -46,6 +47,15 @@ class MortalCluster(Supervisor):
             child = Child(service.name, ["false"], data_dir / f"{service.name}.log")
             child.start()
             self.children[service.name] = child
+
+
+class AnsweredByOthers(MortalCluster):
+    """Its processes have ended, and another cluster answers at their addresses."""
+
+    async def _start(self, deadline_s: float, report: Callable[[str], None]) -> list[str]:
+        while any(child.running for child in self.children.values()):
+            await wait_for_end(self.children.values(), asyncio.Event(), 1.0)
+        return await self._until_ready(deadline_s, report)
 
 
 class FailedStart(MortalCluster):
@@ -260,3 +270,16 @@ async def test_a_cluster_that_is_being_stopped_can_be_ended_at_once(tmp_path: Pa
         cluster.kill()
         await stopping
     assert deaf.exit_code == -signal.SIGKILL
+
+
+async def test_a_cluster_of_which_only_others_answer_has_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(*_: object) -> list[str]:
+        return []
+
+    monkeypatch.setattr(supervisor, "what_is_missing", nothing)
+    cluster = AnsweredByOthers(tmp_path)
+    with pytest.raises(ClusterProblem, match="zookeeper-1 ended with 1"):
+        await cluster.start()
+    await cluster.stop()

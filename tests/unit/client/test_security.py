@@ -33,7 +33,7 @@ from leadline_client.errors import (
     UnusableClientCredentials,
 )
 from leadline_client.http_transport import AsyncHttpTransport
-from leadline_client.security import Authenticator
+from leadline_client.security import Authenticator, _tls_context
 from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport
 from leadline_client.threaded_transport import ThreadedTransport
 from leadline_client.transport import AsyncTransport, Request, Response
@@ -281,6 +281,17 @@ def test_a_client_that_may_not_send_its_token_says_so_at_once() -> None:
             client.list_topics()
         with pytest.raises(TokenNotSent):
             client.fetch("t", 0, 0)
+
+
+@pytest.mark.parametrize("with_authority", [True, False])
+def test_a_file_for_keys_that_cannot_be_written_is_named(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_authority: bool
+) -> None:
+    ca_file = files.ca if with_authority else None
+    monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path))
+    _tls_context.cache_clear()
+    with pytest.raises(UnusableClientCredentials, match=r"SSLKEYLOGFILE: .* Is a directory"):
+        _ = Authenticator(Security(ca_file=ca_file)).tls
 
 
 def test_a_token_is_in_no_text(files: Files) -> None:
