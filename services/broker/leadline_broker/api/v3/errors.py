@@ -114,6 +114,7 @@ _GROUPS: Final[Mapping[Code, tuple[type[LeadlineError], ...]]] = {
         errors.ConnectionLost,
         errors.ConsumerRebalanceFailed,
         errors.CoordinatorNotAvailable,
+        errors.DamagedBatch,
         errors.FencedLeaderEpoch,
         errors.FetchSessionUnknown,
         errors.GroupUnreadable,
