@@ -156,16 +156,19 @@ async def test_readers_try_again_while_a_replica_cannot_be_asked(
     assert (await succeeds(lambda: cluster.read(1, offset)))[0] == VALUES[offset]
 
 
+@pytest.mark.parametrize("says_so", [True, False])
 async def test_a_broker_whose_disk_takes_no_copy_serves_the_rest(
-    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, *, says_so: bool
 ) -> None:
     offset = damage(cluster, 1)
     bad, real = segments(cluster, 1)[2], os.pwrite
 
     def pwrite(fd: int, data: bytes, position: int) -> int:
-        if Path(f"/proc/self/fd/{fd}").readlink() == bad:
+        if Path(f"/proc/self/fd/{fd}").readlink() != bad:
+            return real(fd, data, position)
+        if says_so:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return real(fd, data, position)
+        return len(data)
 
     with monkeypatch.context() as failing:
         failing.setattr(os, "pwrite", pwrite)

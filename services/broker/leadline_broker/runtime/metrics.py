@@ -67,7 +67,7 @@ class BrokerMetrics:
             self._truncated.labels(kind)
         self.damaged = metrics.counter(
             "damaged_batches_found",
-            "Times that a read met a damaged batch; again if it could not be repaired in 10 s.",
+            "Times that a read met a damaged batch and began to repair it, or tried that again.",
         )
         self.repaired = metrics.counter(
             "damaged_batches_repaired",

@@ -140,16 +140,24 @@ class Repairs:
                 self._known.pop(partition.key, None)
 
     async def _repair(self, partition: Partition, known: _Damage) -> None:
-        """Repair all damage from `known.offset` on; forget it then."""
+        """Repair all damage from `known.offset` on; forget it then.
+
+        Raises:
+            StorageFailed: the damage cannot be found, as in a file that is too short, or the disk
+                does not take a copy.
+
+        """
         damaged = await self._damaged_from(partition, known.offset, _TO_DAMAGE)
-        if damaged is None:  # As in a file that is too short.
-            known.hopeless = True
-            return
+        if damaged is None:
+            raise StorageFailed(f"there is no damaged batch near offset {known.offset}")
         while damaged is not None:
             if not await self._replace(partition, known, damaged):
                 logger.error("damaged batch not repaired", partition=partition.key, offset=damaged)
                 return
-            damaged = await self._damaged_from(partition, damaged, _BEHIND_DAMAGE)
+            repaired = damaged
+            damaged = await self._damaged_from(partition, repaired, _BEHIND_DAMAGE)
+            if damaged == repaired:
+                raise StorageFailed(f"the copy at offset {repaired} is damaged at once")
         del self._known[partition.key]
 
     async def _damaged_from(self, partition: Partition, offset: int, turns: int) -> int | None:
