@@ -108,12 +108,13 @@ class Repairs:
         elif known.may_be_tried(now_ms):
             known.offset, known.is_waiting = offset, True
             self._begin(partition, known, damage)
+        message = f"a batch of {partition.topic}-{partition.partition} is damaged: {damage.message}"
         if known.hopeless or not self._others(partition):
             return StorageFailed(
-                f"{damage.message}; it cannot be repaired now: no other in-sync replica has a "
-                "sound copy, or the disk does not take it"
+                f"{message}; it cannot be repaired now: no other in-sync replica has a sound copy, "
+                "or the disk does not take it"
             )
-        return DamagedBatch(f"{damage.message}; it is being repaired", offset=offset)
+        return DamagedBatch(f"{message}; it is being repaired", offset=offset)
 
     def _begin(self, partition: Partition, known: _Damage, damage: DamagedBatch) -> None:
         logger.error(
