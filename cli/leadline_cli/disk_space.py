@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from leadline_cli.files import exists
+
 _USED_UP: Final = 1 << 20
 """With less than this, no service can start."""
 
@@ -17,13 +19,8 @@ def free_bytes(path: Path) -> tuple[int, Path]:
         real = Path(os.path.realpath(path))  # `resolve` fails for a loop of links
     except FileNotFoundError:  # The working directory was deleted; its disk is still there.
         real = path
-    directory = next(one for one in (real, *real.parents) if _exists(one))
+    directory = next(one for one in (real, *real.parents) if exists(one))
     return shutil.disk_usage(directory).free, directory
-
-
-def _exists(path: Path) -> bool:
-    # Of a name that is too long, or in another user's directory, this says no.
-    return os.path.exists(path)  # noqa: PTH110 - Path.exists would raise
 
 
 def full_disk_advice(path: Path) -> str:

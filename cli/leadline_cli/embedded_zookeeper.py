@@ -230,7 +230,8 @@ def run_in_place(data_dir: Path, command: Sequence[str]) -> NoReturn:
 def write_logging(data_dir: Path, as_found: Path) -> None:
     """Write where and how much a server logs into its data directory.
 
-    The server finds the directory `as_found` says: a relative path needs no escapes.
+    `as_found` is that directory as seen from the server's working directory. A relative path needs
+    no escapes.
     """
     (data_dir / _LOGGING_FILE).write_text(_LOGGING.format(directory=as_found))
 

@@ -27,7 +27,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         raise KeyboardInterrupt from None
 
 
-def hang_ups() -> list[signal.Signals]:
+def hang_up_signals() -> list[signal.Signals]:
     """Return SIGHUP, unless this process ignores it, as under `nohup`, or handles it already."""
     return [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL else []
 
@@ -46,6 +46,6 @@ async def _terminable(work: Coroutine[Any, Any, T]) -> T:
 
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:  # Somebody may want it ignored.
         loop.add_signal_handler(signal.SIGTERM, terminate)
-    for number in hang_ups():
+    for number in hang_up_signals():
         loop.add_signal_handler(number, hang_up)
     return await work

@@ -344,7 +344,7 @@ class Supervisor:
                 listed = "\n  ".join(missing)
                 raise ClusterProblem(f"not ready in time:\n  {listed}\n{self._tails()}")
             await asyncio.sleep(_POLL_S)
-        # Those of another cluster may have answered, which has taken the ports in this moment.
+        # Another cluster may have taken the ports just now, and its services may have answered.
         self._check_children()
         return []
 

@@ -303,15 +303,11 @@ def damage_a_batch(segment: Path, seeded: Random) -> None:
     segment.write_bytes(data)
 
 
-def _number_of(segment: Path) -> int:
-    return sorted(segment.parent.glob("*.log")).index(segment)
-
-
 async def is_served_whole(running: Scenario, broker: str, segment: Path) -> None:
     """Read a segment from its broker, as readers of any replica do, who repeat what is refused."""
     number = segment.parent.name.rpartition("-")[2]
     path = f"/v1/topics/{running.topic}/partitions/{number}/records"
-    end = int(sorted(segment.parent.glob("*.log"))[1 + _number_of(segment)].stem)
+    end = int(min(one for one in segment.parent.glob("*.log") if one > segment).stem)
     refused, offset = 0, int(segment.stem)
 
     async def has_read_on() -> bool:

@@ -17,6 +17,7 @@ from leadline_broker.adapters.log.survey import FORMAT, LogSurvey, survey_logs
 from leadline_cli.backup.archive import Manifest, Node, UnusableBackup, read_archive
 from leadline_cli.backup.restored_nodes import Choices, RestoredNodes, restored_nodes
 from leadline_cli.backup.writing import write_cluster
+from leadline_cli.files import replacement
 from leadline_common import znodes
 from leadline_common.cause import new_cause
 from leadline_common.zk.credentials import ZkCredentials
@@ -132,17 +133,12 @@ def put_back(copy: Path, place: Path) -> None:
 
     """
     place.parent.mkdir(parents=True, exist_ok=True)
-    draft = place.with_name(f".{place.name}.new")
     for suffix in ("-wal", "-shm"):  # SQLite would apply what the lost file has left to the copy.
         place.with_name(place.name + suffix).unlink(missing_ok=True)
-    try:
-        with copy.open("rb") as content, draft.open("wb") as file:
-            shutil.copyfileobj(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(place)
-    finally:
-        draft.unlink(missing_ok=True)
+    with replacement(place) as draft, copy.open("rb") as content, draft.open("wb") as file:
+        shutil.copyfileobj(content, file)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def prepare_restore(sources: Sources, workspace: Path) -> Prepared:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from leadline_cli.credentials import UnusableAuthority
-from leadline_cli.interruption import hang_ups
+from leadline_cli.interruption import hang_up_signals
 from leadline_cli.inventory import BadInventory, Inventory, read_inventory
 from leadline_cli.output import (
     EXIT_REFUSED,
@@ -84,7 +84,7 @@ async def _run(runner: HostRunner) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     # When a terminal is closed, the broker still hands over.
-    for number in (signal.SIGINT, signal.SIGTERM, *hang_ups()):
+    for number in (signal.SIGINT, signal.SIGTERM, *hang_up_signals()):
         loop.add_signal_handler(number, stop.set)
     await runner.run(stop)
 

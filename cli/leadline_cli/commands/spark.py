@@ -32,6 +32,7 @@ from leadline_cli.admin import (
     find_security,
 )
 from leadline_cli.cluster_file import DEFAULT_DATA_DIR
+from leadline_cli.files import replacement
 from leadline_cli.java_runtime import package_directory, spark_java_home
 from leadline_cli.output import EXIT_REFUSED, print_line, print_problem
 from leadline_cli.spark_progress import watching
@@ -227,17 +228,11 @@ def write_package(path: Path) -> None:
         OSError: it cannot be written.
 
     """
-    draft = path.with_name(f".{path.name}.new")
-    try:
-        with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as package:
-            for root in map(package_directory, PACKAGES):
-                for file in sorted(root.rglob("*")):
-                    if file.is_file() and "__pycache__" not in file.parts:
-                        package.write(file, file.relative_to(root.parent))
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    with replacement(path) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as package:
+        for root in map(package_directory, PACKAGES):
+            for file in sorted(root.rglob("*")):
+                if file.is_file() and "__pycache__" not in file.parts:
+                    package.write(file, file.relative_to(root.parent))
 
 
 def _conf_words(conf: Sequence[str]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +15,8 @@ from leadline_cli.cluster_file import DEFAULT_DATA_DIR
 from leadline_cli.cluster_layout import PORT_RANGE, ClusterOptions
 from leadline_cli.credentials import credentials_in
 from leadline_cli.embedded_zookeeper import ServerConfig
-from leadline_cli.interruption import hang_ups
+from leadline_cli.files import exists
+from leadline_cli.interruption import hang_up_signals
 from leadline_cli.output import (
     EXIT_REFUSED,
     EXIT_USAGE,
@@ -135,7 +135,7 @@ def up(
 def _check_installed(data_dir: Path, zookeeper: str | None) -> None:
     """Refuse to make a directory for a ZooKeeper that is not installed."""
     # One that exists may name another ZooKeeper. What cannot be looked at is refused later.
-    if zookeeper is None and not os.path.exists(data_dir):  # noqa: PTH110 - Path.exists would raise
+    if zookeeper is None and not exists(data_dir):
         ServerConfig.check_installed()
 
 
@@ -166,8 +166,8 @@ async def _run(options: ClusterOptions, *, restart: bool, as_json: bool) -> None
     supervisor = Supervisor(options)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _end, supervisor, stop)
-    # When a terminal is closed, brokers still hand over: however often it says so.
-    for number in hang_ups():
+    # Closing a terminal sends SIGHUP, perhaps twice, and brokers hand over all the same.
+    for number in hang_up_signals():
         loop.add_signal_handler(number, stop.set)
     try:
         report = _quiet if as_json else print_note

@@ -1,4 +1,4 @@
-"""Requests of clients that a broker passes on to the leader of a partition.
+"""Requests of clients that a broker passes on to the leader of a partition, and reads for repairs.
 
 The broker that the client called has checked the client's rights and quotas. Encoded as
 MessagePack, because they contain record batches. Pure: no IO.
@@ -21,7 +21,8 @@ class RoutedRequest(msgspec.Struct, frozen=True):
     """The identities of a request (rule R1).
 
     `broker_id` and `incarnation` are those of the receiver, which leads the partition, or follows
-    it, in `leader_epoch` as far as the sender knows. `sender` is the broker that the client called.
+    it, in `leader_epoch` as far as the sender knows. `sender` is the broker that the client called,
+    or that repairs its replica.
     """
 
     broker_id: int

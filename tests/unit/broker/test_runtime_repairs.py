@@ -134,7 +134,7 @@ async def test_what_nobody_has_is_refused_for_good_until_somebody_has_it(
 
     segments(cluster, 3)[2].write_bytes(whole)
     assert await is_final(cluster, offset), "nobody is asked again at once"
-    monkeypatch.setattr(repairs, "HOPELESS_MS", 0)
+    monkeypatch.setattr(repairs, "UNREPAIRABLE_MS", 0)
     read = await succeeds(lambda: cluster.read(1, offset), refusal=StorageFailed)
     assert read[0] == VALUES[offset]
 

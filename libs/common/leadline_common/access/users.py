@@ -79,7 +79,7 @@ class User(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, quotas=quotas.checked())
 
     def with_token(self, token: KeptToken, now_ms: int) -> User:
-        """Return the user with one more token, and without most of those that have expired.
+        """Return the user with one more token; of the expired ones, only the latest are kept.
 
         Raises:
             PolicyViolation: as many as a user may have are alive.

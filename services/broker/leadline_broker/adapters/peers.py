@@ -131,7 +131,7 @@ class HttpPeers:
     async def read_routed(
         self, to: InternalAddress, request: RoutedRead, timeout_ms: int
     ) -> RoutedData:
-        """Pass a read on to a leader."""
+        """Pass a read on to a leader, or to an in-sync replica."""
         return await self._ask(to, ROUTED_READ_PATH, request, timeout_ms, self._read.decode)
 
     async def offsets_routed(

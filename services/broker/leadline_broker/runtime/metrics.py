@@ -67,7 +67,7 @@ class BrokerMetrics:
             self._truncated.labels(kind)
         self.damaged = metrics.counter(
             "damaged_batches_found",
-            "Times that a read met a damaged batch and began to repair it, or tried that again.",
+            "Reads that met a damaged batch and began its repair, or another attempt at it.",
         )
         self.repaired = metrics.counter(
             "damaged_batches_repaired",

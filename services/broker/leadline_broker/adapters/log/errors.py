@@ -86,7 +86,7 @@ class StorageErrors:
 
 
 class ReadErrors(StorageErrors):
-    """The same for a block that reads batches, which a sector may lack."""
+    """The same for a block that reads batches: EIO, as of a bad sector, is `CorruptStoredBatch`."""
 
     __slots__ = ()
 

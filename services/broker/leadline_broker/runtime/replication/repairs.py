@@ -31,7 +31,7 @@ logger = structlog.get_logger(__name__)
 
 RETRY_MS: Final = 1_000
 """How long after a repair without an answer of some replica a reader begins the next one."""
-HOPELESS_MS: Final = 10_000
+UNREPAIRABLE_MS: Final = 10_000
 """The same after one for which no replica had a sound copy."""
 _COPIED_BYTES: Final = 4 << 20
 _TIMEOUT_MS: Final = 3_000
@@ -45,21 +45,21 @@ _TURN_S: Final = 0.01
 
 @dataclass(slots=True)
 class _Damage:
-    """What is known of a partition that is damaged.
+    """What is known of a partition that is damaged; its repair `is_under_way` or has failed.
 
-    It is `hopeless` if every other in-sync replica was asked, and none has a sound copy, or if the
-    disk does not take a copy.
+    It is `unrepairable` for now if every other in-sync replica was asked, and none has a sound
+    copy, or if the disk does not take a copy.
     """
 
     offset: int
-    is_waiting: bool = True
-    hopeless: bool = False
+    is_under_way: bool = True
+    unrepairable: bool = False
     failed_ms: float = 0.0
 
     def may_be_tried(self, now_ms: float) -> bool:
         """Tell whether it is time for another repair."""
-        pause_ms = HOPELESS_MS if self.hopeless else RETRY_MS
-        return not self.is_waiting and now_ms - self.failed_ms >= pause_ms
+        pause_ms = UNREPAIRABLE_MS if self.unrepairable else RETRY_MS
+        return not self.is_under_way and now_ms - self.failed_ms >= pause_ms
 
 
 @dataclass(eq=False, kw_only=True)
@@ -106,10 +106,10 @@ class Repairs:
             known = self._known[partition.key] = _Damage(offset)
             self._begin(partition, known, damage)
         elif known.may_be_tried(now_ms):
-            known.offset, known.is_waiting = offset, True
+            known.offset, known.is_under_way = offset, True
             self._begin(partition, known, damage)
         message = f"a batch of {partition.topic}-{partition.partition} is damaged: {damage.message}"
-        if known.hopeless or not self._others(partition):
+        if known.unrepairable or not self._others(partition):
             return StorageFailed(
                 f"{message}; it cannot be repaired now: no other in-sync replica has a sound copy, "
                 "or the disk does not take it"
@@ -135,8 +135,8 @@ class Repairs:
                 await self._repair(partition, known)
             except LeadlineError as error:
                 logger.warning("repair failed", partition=partition.key, reason=error.message)
-                known.hopeless = isinstance(error, StorageFailed)
-            known.is_waiting, known.failed_ms = False, self.clock.monotonic_ms()
+                known.unrepairable = isinstance(error, StorageFailed)
+            known.is_under_way, known.failed_ms = False, self.clock.monotonic_ms()
             if not self._is_there(partition):
                 self._known.pop(partition.key, None)
 
@@ -182,7 +182,7 @@ class Repairs:
             if copies is None:
                 all_answered = False
             elif replaced := _repaired(partition, copies):
-                known.hopeless = False
+                known.unrepairable = False
                 self.on_repaired(replaced)
                 logger.warning(
                     "damaged batches repaired",
@@ -192,7 +192,7 @@ class Repairs:
                     copied_from=broker_id,
                 )
                 return True
-        known.hopeless = all_answered
+        known.unrepairable = all_answered
         return False
 
     async def _copies(
