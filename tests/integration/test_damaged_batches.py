@@ -37,17 +37,41 @@ def damage(segment: Path, random: Random) -> None:
         file.write(data)
 
 
+async def produce(cluster: Cluster) -> list[bytes]:
+    """Produce `VALUES`; return the contents of the segments, which are the same everywhere."""
+    await cluster.client.create_topic(NewTopic(TOPIC, 1, 3))
+    async with AsyncProducer(cluster.client) as producer:
+        for first in range(0, len(VALUES), 5):
+            sent = [await producer.send(TOPIC, one) for one in VALUES[first : first + 5]]
+            for one in sent:
+                await one
+    whole = contents(cluster, await cluster.leader_of(TOPIC, 0))
+    assert len(whole) > 5
+    return whole
+
+
+async def until_whole(cluster: Cluster, whole: list[bytes]) -> None:
+    async def is_whole() -> bool:
+        return all(contents(cluster, broker) == whole for broker in BROKERS)
+
+    await wait_until(is_whole, "all replicas are alike")
+
+
+async def repaired(cluster: Cluster, broker: str) -> float:
+    """Return how many batches a broker has repaired."""
+    metrics = (await cluster.get(broker, "/metrics")).text
+    (line,) = (
+        line
+        for line in metrics.splitlines()
+        if line.startswith("leadline_damaged_batches_repaired_total")
+    )
+    return float(line.split()[1])
+
+
 async def test_a_consumer_reads_on_while_its_leader_is_repaired(tmp_path: Path) -> None:
     async with Cluster(tmp_path, settings={"log.segment.bytes": "4096"}) as cluster:
-        await cluster.client.create_topic(NewTopic(TOPIC, 1, 3))
-        async with AsyncProducer(cluster.client) as producer:
-            for first in range(0, len(VALUES), 5):
-                sent = [await producer.send(TOPIC, one) for one in VALUES[first : first + 5]]
-                for one in sent:
-                    await one
+        whole = await produce(cluster)
         leader = await cluster.leader_of(TOPIC, 0)
-        whole = contents(cluster, leader)
-        assert len(whole) > 5
         for segment in segments(cluster, leader)[:-1]:
             damage(segment, Random(segment.name))
 
@@ -57,15 +81,22 @@ async def test_a_consumer_reads_on_while_its_leader_is_repaired(tmp_path: Path) 
             while len(read) < len(VALUES):
                 read += [one.record.value for one in await consumer.poll(timeout_s=10)]
         assert read == VALUES
+        await until_whole(cluster, whole)
+        assert await repaired(cluster, leader) > 5
 
-        async def is_whole() -> bool:
-            return all(contents(cluster, broker) == whole for broker in BROKERS)
 
-        await wait_until(is_whole, "all replicas are alike")
-        metrics = (await cluster.get(leader, "/metrics")).text
-        (repaired,) = (
-            line
-            for line in metrics.splitlines()
-            if line.startswith("leadline_damaged_batches_repaired_total")
-        )
-        assert float(repaired.split()[1]) > 5
+async def test_damage_that_nobody_reads_is_found(tmp_path: Path) -> None:
+    """Each replica has damage of its own, and every batch is sound in one of them."""
+    settings = {
+        "log.segment.bytes": "4096",
+        "log.scrub.interval.ms": "500",
+        "log.scrub.bytes.per.s": "10000000",
+    }
+    async with Cluster(tmp_path, settings=settings) as cluster:
+        whole = await produce(cluster)
+        for broker, first in zip(BROKERS, range(3), strict=True):
+            for segment in segments(cluster, broker)[first:-1:3]:
+                damage(segment, Random(segment.name))
+
+        await until_whole(cluster, whole)
+        assert [await repaired(cluster, broker) > 0 for broker in BROKERS] == [True] * 3

@@ -31,6 +31,7 @@ FIRST_WITH_ADDITIONS: Final = 300
 FIRST_WITH_POLLED_MEMBERS: Final = 20_000
 """They have later openings, too."""
 FIRST_WITH_HANGING_DISKS: Final = 30_000
+FIRST_WITH_SCRUBS: Final = 40_000
 
 
 def with_additions(plan: Plan, seed: int) -> Plan:
@@ -48,6 +49,8 @@ def with_additions(plan: Plan, seed: int) -> Plan:
     plan = _with_polled_members(plan, Random(f"polled members {seed}"))
     if seed >= FIRST_WITH_HANGING_DISKS:
         plan = _with_hanging_disks(plan, Random(f"hanging disks {seed}"))
+    if seed >= FIRST_WITH_SCRUBS:
+        plan = _with_scrubs(plan, Random(f"scrubs {seed}"))
     return _with_later_opening(plan, Random(f"later opening {seed}"))
 
 
@@ -186,6 +189,11 @@ def _with_hanging_disks(plan: Plan, random: Random) -> Plan:
         for _ in range(random.randint(1, 3))
     ]
     return replace(plan, faults=in_order([*plan.faults, *hangs]))
+
+
+def _with_scrubs(plan: Plan, random: Random) -> Plan:
+    """Let brokers scrub in half of the plans, whatever else happens to the segments."""
+    return replace(plan, scrubs=True) if random.random() < 0.5 else plan
 
 
 def _with_later_opening(plan: Plan, random: Random) -> Plan:

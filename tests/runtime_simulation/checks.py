@@ -12,6 +12,7 @@ from leadline_common.consumer_znodes import OffsetNode, decode, offset_path
 from leadline_common.znodes import PartitionState
 from tests.runtime_simulation.administration import MOST_PARTITIONS
 from tests.runtime_simulation.cluster import GROUP_TOPIC, Cluster
+from tests.runtime_simulation.damage import DAMAGED
 from tests.runtime_simulation.member_processes import GROUP as GROUP_NAME
 from tests.runtime_simulation.services import BrokerService
 from tests.runtime_simulation.topics import name_of
@@ -57,12 +58,22 @@ def check_everything(cluster: Cluster, partitions: Sequence[TopicPartition]) -> 
             problems.append(f"I5: {partition} ends at {ends}")
         require(REPLICAS, problems)
     require(REPLICAS, cluster.log_starts.problems)
+    if DAMAGED not in cluster.world.sometimes:
+        require(
+            REPLICAS, [f"{one} found damage" for one in cluster.brokers.values() if _found(one)]
+        )
     for reader in cluster.readers:
         require(ANOMALY, reader.problems)
         reads += reader.reads()
     require(ANOMALY, [str(anomaly) for anomaly in cluster.history.check(reads)])
     require(LEASES, cluster.world.problems)
     require(ERRORS, [*cluster.world.failures, *map(str, cluster.world.loop.errors)])
+
+
+def _found(broker: BrokerService) -> bool:
+    """Tell whether a broker took anything that it had stored for damaged."""
+    name = "leadline_damaged_batches_found_total"
+    return any(metrics.registry.get_sample_value(name) for metrics in broker.metrics)
 
 
 def check_acknowledged(cluster: Cluster, partitions: Sequence[TopicPartition]) -> None:

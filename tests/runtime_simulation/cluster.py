@@ -65,6 +65,7 @@ class Cluster:
             plan.stray_grace_ms,
             serves_http=group is not None,
             removes_records=plan.retention is not None,
+            scrubs=plan.scrubs,
             healing_ms=plan.healing_ms,
         )
         self.removes_partitions = any(action.kind == REMOVE for action in plan.actions)

@@ -1,8 +1,9 @@
 """Bits that flip on the disk of a broker that is down, and what becomes of the damage.
 
 A closed segment is checked when it is read. So the broker starts, serves what is not damaged, and
-replaces what a reader finds damaged by the copy of another replica. If nobody has read it, an
-operator deletes the replica in the end while the broker is down, and the others have its records.
+replaces what a reader, or its own scrub, finds damaged by the copy of another replica. If nobody
+has read it, an operator deletes the replica in the end while the broker is down, and the others
+have its records.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tests.runtime_simulation.services import BrokerService
 DAMAGED: Final = "a bit flipped in a closed segment"
 DAMAGED_INDEX: Final = "a bit flipped in an index"
 REPAIRED: Final = "a damaged batch was repaired"
+SCRUBBED: Final = "a damaged batch was repaired that no reader was sent to"
 DELETED: Final = "a damaged replica was deleted"
 _EXPIRED_S: Final = 2.5
 _CAUGHT_UP_S: Final = 1.2
@@ -58,7 +60,8 @@ class Damage:
         identity = read_identity(segment.parent)
         self._damaged = _Damaged(broker, segment, identity.topic_id)
         partition = TopicPartition(identity.topic, identity.partition)
-        cluster.world.loop.after(fault.for_s + _CAUGHT_UP_S, self._read, partition)
+        if not cluster.machine.scrubs:
+            cluster.world.loop.after(fault.for_s + _CAUGHT_UP_S, self._read, partition)
 
     def _read(self, partition: TopicPartition) -> None:
         """Let the damaged broker lead if it should, and a reader begin that comes to the damage."""
@@ -81,7 +84,7 @@ class Damage:
         if damaged is None:
             return
         if damaged.is_repaired():
-            self._cluster.world.reached(REPAIRED)
+            self._cluster.world.reached(SCRUBBED if self._cluster.machine.scrubs else REPAIRED)
             return
         broker = damaged.broker
         broker.kill()

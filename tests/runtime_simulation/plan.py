@@ -166,6 +166,7 @@ class Plan:
     """A whole run: its size, its load, its faults, what operators do, and its weather.
 
     `healing_ms` is how long a broker may be down before its replicas are rebuilt; -1 is for ever.
+    `scrubs` says whether brokers scrub every second; otherwise they do not within a run.
     `replication_factor` 0 means replicas on all brokers. All faults have begun `horizon_s` seconds
     after the topic exists, and everything is healed then. `opening` is the name of a directed one.
     """
@@ -179,6 +180,7 @@ class Plan:
     actions: tuple[Action, ...] = ()
     group: Group | None = None
     retention: Retention | None = None
+    scrubs: bool = False
     healing_ms: int = -1
     topics: int = 1
     replication_factor: int = 0

@@ -63,7 +63,8 @@ class Machine:
     """What all processes run on; `stray_grace_ms` is a setting of the brokers.
 
     `healing_ms` is one of the controllers. With `removes_records` brokers look for old records
-    often, otherwise never within a run. With `serves_http` they serve their applications on `web`.
+    often, and with `scrubs` for damage, otherwise never within a run. With `serves_http` they serve
+    their applications on `web`.
     """
 
     world: World
@@ -73,6 +74,7 @@ class Machine:
     stray_grace_ms: int
     serves_http: bool = False
     removes_records: bool = False
+    scrubs: bool = False
     healing_ms: int = -1
     web: Web = field(init=False)
     sockets: WebSockets = field(init=False)
@@ -165,10 +167,11 @@ class Service:
 
 @dataclass(eq=False)
 class BrokerService(Service):
-    """A broker with its disk."""
+    """A broker with its disk; `metrics` are those of all its processes."""
 
     disk: Disk
     broker: Broker | None = field(default=None, init=False)
+    metrics: list[Metrics] = field(default_factory=list, init=False)
     stopping: bool = field(default=False, init=False)
 
     @property
@@ -180,6 +183,7 @@ class BrokerService(Service):
         """Run the broker as `leadline_broker.main` does."""
         self.stopping = False
         machine, clock, metrics = self.machine, SimulatedClock(), Metrics(process=False)
+        self.metrics.append(metrics)
         settings = broker_settings(self.number, str(self.disk.root), machine)
         broker = self.broker = Broker(
             settings,
@@ -302,6 +306,7 @@ def broker_settings(number: int, log_dir: str, machine: Machine) -> BrokerSettin
         log_flush_timeout_ms=1_500,
         stray_grace_ms=machine.stray_grace_ms,
         log_retention_check_interval_ms=300 if machine.removes_records else 300_000,
+        log_scrub_interval_ms=1_000 if machine.scrubs else 3_600_000,
     )
 
 

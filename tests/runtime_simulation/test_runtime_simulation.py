@@ -18,10 +18,11 @@ from tests.runtime_simulation.additions import (
     FIRST_WITH_ADDITIONS,
     FIRST_WITH_HANGING_DISKS,
     FIRST_WITH_POLLED_MEMBERS,
+    FIRST_WITH_SCRUBS,
 )
 from tests.runtime_simulation.administration import AWAY
 from tests.runtime_simulation.cluster import REBUILT, RETURNED
-from tests.runtime_simulation.damage import DAMAGED, DAMAGED_INDEX, REPAIRED
+from tests.runtime_simulation.damage import DAMAGED, DAMAGED_INDEX, REPAIRED, SCRUBBED
 from tests.runtime_simulation.drawing import make_plan
 from tests.runtime_simulation.flaws import FLAWS
 from tests.runtime_simulation.leftovers import STRAY
@@ -57,6 +58,9 @@ CHUNK = 30
 SEEDS = 30
 FEW_WITH_ADDITIONS = FIRST_WITH_ADDITIONS + 12
 LAST_WITH_ADDITIONS = FIRST_WITH_ADDITIONS + 60
+FROM_SCRUB = FIRST_WITH_SCRUBS + 94
+"""Its broker repairs a damaged batch that no reader is sent to."""
+LAST_WITH_SCRUBS = FIRST_WITH_SCRUBS + 200
 FEW_WITH_POLLED_MEMBERS = FIRST_WITH_POLLED_MEMBERS + 20
 LAST_WITH_POLLED_MEMBERS = FIRST_WITH_POLLED_MEMBERS + 70
 FROM_HANGING_DISK = FIRST_WITH_HANGING_DISKS + 60
@@ -228,6 +232,25 @@ def test_nothing_is_lost_while_disks_hang(count: int) -> None:
 
 def test_only_later_seeds_have_disks_that_hang() -> None:
     assert seeds_with_hanging_disks(FIRST_WITH_HANGING_DISKS - 100, FIRST_WITH_HANGING_DISKS) == []
+
+
+def seeds_with_scrubs(first: int, last: int) -> list[int]:
+    return [seed for seed in range(first, last) if make_plan(seed).scrubs]
+
+
+def test_damage_that_nobody_reads_is_repaired() -> None:
+    assert check_clean(seeds_with_scrubs(FROM_SCRUB, FROM_SCRUB + 4)).keys() >= {DAMAGED, SCRUBBED}
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_while_brokers_scrub() -> None:
+    reached = check_clean(seeds_with_scrubs(FIRST_WITH_SCRUBS, LAST_WITH_SCRUBS))
+
+    assert reached[SCRUBBED] > 1
+
+
+def test_only_later_seeds_have_brokers_that_scrub() -> None:
+    assert seeds_with_scrubs(FIRST_WITH_SCRUBS - 100, FIRST_WITH_SCRUBS) == []
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from leadline_broker.adapters.log.errors import CorruptStoredBatch
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_client.batch_header import HEADER_BYTES
-from leadline_client.errors import DamagedBatch
+from leadline_client.errors import DamagedBatch, StorageFailed
 from tests.unit.broker.log_support import batch, open_log, read_all
 
 BATCHES = 60
@@ -61,6 +61,18 @@ def repair(log: PartitionLog, source: PartitionLog) -> int:
     return replaced
 
 
+def scrubbed(log: PartitionLog) -> list[int]:
+    """Scrub all closed segments; return the offset of the first damage in each that has any."""
+    found = list[int]()
+    for segment in log.batches.closed():
+        try:
+            while not segment.has_ended:
+                assert segment.check_part() > 0
+        except DamagedBatch:
+            found.append(segment.offset)
+    return found
+
+
 def overwrite(path: Path, position: int, data: bytes) -> None:
     with path.open("r+b") as file:
         file.seek(position)
@@ -86,8 +98,12 @@ def test_any_damage_of_closed_segments_is_repaired(
             overwrite(path, position, data[: path.stat().st_size - position])
         changed = contents(log) != whole
 
+        found = scrubbed(log)
+        assert first_damaged(log) == (found[0] if found else None)
+        assert bool(found) == changed
         assert (repair(log, source) > 0) == changed
         assert contents(log) == whole
+        assert scrubbed(log) == []
         assert read_all(log) == read_all(source)
         source.discard()
         log.close()
@@ -117,6 +133,72 @@ def test_what_was_repaired_is_read_by_time_again(tmp_path: Path) -> None:
     for offset in range(second, BATCHES):
         found = log.batch_for_timestamp(1_000 + offset, 0)
         assert found == source.batch_for_timestamp(1_000 + offset, 0) != b""
+    log.close()
+
+
+@pytest.mark.parametrize("size", [10, 3_000, 300_000])
+def test_a_scrub_reads_each_closed_segment_in_parts(tmp_path: Path, size: int) -> None:
+    log = open_log(tmp_path, segment_bytes=700_000)
+    while not log.batches.closed():
+        log.append(batch(log.log_end_offset, bytes(size)))
+    (segment,) = log.batches.closed()
+    path, parts, before = segments(log)[0], list[int](), -1
+    while not segment.has_ended:
+        assert segment.offset > before
+        before = segment.offset
+        parts.append(segment.check_part())
+    assert sum(parts) == path.stat().st_size
+    assert len(parts) > 1, "others have the interpreter in between"
+    log.close()
+
+
+def test_a_scrub_reads_from_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that is in memory says nothing about its sector."""
+    log = make_log(tmp_path / "a")
+    steps, read, advise = list[str](), os.pread, os.posix_fadvise
+
+    def pread(fd: int, size: int, position: int) -> bytes:
+        steps.append("read")
+        return read(fd, size, position)
+
+    def posix_fadvise(fd: int, position: int, size: int, advice: int) -> None:
+        assert (position, size, advice) == (0, 0, os.POSIX_FADV_DONTNEED), "the whole file"
+        steps.append("drop")
+        advise(fd, position, size, advice)
+
+    segment = log.batches.closed()[0]
+    monkeypatch.setattr(os, "pread", pread)
+    monkeypatch.setattr(os, "posix_fadvise", posix_fadvise)
+    segment.check_part()
+    assert steps[:2] == ["drop", "read"]
+    log.close()
+
+
+def test_a_scrub_of_a_deleted_segment_finds_no_damage(tmp_path: Path) -> None:
+    log = make_log(tmp_path / "a")
+    segment = log.batches.closed()[0]
+    log.reset_to(BATCHES)
+    with pytest.raises(StorageFailed) as refusal:
+        segment.check_part()
+    assert not isinstance(refusal.value, DamagedBatch)
+    log.close()
+
+
+def test_a_segment_with_unknown_timestamps_is_as_old_as_its_last_change(tmp_path: Path) -> None:
+    """An index that was rebuilt beside damage lacks the latest timestamps, which are behind it."""
+    log = make_log(tmp_path / "a")
+    first, second, *_ = segments(log)
+    first.with_suffix(".index").unlink()
+    changed_ms = 1_000_000
+    overwrite(first, HEADER_BYTES, b"\xff" * 100)
+    os.utime(first, (changed_ms / 1_000, changed_ms / 1_000))
+    log.discard()
+    log = open_log(tmp_path / "a", segment_bytes=SEGMENT_BYTES)
+
+    for now_ms in (10_000, changed_ms):
+        assert not log.apply_retention(now_ms, 0, -1, BATCHES)
+    assert log.apply_retention(changed_ms + 1, 0, -1, BATCHES)
+    assert log.log_start_offset >= int(second.stem)
     log.close()
 
 
@@ -152,6 +234,7 @@ def test_a_sector_that_cannot_be_read_is_damage(
         log.read(int(bad.stem), SEGMENT_BYTES, log.log_end_offset)
     damaged = first_damaged(log)
     assert damaged is not None
+    assert scrubbed(log) == [damaged]
     assert int(bad.stem) < damaged < last
     assert log.batches.repair(source.read(damaged, SEGMENT_BYTES, source.log_end_offset)) > 1
     assert not lost

@@ -44,6 +44,8 @@ PROVED = {
     "log.message.timestamp.after.max.ms",
     "log.retention.bytes",
     "log.retention.ms",
+    "log.scrub.bytes.per.s",
+    "log.scrub.interval.ms",
     "log.segment.bytes",
     "message.max.bytes",
     "message.max.decompressed.bytes",
@@ -59,7 +61,7 @@ PROVED = {
 }
 """The settings whose effect on a running broker a test shows.
 
-Here, in test_record_quotas.py, or in test_hanging_disk.py.
+Here, in test_record_quotas.py, in test_hanging_disk.py, or in test_runtime_scrubber.py.
 """
 
 

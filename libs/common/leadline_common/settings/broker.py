@@ -50,6 +50,18 @@ class BrokerSettings(ServiceSettings):
     log_retention_check_interval_ms: int = setting(
         300_000, "How often to check for segments past their retention.", ge=100
     )
+    log_scrub_interval_ms: int = setting(
+        7 * 24 * 3_600_000,
+        "How often to read all closed segments from the disk and repair what is damaged.",
+        scope="cluster-wide",
+        ge=100,
+    )
+    log_scrub_bytes_per_s: int = setting(
+        MIB,
+        "How fast to read closed segments to find damage; 0 turns that off.",
+        scope="cluster-wide",
+        ge=0,
+    )
     replica_lag_time_max_ms: int = setting(
         30_000,
         "A follower that has not been caught up for this long leaves the ISR.",

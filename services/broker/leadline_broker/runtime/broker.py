@@ -22,7 +22,8 @@ from leadline_broker.runtime.cluster.controller_check import ControllerCheck
 from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.cluster.registrar import BrokerRegistrar
-from leadline_broker.runtime.engine import BrokerDependencies, Engine
+from leadline_broker.runtime.dependencies import BrokerDependencies
+from leadline_broker.runtime.engine import Engine
 from leadline_broker.runtime.metrics import BrokerMetrics
 from leadline_broker.runtime.partition_metrics import Limits, ReplicaSource
 from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers

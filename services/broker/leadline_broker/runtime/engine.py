@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from itertools import count
-from random import Random
 from typing import Any
 
 from leadline_broker.domain.effects import IsrProposal
-from leadline_broker.runtime.cluster.broker_state import BrokerState
-from leadline_broker.runtime.cluster.configuration import Configuration
-from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
 from leadline_broker.runtime.cluster.directory_version import DirectoryVersion
 from leadline_broker.runtime.cluster.heartbeat import Heartbeats
-from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
-from leadline_broker.runtime.metrics import BrokerMetrics
-from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers
+from leadline_broker.runtime.dependencies import BrokerDependencies
+from leadline_broker.runtime.ports import LogStore
 from leadline_broker.runtime.replication.commands import ControllerCommands
 from leadline_broker.runtime.replication.controlled_shutdown import ControlledShutdown
 from leadline_broker.runtime.replication.disk_watch import DiskWatch
@@ -34,6 +28,7 @@ from leadline_broker.runtime.replication.remembered_producers import RememberedP
 from leadline_broker.runtime.replication.removals import Removals
 from leadline_broker.runtime.replication.repairs import Repairs
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
+from leadline_broker.runtime.replication.scrubber import Scrubber
 from leadline_broker.runtime.replication.throttle import MovingThrottle, Throttle
 from leadline_broker.runtime.replication.topic_settings import TopicSettings
 from leadline_broker.runtime.serving.batch_checks import BatchChecks
@@ -51,32 +46,8 @@ from leadline_broker.runtime.staging.staged_copy_store import StagedCopyStore
 from leadline_broker.runtime.staging.staging import Staging
 from leadline_client.backoff import Backoff
 from leadline_client.errors import StorageFailed
-from leadline_common.clock import Clock
-from leadline_common.identity import InternalAddress
 from leadline_common.rpc import HeartbeatRequest, HeartbeatResponse
-from leadline_common.settings import BrokerSettings
 from leadline_common.slices import slices
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerDependencies:
-    """What a broker needs before it has opened its logs.
-
-    `settings` are those at start, `configuration` has those in force. `controller()`
-    returns None while no controller is known.
-    """
-
-    settings: BrokerSettings
-    configuration: Configuration
-    broker_state: BrokerState
-    store: ClusterStore
-    peers: Peers
-    metadata: ClusterMetadataCache
-    metrics: BrokerMetrics
-    controller: Callable[[], InternalAddress | None]
-    coordinators: CoordinatorFinder
-    clock: Clock
-    random: Random
 
 
 class Engine:
@@ -187,6 +158,17 @@ class Engine:
             find=self.replicas.find,
             on_found=self._dependencies.metrics.damaged.inc,
             on_repaired=self._dependencies.metrics.repaired.inc,
+        )
+
+    def _scrubber(self) -> Scrubber:
+        return Scrubber(
+            configuration=self._dependencies.configuration,
+            partitions=self.replicas.all,
+            find=self.replicas.find,
+            read=self.repairs.read,
+            clock=self._dependencies.clock,
+            random=self._dependencies.random,
+            on_checked=self._dependencies.metrics.scrubbed.inc,
         )
 
     def _load(self) -> LoadMeter:
@@ -336,7 +318,8 @@ class Engine:
         """Return the coroutines to run from the start; they never return."""
         flushers = self.flusher.run(), self.moving_flusher.run(), self._disk_watch.run()
         others = self.isr_writer.run(), self.staging.run(), self.copies.run(), self.load.run()
-        return [*flushers, *others, self.repairs.run(), *self.maintenance.loops()]
+        repairs = self.repairs.run(), self._scrubber().run()
+        return [*flushers, *others, *repairs, *self.maintenance.loops()]
 
     async def reconfigure(self) -> None:
         """Apply changed settings of this broker or of the cluster; to some replicas in each turn.

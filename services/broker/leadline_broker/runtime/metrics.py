@@ -69,6 +69,10 @@ class BrokerMetrics:
             "damaged_batches_found",
             "Reads that met a damaged batch and began its repair, or another attempt at it.",
         )
+        self.scrubbed = metrics.counter(
+            "scrubbed_bytes",
+            "Bytes of closed segments that were read from the disk to find damage.",
+        )
         self.repaired = metrics.counter(
             "damaged_batches_repaired",
             "Damaged batches that a copy of another in-sync replica has replaced.",

@@ -2,7 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
+
+
+class SegmentScrub(Protocol):
+    """Reads a closed segment from the disk, part by part. For any thread, one at a time.
+
+    Attributes:
+        offset: where the next part begins.
+        has_ended: whether all batches were checked.
+
+    """
+
+    offset: int
+
+    @property
+    def has_ended(self) -> bool: ...  # noqa: D102 - see above
+
+    def check_part(self) -> int:
+        """Check the next batches; return their bytes.
+
+        Raises:
+            DamagedBatch: the batch at `offset` is damaged, or was removed meanwhile.
+            StorageFailed: the file cannot be read, or was removed meanwhile.
+
+        """
 
 
 class StoredBatches(Protocol):
@@ -10,6 +35,14 @@ class StoredBatches(Protocol):
 
     Only for the event loop's thread.
     """
+
+    def closed(self) -> Sequence[SegmentScrub]:
+        """Return what reads each closed segment.
+
+        Raises:
+            StorageFailed: the log cannot be used.
+
+        """
 
     def check(self, offset: int) -> tuple[int, bool]:
         """Check some batches from `offset` on; return where it ended, and whether by damage.

@@ -38,7 +38,7 @@ class Retention:
         """Yield the closed segments to delete, the oldest first, at most `MOST_AT_ONCE`."""
         size = sum(segment.size for segment in segments) if self.retention_bytes >= 0 else 0
         for oldest in segments[: min(MOST_AT_ONCE, len(segments) - 1)]:
-            latest = oldest.max_timestamp
+            latest = oldest.latest_ms
             aged = 0 <= self.retention_ms < self.now_ms - latest and latest >= 0
             excess = 0 <= self.retention_bytes <= size - oldest.size
             if oldest.next_offset > self.limit_offset or not (aged or excess):

@@ -114,6 +114,16 @@ class Segment:
         return NO_TIMESTAMP if self._max_timestamp is None else self._max_timestamp
 
     @property
+    def latest_ms(self) -> int:
+        """The time (ms) from which retention counts its age, or `NO_TIMESTAMP`.
+
+        It is the latest record timestamp. While that of damaged batches is unknown, it is not
+        before the last change of the file.
+        """
+        latest = self.max_timestamp
+        return max(latest, self.file.path.stat().st_mtime_ns // 1_000_000) if self._cut else latest
+
+    @property
     def knows_max_timestamp(self) -> bool:
         """Whether `max_timestamp` needs no reading."""
         return self._max_timestamp is not None

@@ -15,6 +15,8 @@ from leadline_broker.adapters.log.errors import READ_ERRORS
 from leadline_broker.adapters.log.recovery import LogState
 from leadline_broker.adapters.log.scan import check_stored
 from leadline_broker.adapters.log.segment import Segment
+from leadline_broker.adapters.log.segment_scrub import SegmentScrub
+from leadline_broker.domain.epochs import EpochHistory
 from leadline_client.batch_header import BatchHeader, parse_headers
 
 _AT_ONCE: Final = 1 << 20
@@ -28,6 +30,18 @@ class StoredBatches:
 
     state: LogState
     durability: Durability
+
+    def closed(self) -> list[SegmentScrub]:
+        """Return what reads each closed segment; see `SegmentScrub`.
+
+        Raises:
+            StorageFailed: the log cannot be used.
+
+        """
+        self.durability.require_usable()
+        closed = self.state.segments[:-1]
+        epochs = EpochHistory(self.state.epochs.entries() if closed else ())
+        return [SegmentScrub(one.file.path, one.size, one.base_offset, epochs) for one in closed]
 
     def check(self, offset: int) -> tuple[int, bool]:
         """Check some batches of one segment, from shortly before `offset` on.
