@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from random import Random
 
@@ -13,6 +14,11 @@ from tests.support.services.cluster import Cluster, wait_until
 TOPIC = "t"
 VALUES = [f"{number:04}".encode() * 25 for number in range(300)]
 BROKERS = ("broker-1", "broker-2", "broker-3")
+SCRUBBING = {
+    "log.segment.bytes": "4096",
+    "log.scrub.interval.ms": "500",
+    "log.scrub.bytes.per.s": "10000000",
+}
 
 
 def segments(cluster: Cluster, broker: str) -> list[Path]:
@@ -51,8 +57,11 @@ async def produce(cluster: Cluster) -> list[bytes]:
 
 
 async def until_whole(cluster: Cluster, whole: list[bytes]) -> None:
+    """Wait until all replicas have these bytes, in whatever segments."""
+    joined = b"".join(whole)
+
     async def is_whole() -> bool:
-        return all(contents(cluster, broker) == whole for broker in BROKERS)
+        return all(b"".join(contents(cluster, broker)) == joined for broker in BROKERS)
 
     await wait_until(is_whole, "all replicas are alike")
 
@@ -87,12 +96,7 @@ async def test_a_consumer_reads_on_while_its_leader_is_repaired(tmp_path: Path) 
 
 async def test_damage_that_nobody_reads_is_found(tmp_path: Path) -> None:
     """Each replica has damage of its own, and every batch is sound in one of them."""
-    settings = {
-        "log.segment.bytes": "4096",
-        "log.scrub.interval.ms": "500",
-        "log.scrub.bytes.per.s": "10000000",
-    }
-    async with Cluster(tmp_path, settings=settings) as cluster:
+    async with Cluster(tmp_path, settings=SCRUBBING) as cluster:
         whole = await produce(cluster)
         for broker, first in zip(BROKERS, range(3), strict=True):
             for segment in segments(cluster, broker)[first:-1:3]:
@@ -100,3 +104,19 @@ async def test_damage_that_nobody_reads_is_found(tmp_path: Path) -> None:
 
         await until_whole(cluster, whole)
         assert [await repaired(cluster, broker) > 0 for broker in BROKERS] == [True] * 3
+
+
+async def test_what_the_disk_of_a_broker_has_lost_comes_back(tmp_path: Path) -> None:
+    """It starts with a segment cut short, one that is empty, and one that is gone."""
+    async with Cluster(tmp_path, settings=SCRUBBING) as cluster:
+        whole = await produce(cluster)
+        leader = await cluster.leader_of(TOPIC, 0)
+        await cluster.kill(leader)
+        _, cut, empty, gone, *_ = segments(cluster, leader)
+        os.truncate(cut, cut.stat().st_size * 2 // 3)
+        os.truncate(empty, 0)
+        gone.unlink()
+
+        cluster.restart(leader)
+        await until_whole(cluster, whole)
+        assert await repaired(cluster, leader) > 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from itertools import pairwise
 from pathlib import Path
 from shutil import copytree
 from tempfile import TemporaryDirectory
@@ -57,7 +58,8 @@ def repair(log: PartitionLog, source: PartitionLog) -> int:
         now = log.batches.repair(source.read(offset, COPIED_BYTES, source.log_end_offset))
         assert now, f"nothing was replaced at {offset}"
         replaced += now
-        offset = first_damaged(log)
+        before, offset = offset, first_damaged(log)
+        assert offset is None or offset > before, f"{offset} was not repaired"
     return replaced
 
 
@@ -105,6 +107,51 @@ def test_any_damage_of_closed_segments_is_repaired(
         assert contents(log) == whole
         assert scrubbed(log) == []
         assert read_all(log) == read_all(source)
+        source.discard()
+        log.close()
+
+
+@given(
+    st.booleans(),
+    st.dictionaries(st.integers(1, 5), st.one_of(st.none(), st.floats(0, 1)), min_size=1),
+)
+def test_what_closed_segments_have_lost_is_repaired(
+    with_indexes: bool, losses: dict[int, float | None]
+) -> None:
+    """A short file gets its end again, and what a file held that is gone is behind the one before.
+
+    What came back is checked when it is read, like all the rest.
+    """
+    with TemporaryDirectory() as directory:
+        log = make_log(Path(directory) / "a")
+        copytree(Path(directory) / "a", Path(directory) / "b")
+        source = open_log(Path(directory) / "b", segment_bytes=SEGMENT_BYTES)
+        log.discard()
+        closed = segments(log)[:-1]
+        for which, kept in losses.items():
+            path = closed[which % (len(closed) - 1) + 1]
+            if kept is None:
+                path.unlink(missing_ok=True)
+            elif path.exists():
+                os.truncate(path, int(path.stat().st_size * kept))
+            if not with_indexes:
+                path.with_suffix(".index").unlink(missing_ok=True)
+        log = open_log(Path(directory) / "a", segment_bytes=SEGMENT_BYTES)
+        is_less = log.size_bytes < source.size_bytes
+
+        assert bool(scrubbed(log)) == is_less
+        assert (repair(log, source) > 0) == is_less
+        assert b"".join(contents(log)) == b"".join(contents(source))
+        assert read_all(log) == read_all(source)
+        for offset in range(BATCHES):
+            found = log.batch_for_timestamp(1_000 + offset, 0)
+            assert found == source.batch_for_timestamp(1_000 + offset, 0)
+        assert scrubbed(log) == []
+        for path, following in pairwise(segments(log)):
+            overwrite(path, path.stat().st_size - 1, b"\xff")
+            last = int(following.stem) - 1
+            with pytest.raises(DamagedBatch):
+                log.read(last, 1, log.log_end_offset)
         source.discard()
         log.close()
 

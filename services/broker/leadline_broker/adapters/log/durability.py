@@ -142,7 +142,7 @@ class Durability:
             self.wrote(file)
 
     def overwrite(self, file: LogFile, data: Buffer, position: int) -> None:
-        """Replace bytes that are damaged within a file; the next flush makes the new ones durable.
+        """Replace bytes that a disk has damaged or lost; the next flush makes the new ones durable.
 
         Raises:
             StorageFailed: some of the bytes are not replaced.

@@ -89,7 +89,7 @@ def whole_batches(fd: int, position: int, end: int) -> Iterator[tuple[int, Batch
     """
     chunk, at = b"", 0
     while position < end:
-        if at + _size_at(chunk, at) > len(chunk):
+        if at + size_at(chunk, at) > len(chunk):
             chunk, at = _read_batch(fd, position, end), 0
         header = header_at(chunk, at)
         yield position, header, chunk
@@ -97,7 +97,7 @@ def whole_batches(fd: int, position: int, end: int) -> Iterator[tuple[int, Batch
         position += header.size
 
 
-def _size_at(chunk: bytes, at: int) -> int:
+def size_at(chunk: bytes, at: int) -> int:
     """Return the size stated by the batch at `at`, or a header's size if it is out of the chunk."""
     if at + SIZE_PREFIX > len(chunk):
         return HEADER_BYTES
@@ -107,7 +107,7 @@ def _size_at(chunk: bytes, at: int) -> int:
 def _read_batch(fd: int, position: int, end: int) -> bytes:
     """Read a chunk that contains the whole batch at `position`, if the file does."""
     chunk = os.pread(fd, min(_CHUNK, end - position), position)
-    size = _size_at(chunk, 0)
+    size = size_at(chunk, 0)
     return os.pread(fd, size, position) if len(chunk) < size <= end - position else chunk
 
 
@@ -148,7 +148,9 @@ def sound_batch(
     """Return the batch at a file position, None if it is damaged or does not fit before `end`."""
     try:
         with READ_ERRORS:
-            span = next(spans(fd, position, end, expected_offset))
+            span = next(spans(fd, position, end, expected_offset), None)
+            if span is None:
+                return None
             data = os.pread(fd, span.size, position)
         check_stored(data, expected_offset, epochs)
     except CorruptStoredBatch:

@@ -23,7 +23,13 @@ from leadline_broker.adapters.log.layout import (
     TIME_INDEX_SUFFIX,
     offset_name,
 )
-from leadline_broker.adapters.log.scan import BatchSpan, check_stored, sound_batch, spans
+from leadline_broker.adapters.log.scan import (
+    BatchSpan,
+    check_stored,
+    size_at,
+    sound_batch,
+    spans,
+)
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_client.batch_header import HEADER_BYTES, BatchHeader
 
@@ -146,18 +152,20 @@ class Segment:
         self._index, self.next_offset, self._max_timestamp = index, next_offset, max_timestamp
 
     def _rebuild_index(self) -> None:
-        """Index the batches before the first damaged one, which can still be read."""
+        """Index the batches before the first one that is damaged or lost; they can be read."""
         self.clear()
-        self._cut = False
+        end_offset = self.base_offset
         try:
             with self._files.using(self.file) as fd:
                 for span in spans(fd, 0, self.size, self.base_offset):
                     self._add(span.base_offset, span.position, span.max_timestamp)
+                    end_offset = span.next_offset
         except CorruptStoredBatch:
-            self._cut = True
+            pass
         except OSError:
             self._index = self._max_timestamp = None  # They are incomplete.
             raise
+        self._cut = end_offset != self.next_offset
 
     def reindex(self) -> None:
         """Load or rebuild the index of a closed segment again: it may have ended at damage."""
@@ -303,7 +311,7 @@ class Segment:
     ) -> Iterator[tuple[int, int, BatchSpan | None]]:
         """Check every batch from shortly before `offset` on, and yield (offset, position, batch).
 
-        Ends with the first one that is damaged, which is None.
+        Ends with the first one that is damaged, or that the file has lost, which is None.
         """
         index, position, expected = self.index, 0, self.base_offset
         if index.positions:
@@ -316,6 +324,8 @@ class Segment:
                 if span is None:
                     return
                 position, expected = span.end, span.next_offset
+        if expected < self.next_offset:
+            yield expected, position, None
 
     def is_sound(self, position: int, offset: int, epochs: EpochHistory) -> bool:
         """Tell whether the batch at a position is sound, which should begin at `offset`."""
@@ -323,10 +333,27 @@ class Segment:
             return sound_batch(fd, position, self.size, offset, epochs) is not None
 
     def fits(self, batch: BatchHeader, position: int) -> bool:
-        """Tell whether a batch can be at a position: only the last one ends where this ends."""
+        """Tell whether a copy can be written at a position: it must not reach into another batch.
+
+        A file that is too short has lost what follows. What is left of a batch that it lost a part
+        of states the size, or is no whole header.
+        """
         end = position + batch.size
-        is_last = batch.next_offset == self.next_offset
-        return end == self.size if is_last else end < self.size
+        if batch.next_offset > self.next_offset:
+            return False
+        if end <= self.size:
+            return end == self.size or batch.next_offset < self.next_offset
+        left = self.size - position
+        return left < HEADER_BYTES or self._stated_size(position) == batch.size
+
+    def _stated_size(self, position: int) -> int:
+        """Return the size that the header at a position states, whatever it is worth."""
+        with self._files.using(self.file) as fd:
+            return size_at(os.pread(fd, HEADER_BYTES, position), 0)
+
+    def extend_to(self, size: int) -> None:
+        """Count what was written behind the end of a file that was too short."""
+        self.size = self.trusted_from = max(self.size, size)
 
     def _last_end_within(self, first: BatchSpan, limit: int) -> int:
         """Return the end of the last batch that ends by `limit`, at least the end of `first`."""

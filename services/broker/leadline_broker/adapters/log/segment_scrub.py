@@ -26,19 +26,21 @@ _TO_THE_END: Final = 0
 class SegmentScrub:
     """Implements `runtime.stored_batches.SegmentScrub`; only one thread may use it at a time.
 
-    `position` and `offset` are where the next part begins. `epochs` are a copy of the log's.
+    `position` and `offset` are where the next part begins. `end_offset` follows the last batch of
+    the segment. `epochs` are a copy of the log's.
     """
 
     path: Path
     size: int
     offset: int
+    end_offset: int
     epochs: EpochHistory
     position: int = 0
 
     @property
     def has_ended(self) -> bool:
         """Whether all batches were checked."""
-        return self.position >= self.size
+        return self.offset >= self.end_offset
 
     def check_part(self) -> int:
         """Check the next batches; return their bytes.

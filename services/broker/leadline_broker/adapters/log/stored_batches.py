@@ -41,7 +41,10 @@ class StoredBatches:
         self.durability.require_usable()
         closed = self.state.segments[:-1]
         epochs = EpochHistory(self.state.epochs.entries() if closed else ())
-        return [SegmentScrub(one.file.path, one.size, one.base_offset, epochs) for one in closed]
+        return [
+            SegmentScrub(one.file.path, one.size, one.base_offset, one.next_offset, epochs)
+            for one in closed
+        ]
 
     def check(self, offset: int) -> tuple[int, bool]:
         """Check some batches of one segment, from shortly before `offset` on.
@@ -90,6 +93,7 @@ class StoredBatches:
         end = fitting[-1].position + fitting[-1].size
         self.durability.overwrite(segment.file, memoryview(copies)[:end], position)
         if segment is not self.state.segments[-1]:
+            segment.extend_to(position + end)
             segment.reindex()
         return len(fitting)
 
