@@ -303,12 +303,22 @@ class ReplicaFetchRequest(msgspec.Struct, frozen=True):
     leaving: bool = False
 
 
+class KnownProducers(msgspec.Struct, array_like=True, frozen=True):
+    """What a log knows of who wrote records that retention has deleted.
+
+    Rows of the broker's `ProducerStates` and `Publishes`: nobody can learn them from the log.
+    """
+
+    producers: tuple[tuple[int, int, int, tuple[tuple[int, int, int], ...]], ...] = ()
+    publishes: tuple[tuple[int, int, tuple[int, int, tuple[int, ...], int, int, bool]], ...] = ()
+
+
 class FetchedRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The leader's response for one partition; the first four fields echo the request (rule R3).
 
     If `diverging_end` >= 0, the follower must truncate its log by `diverging_epoch` (>= -1) and
     `diverging_end` (rule R2). After OffsetOutOfRange the follower restarts at
-    `log_start_offset`. `records` are whole stored batches.
+    `log_start_offset`, with `known` for what is before it. `records` are whole stored batches.
     """
 
     partition: int
@@ -321,6 +331,7 @@ class FetchedRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     diverging_epoch: int = -1
     diverging_end: int = -1
     records: bytes = b""
+    known: KnownProducers | None = None
 
 
 class FetchedTopic(msgspec.Struct, array_like=True, frozen=True):

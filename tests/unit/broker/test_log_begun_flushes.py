@@ -16,6 +16,7 @@ import pytest
 from leadline_broker.adapters.log.durability import Durability
 from leadline_broker.adapters.log.errors import LogFailed
 from leadline_broker.adapters.log.partition_log import PartitionLog
+from leadline_broker.domain.producers import ProducerStates
 from leadline_client.errors import StorageFailed
 from tests.unit.broker.log_support import LateFsyncs, batch, no_descriptors, open_log, read_all
 
@@ -81,7 +82,7 @@ def fill_two_segments(log: PartitionLog) -> None:
     "use",
     [
         lambda log: log.truncate_to(1),
-        lambda log: log.reset_to(7),
+        lambda log: log.reset_to(7, ProducerStates()),
         fill_two_segments,
         lambda log: log.close(),
         lambda log: log.discard(),

@@ -119,7 +119,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(offset=st.integers(0, 50))
     def reset(self, offset: int) -> None:
-        self.log.reset_to(offset)
+        self.log.reset_to(offset, ProducerStates())
         if self.start != offset or self.batches:
             self.ever = []
         self.batches, self.start = [], offset

@@ -10,6 +10,7 @@ import pytest
 from leadline_broker.adapters.log.errors import CorruptStoredBatch, LogClosed, NotContiguous
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.adapters.log.segment import Segment
+from leadline_broker.domain.producers import ProducerStates
 from leadline_client.batch_header import parse_headers
 from leadline_client.errors import CorruptBatch, OffsetOutOfRange
 from tests.unit.broker.log_support import batch, first_at, open_log, read_all
@@ -120,7 +121,7 @@ def test_what_was_appended_after_a_cut_is_read_in_its_place(tmp_path: Path, reop
 @pytest.mark.parametrize("offset", [-1, 0, 3, 8])
 def test_reading_outside_the_log_is_out_of_range(tmp_path: Path, offset: int) -> None:
     log = open_log(tmp_path)
-    log.reset_to(4)
+    log.reset_to(4, ProducerStates())
     log.append(batch(4, b"a", b"b", b"c"))
     with pytest.raises(OffsetOutOfRange):
         log.read(offset, 100, 100)
@@ -269,7 +270,7 @@ def test_cutting_inside_a_batch_keeps_the_batches_before_it(tmp_path: Path) -> N
 
 def test_cutting_before_the_start_leaves_an_empty_log_there(tmp_path: Path) -> None:
     log = open_log(tmp_path)
-    log.reset_to(50)
+    log.reset_to(50, ProducerStates())
     log.append(batch(50))
     assert log.truncate_to(20) == 20
     assert (log.log_start_offset, log.log_end_offset) == (20, 20)
@@ -281,7 +282,7 @@ def test_reset_restarts_at_an_offset(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=200)
     for number in range(5):
         log.append(batch(number, b"x" * 60, epoch=3, producer=(1, 0, number)))
-    log.reset_to(1000)
+    log.reset_to(1000, ProducerStates())
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (1000, 1000, 0)
     assert (log.epochs.entries(), len(log.producers)) == ([], 0)
     log.append(batch(1000, epoch=1))

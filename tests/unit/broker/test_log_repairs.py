@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from leadline_broker.adapters.log.errors import CorruptStoredBatch
 from leadline_broker.adapters.log.partition_log import PartitionLog
+from leadline_broker.domain.producers import ProducerStates
 from leadline_client.batch_header import HEADER_BYTES
 from leadline_client.errors import DamagedBatch, StorageFailed
 from tests.unit.broker.log_support import batch, open_log, read_all
@@ -224,7 +225,7 @@ def test_a_scrub_reads_from_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_scrub_of_a_deleted_segment_finds_no_damage(tmp_path: Path) -> None:
     log = make_log(tmp_path / "a")
     segment = log.batches.closed()[0]
-    log.reset_to(BATCHES)
+    log.reset_to(BATCHES, ProducerStates())
     with pytest.raises(StorageFailed) as refusal:
         segment.check_part()
     assert not isinstance(refusal.value, DamagedBatch)

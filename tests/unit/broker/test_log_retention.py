@@ -10,6 +10,7 @@ import pytest
 
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.adapters.log.retention import MOST_AT_ONCE
+from leadline_broker.domain.producers import ProducerStates
 from leadline_client.errors import StorageFailed
 from tests.unit.broker.log_support import batch, open_log, read_all
 
@@ -86,7 +87,7 @@ def test_a_log_that_begins_again_keeps_its_new_files(tmp_path: Path) -> None:
     log = many_segments(tmp_path)
     keep_nothing(log)
     remove_files = removal_of(log)
-    log.reset_to(0)
+    log.reset_to(0, ProducerStates())
     log.append(batch(0, b"new"))
     log.flush()
 
@@ -102,7 +103,7 @@ def test_a_log_that_begins_again_keeps_its_new_snapshots(tmp_path: Path) -> None
     log = many_segments(tmp_path)
     keep_nothing(log)
     remove_files = removal_of(log)
-    log.reset_to(0)
+    log.reset_to(0, ProducerStates())
     for number in range(3):
         log.append(batch(number, b"x" * 50))
     log.flush()
@@ -169,7 +170,7 @@ def test_neither_do_a_truncation_and_a_new_start(tmp_path: Path, offset: int) ->
     """A follower that was away for long may have to delete all that it has."""
     log = many_segments(tmp_path)
 
-    log.truncate_to(offset) if offset < MANY else log.reset_to(offset)
+    log.truncate_to(offset) if offset < MANY else log.reset_to(offset, ProducerStates())
 
     left = 1 if offset > MANY else offset + 1
     assert len(files(log, "*.log")) == left

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from leadline_broker.domain.producers import ProducerStates
 from leadline_broker.runtime.replication import scrubber
 from tests.unit.broker.small_cluster import CLUSTER, TOPIC, SmallCluster, three
 
@@ -84,7 +85,7 @@ async def test_segments_that_are_deleted_meanwhile_are_no_damage(
     (partition,) = engine.replicas.all()
     before = partition.log.batches.closed()
     assert before[0].offset == 0
-    partition.log.reset_to(0)
+    partition.log.reset_to(0, ProducerStates())
     monkeypatch.setattr(scrubber, "_closed_segments", lambda _: before)
     await engine._scrubber().scrub_all()
     assert value(cluster, 2, "damaged_batches_found") == 0

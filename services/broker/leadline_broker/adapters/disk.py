@@ -155,10 +155,10 @@ class LazyLog:
         """See `PartitionLog.truncate_to`."""
         return self._log.truncate_to(offset) if self._log is not None else 0
 
-    def reset_to(self, offset: int) -> None:
+    def reset_to(self, offset: int, producers: ProducerStates) -> None:
         """See `PartitionLog.reset_to`."""
         if offset or self._log is not None:
-            self._opened().reset_to(offset)
+            self._opened().reset_to(offset, producers)
 
     def apply_retention(
         self, now_ms: int, retention_ms: int, retention_bytes: int, limit_offset: int

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from leadline_client.errors import LeadlineError
 from leadline_common.directories import DirectoryEpochs
+from leadline_common.rpc import KnownProducers
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,10 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class ResetLog:
-    """Delete all records and restart the log at `start_offset`."""
+    """Delete all records and restart the log at `start_offset`, behind `known` producers."""
 
     start_offset: int
+    known: KnownProducers | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ class Following:
             return []
         if answer.error_code == OffsetOutOfRange.code:
             self.state.high_watermark = answer.log_start_offset
-            return [ResetLog(answer.log_start_offset), Flush()]
+            return [ResetLog(answer.log_start_offset, answer.known), Flush()]
         if answer.error_code != NO_ERROR:
             return []
         if answer.diverging_end >= 0:

@@ -1,7 +1,8 @@
 """Sequence numbers of idempotent producers: which batches are new, repeated or out of order.
 
 Each log has one table, to which leader and followers apply every batch in log order. So the
-next leader accepts and refuses the same batches (rule R15; KIP-98).
+next leader accepts and refuses the same batches (rule R15; KIP-98). A new replica whose log begins
+behind batches that retention has deleted gets what they tell from its leader.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import NamedTuple
 from leadline_broker.domain.publishes import (
     FIRST_PUBLISHER_ID,
     ProducerFields,
+    Publish,
     Publishes,
     PublishRow,
 )
 from leadline_client.errors import OutOfOrderSequence, ProducerFenced
+from leadline_common.rpc import KnownProducers
 
 NO_PRODUCER_ID = -1
 """The producer id of a batch without idempotence."""
@@ -163,6 +166,28 @@ class ProducerStates:
             (producer_id, state.epoch, state.last_active_ms, state.batches)
             for producer_id, state in self._states.items()
         ]
+
+    @classmethod
+    def after(cls, known: KnownProducers | None, offset: int) -> ProducerStates:
+        """Return the table of a log that begins at `offset`; `known` is what `before` returned."""
+        if known is None:
+            return cls(as_of=offset)
+        rows = [
+            (producer_id, epoch, active_ms, tuple(SequencedBatch(*batch) for batch in batches))
+            for producer_id, epoch, active_ms, batches in known.producers
+        ]
+        return cls(rows, [(i, ms, Publish(*publish)) for i, ms, publish in known.publishes], offset)
+
+    def before(self, offset: int) -> KnownProducers:
+        """Return what batches below `offset` alone tell: the log of a new replica begins there."""
+        rows = [
+            (producer_id, epoch, active_ms, tuple(b for b in batches if b.last_offset < offset))
+            for producer_id, epoch, active_ms, batches in self.rows()
+        ]
+        return KnownProducers(
+            tuple(row for row in rows if row[-1]),
+            tuple(row for row in self.publishes.rows() if row[-1].last_offset < offset),
+        )
 
     def check(
         self,

@@ -104,8 +104,8 @@ class Log(LogView, Protocol):
     def truncate_to(self, offset: int) -> int:
         """Truncate durably at a batch boundary at or before `offset`; return the new end."""
 
-    def reset_to(self, offset: int) -> None:
-        """Delete all records and restart at `offset`, durably."""
+    def reset_to(self, offset: int, producers: ProducerStates) -> None:
+        """Delete all records and restart at `offset`, with the producers before it, durably."""
 
     def roll_at(self, segment_bytes: int) -> None:
         """From now on, close a segment before it grows beyond `segment_bytes`."""

@@ -241,15 +241,16 @@ class PartitionLog:
                 return self.log_end_offset
             try:
                 if offset < self.log_start_offset:
-                    self._restart_at(offset)
+                    known = self.producers.before(offset)
+                    self._restart_at(offset, ProducerStates.after(known, offset))
                 else:
                     self._truncate(offset)
             except OSError as error:
                 raise self._durability.fail(error) from error
             return self.flush()
 
-    def reset_to(self, offset: int) -> None:
-        """Delete all records and restart at `offset`; durable when this returns.
+    def reset_to(self, offset: int, producers: ProducerStates) -> None:
+        """Delete all records and restart at `offset`, with the producers before it; durably.
 
         Raises:
             LogFailed: the disk operation failed.
@@ -257,10 +258,8 @@ class PartitionLog:
         """
         with self._durability.exclusive():
             self._durability.require_usable()
-            if self._state.start_offset == self.log_end_offset == offset:
-                return
             try:
-                self._restart_at(offset)
+                self._restart_at(offset, producers)
             except OSError as error:
                 raise self._durability.fail(error) from error
             self.flush()
@@ -377,13 +376,15 @@ class PartitionLog:
             )
         self._durability.truncated(end)
 
-    def _restart_at(self, offset: int) -> None:
+    def _restart_at(self, offset: int, producers: ProducerStates) -> None:
         self._remove_from(0)
         if self.directory.exists():
             remove_snapshots(self.directory, lambda _: False)
         self.epochs.truncate_to(0)
-        self._state.producers = ProducerStates()
+        self._state.producers = producers
         self._add_segment(offset)
+        if producers.rows() or producers.publishes.rows():
+            write_snapshot(self.directory, offset, producers, sync=True)
         self._durability.truncated(offset)
 
     def _remove_from(self, number: int) -> None:

@@ -1,6 +1,7 @@
 """Snapshots of the idempotent producers of a log, named after their offset.
 
-They are derived from the batches and checked when they are read, so they are not synced.
+They are derived from the batches and checked when they are read, so they are not synced, except for
+what a new replica was told of batches that it does not have.
 """
 
 from __future__ import annotations
@@ -38,10 +39,12 @@ _snapshot: msgspec.json.Decoder[_Snapshot | list[ProducerRow]] = msgspec.json.De
 )
 
 
-def write_snapshot(directory: Path, offset: int, producers: ProducerStates) -> None:
+def write_snapshot(
+    directory: Path, offset: int, producers: ProducerStates, *, sync: bool = False
+) -> None:
     """Write the state of the producers after all batches below `offset`."""
     body = msgspec.json.encode(_Snapshot(producers.rows(), producers.publishes.rows()))
-    write_checked(directory / offset_name(offset, SNAPSHOT_SUFFIX), _KIND, body, sync=False)
+    write_checked(directory / offset_name(offset, SNAPSHOT_SUFFIX), _KIND, body, sync=sync)
 
 
 def latest_snapshot(directory: Path, at_most: int, default: int) -> tuple[int, ProducerStates]:

@@ -26,6 +26,7 @@ from leadline_broker.domain.effects import (
     Truncate,
     WriteIsr,
 )
+from leadline_broker.domain.producers import ProducerStates
 from leadline_broker.runtime.replication.fetcher_manager import ReplicaFetcherManager
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.isr_writer import IsrWriter
@@ -177,7 +178,8 @@ class EffectExecutor:
             _log_truncation(partition, end, end_before, effect.committed)
 
     def _reset(self, partition: Partition, effect: ResetLog) -> None:
-        partition.log.reset_to(effect.start_offset)
+        producers = ProducerStates.after(effect.known, effect.start_offset)
+        partition.log.reset_to(effect.start_offset, producers)
         self._remove_files(partition)
 
     def _remove_files(self, partition: Partition) -> None:

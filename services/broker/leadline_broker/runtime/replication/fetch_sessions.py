@@ -27,6 +27,7 @@ from leadline_broker.runtime.replication.throttle import MovingThrottle
 from leadline_client.errors import (
     FetchSessionUnknown,
     LeadlineError,
+    OffsetOutOfRange,
     StaleIncarnation,
     UnknownPartition,
 )
@@ -266,7 +267,7 @@ class FetchSessions:
         for partition, answer in session.updates(request.max_bytes - answers.size):
             if answer.error_code != NO_ERROR:
                 session.forget(partition)
-            answers.add(partition.topic_id, answer)
+            answers.add(partition.topic_id, _with_known(partition, answer))
         return ReplicaFetchResponse(request.nonce, incarnation, NO_ERROR, answers.topics())
 
     def close_all(self) -> None:
@@ -318,7 +319,7 @@ class FetchSessions:
                     session.update(partition, row)
                 else:
                     session.forget(partition)
-                    answers.add(topic.topic_id, answer)
+                    answers.add(topic.topic_id, _with_known(partition, answer))
         if request.session == request.nonce:
             self._close_replaced(session)
 
@@ -367,6 +368,13 @@ class _Answers:
 
     def topics(self) -> list[FetchedTopic]:
         return [FetchedTopic(topic_id, rows) for topic_id, rows in self._topics.items()]
+
+
+def _with_known(partition: Partition, answer: FetchedRow) -> FetchedRow:
+    """Add what the follower's log will not tell if it has to restart at the log start."""
+    if answer.error_code != OffsetOutOfRange.code:
+        return answer
+    return replace(answer, known=partition.log.producers.before(answer.log_start_offset))
 
 
 def _unknown(row: FetchRow) -> FetchedRow:

@@ -1,0 +1,163 @@
+"""What retention has deleted told who wrote it; a new replica is told by its leader."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leadline_broker.domain.producers import NO_PRODUCER_ID, ProducerStates
+from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID, piece_epoch
+from leadline_client.errors import OutOfOrderSequence
+from leadline_common.rpc import KnownProducers
+from tests.unit.broker.log_support import batch as stored_batch
+from tests.unit.broker.log_support import open_log
+from tests.unit.broker.small_cluster import TOPIC, SmallCluster, batch, three
+from tests.unit.broker.test_producers import Header
+from tests.unit.broker.test_runtime_publishing import publish, stage
+
+FILL = "x" * 600
+FILLED = 6
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[Header]:
+    """Draw a log of batches by three producers, two applications and nobody in particular."""
+    found, offset = list[Header](), 0
+    sequences, epochs = dict.fromkeys(range(3), 0), dict.fromkeys(range(3), 0)
+    for writer in draw(st.lists(st.integers(0, 5), max_size=40)):
+        count = draw(st.integers(1, 3))
+        if writer < 3:
+            if draw(st.integers(0, 9)) == 0:
+                epochs[writer], sequences[writer] = epochs[writer] + 1, 0
+            found.append(Header(writer, epochs[writer], sequences[writer], count, offset))
+            sequences[writer] += count
+        elif writer < 5:
+            number = len(found)
+            pieces = draw(st.integers(1, 2))
+            for position in range(pieces):
+                identity, epoch = FIRST_PUBLISHER_ID + writer, piece_epoch(position, pieces)
+                found.append(Header(identity, epoch, number, count, offset))
+                offset += count
+            continue
+        else:
+            found.append(Header(NO_PRODUCER_ID, -1, -1, count, offset))
+        offset += count
+    return found
+
+
+@given(batches(), st.data())
+def test_a_log_that_begins_later_knows_the_same(log: list[Header], data: st.DataObject) -> None:
+    start = data.draw(st.sampled_from([0, *(one.base_offset for one in log)]))
+    leader = ProducerStates()
+    for header in log:
+        leader.apply(header)
+    sent = msgspec.msgpack.encode(leader.before(start))
+    follower = ProducerStates.after(msgspec.msgpack.decode(sent, type=KnownProducers), start)
+    for header in log:
+        if header.base_offset >= start:
+            follower.apply(header)
+
+    assert {p: (e, b) for p, e, _, b in follower.rows()} == {
+        p: (e, b) for p, e, _, b in leader.rows()
+    }
+    pieces_before = {one.producer_id: one.base_sequence for one in log if one.base_offset < start}
+    for identity, _, latest in leader.publishes.rows():
+        known = follower.publishes.latest(identity)
+        assert known is not None
+        assert (known.batch, known.last_offset) == (latest.batch, latest.last_offset)
+        if pieces_before.get(identity) != latest.batch:
+            assert known == latest
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_keeps_what_it_was_told(tmp_path: Path, *, clean: bool) -> None:
+    writer = ProducerStates()
+    writer.apply(Header(7, 0, 0, 2, 10))
+    log = open_log(tmp_path)
+    log.reset_to(20, ProducerStates.after(writer.before(20), 20))
+    for _ in range(2):
+        log.append(stored_batch(log.log_end_offset))
+    log.flush()
+    log.truncate_to(21)
+    if clean:
+        log.close()
+    else:
+        log.discard()
+    log = open_log(tmp_path, clean=clean)
+
+    known = log.producers.get(7)
+    assert known is not None
+    assert known.find(0, 1) is not None
+    log.reset_to(30, ProducerStates())
+    assert log.producers.get(7) is None
+    log.discard()
+    log = open_log(tmp_path)
+    assert log.producers.get(7) is None
+    log.close()
+
+
+def test_a_log_that_is_truncated_below_its_start_forgets_only_what_is_gone(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    writer = ProducerStates()
+    writer.apply(Header(7, 0, 0, 2, 10))
+    writer.apply(Header(8, 0, 0, 2, 16))
+    log.reset_to(20, ProducerStates.after(writer.before(20), 20))
+    log.append(stored_batch(20))
+    assert log.truncate_to(15) == 15
+
+    assert log.producers.get(7) is not None
+    assert log.producers.get(8) is None
+    log.discard()
+    log = open_log(tmp_path)
+    assert log.producers.get(7) is not None
+    log.close()
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
+    settings = {"log_segment_bytes": 1_024, "log_retention_bytes": 0}
+    async with await three(tmp_path, **settings) as running:
+        yield running
+
+
+async def rebuild(cluster: SmallCluster, number: int) -> None:
+    """Delete what was written so far, and give a broker a new disk, from which it leads then."""
+    for _ in range(FILLED):
+        await cluster.produce(1, FILL)
+    for broker in cluster.brokers.values():
+        await broker.engine.maintenance.apply_retention()
+    await cluster.stop(number)
+    shutil.rmtree(cluster.root / str(number) / f"{TOPIC}-0")
+    await cluster.start(number)
+    await cluster.grant(number, init=True)
+    await cluster.until(lambda: cluster.end(number) == cluster.end(1), "it has caught up")
+    cluster.publish(number, 1, (1, 2, 3))
+    await cluster.grant(1, 2, 3)
+    assert cluster.brokers[number].engine.replicas.describe()[0].log_start_offset > 2
+
+
+async def test_a_repeated_batch_is_known_to_a_new_replica(cluster: SmallCluster) -> None:
+    first = await cluster.send(1, batch("a", "b", producer=(7, 0, 0)))
+    await rebuild(cluster, 3)
+
+    again = await cluster.send(3, batch("a", "b", producer=(7, 0, 0)))
+
+    assert (first.base_offset, again.base_offset, again.duplicate) == (0, 0, True)
+    with pytest.raises(OutOfOrderSequence):
+        await cluster.send(3, batch("d", producer=(7, 0, 5)))
+    assert not (await cluster.send(3, batch("c", producer=(7, 0, 2)))).duplicate
+
+
+async def test_a_repeated_publish_is_known_to_a_new_replica(cluster: SmallCluster) -> None:
+    await publish(cluster, 1, 4, await stage(cluster, 1, "ab"))
+    await rebuild(cluster, 3)
+
+    again = await publish(cluster, 3, 4, ["lost"])
+
+    assert (again.base_offset, again.last_offset, again.duplicate) == (0, 1, True)
