@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from leadline_broker.domain.producers import NO_PRODUCER_ID, ProducerStates
 from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID, piece_epoch
+from leadline_broker.runtime.replication import fetch_sessions
+from leadline_broker.runtime.replication.partition import Partition
 from leadline_client.errors import OutOfOrderSequence
 from leadline_common.rpc import KnownProducers
 from tests.unit.broker.log_support import batch as stored_batch
@@ -161,3 +163,34 @@ async def test_a_repeated_publish_is_known_to_a_new_replica(cluster: SmallCluste
     again = await publish(cluster, 3, 4, ["lost"])
 
     assert (again.base_offset, again.last_offset, again.duplicate) == (0, 1, True)
+
+
+async def test_few_partitions_are_told_of_at_a_time(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_sessions, "MOST_KNOWN", 1)
+    numbers = (0, 1, 2)
+    for number in numbers[1:]:
+        cluster.publish(1, 0, (1, 2, 3), partition=number)
+    await cluster.grant(1, 2, 3, init=True, partitions=numbers)
+    for number in numbers:
+        for data in (batch("a", producer=(7, 0, 0)), *[batch(FILL) for _ in range(FILLED)]):
+            await cluster.brokers[1].engine.serving.produce(
+                TOPIC, number, data, acks="all", timeout_ms=5_000
+            )
+    await cluster.brokers[1].engine.maintenance.apply_retention()
+    await cluster.stop(3)
+    for number in numbers:
+        shutil.rmtree(cluster.root / "3" / f"{TOPIC}-{number}")
+    await cluster.start(3)
+    await cluster.grant(3, init=True, partitions=numbers)
+
+    def replicas() -> list[Partition]:
+        return cluster.brokers[3].engine.replicas.all()
+
+    await cluster.until(
+        lambda: all(one.log.log_end_offset == 1 + FILLED for one in replicas()), "all caught up"
+    )
+    assert len(replicas()) == len(numbers)
+    assert all(one.log.log_start_offset > 0 for one in replicas())
+    assert all(one.log.producers.get(7) is not None for one in replicas())

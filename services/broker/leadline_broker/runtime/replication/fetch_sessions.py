@@ -42,6 +42,8 @@ from leadline_common.rpc import (
 )
 from leadline_common.waiting import CountedWait
 
+MOST_KNOWN: Final = 10_000
+"""About how many producers and applications one response tells of: 10 ms, and a megabyte."""
 _ABANDONED_MS: Final = 600_000
 """A session without a request for this long is abandoned."""
 
@@ -267,7 +269,7 @@ class FetchSessions:
         for partition, answer in session.updates(request.max_bytes - answers.size):
             if answer.error_code != NO_ERROR:
                 session.forget(partition)
-            answers.add(partition.topic_id, _with_known(partition, answer))
+            answers.add(partition.topic_id, answers.with_known(partition, answer))
         return ReplicaFetchResponse(request.nonce, incarnation, NO_ERROR, answers.topics())
 
     def close_all(self) -> None:
@@ -319,7 +321,7 @@ class FetchSessions:
                     session.update(partition, row)
                 else:
                     session.forget(partition)
-                    answers.add(topic.topic_id, _with_known(partition, answer))
+                    answers.add(topic.topic_id, answers.with_known(partition, answer))
         if request.session == request.nonce:
             self._close_replaced(session)
 
@@ -357,6 +359,7 @@ class _Answers:
 
     def __init__(self) -> None:
         self._topics: dict[str, list[FetchedRow]] = {}
+        self._known = 0
         self.size = 0
 
     def __bool__(self) -> bool:
@@ -366,15 +369,21 @@ class _Answers:
         self._topics.setdefault(topic_id, []).append(row)
         self.size += len(row.records)
 
+    def with_known(self, partition: Partition, answer: FetchedRow) -> FetchedRow:
+        """Add what the follower's log will not tell if it has to restart at the log start.
+
+        If that would be too much, the follower has to state its position again, as it does later.
+        """
+        if answer.error_code != OffsetOutOfRange.code:
+            return answer
+        if self._known >= MOST_KNOWN:
+            return replace(answer, error_code=FetchSessionUnknown.code)
+        known = partition.log.producers.before(answer.log_start_offset)
+        self._known += len(known.producers) + len(known.publishes)
+        return replace(answer, known=known)
+
     def topics(self) -> list[FetchedTopic]:
         return [FetchedTopic(topic_id, rows) for topic_id, rows in self._topics.items()]
-
-
-def _with_known(partition: Partition, answer: FetchedRow) -> FetchedRow:
-    """Add what the follower's log will not tell if it has to restart at the log start."""
-    if answer.error_code != OffsetOutOfRange.code:
-        return answer
-    return replace(answer, known=partition.log.producers.before(answer.log_start_offset))
 
 
 def _unknown(row: FetchRow) -> FetchedRow:
