@@ -19,7 +19,7 @@ from rich.text import Text
 from leadline_cli import secure_cluster
 from leadline_cli.admin import AdminContext, admin_command, known_cluster
 from leadline_cli.cluster_file import ClusterFile
-from leadline_cli.disk_space import free_bytes
+from leadline_cli.disk_space import free_bytes, has_little_space, own_disks
 from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.java_runtime import find_java
 from leadline_cli.output import EXIT_REFUSED, print_line, print_table, reported
@@ -30,6 +30,10 @@ from leadline_client.wire import NO_LEADER, Metadata
 
 _MINIMUM_FREE_BYTES: Final = 1 << 30
 _FOLLOW = "do what it says; its log may say more"
+_FREE_SPACE = (
+    "free some space: a broker with a full disk takes no records, but keeps its leaders, and "
+    "ZooKeeper ends"
+)
 _CLOCK_SKEW_S: Final = 5.0
 _TIMEOUT_S: Final = 3.0
 
@@ -68,7 +72,7 @@ def _failed(problem: Problem, check: str, found: str, advice: str) -> CheckResul
 def doctor(admin: AdminContext) -> None:
     """Check this machine and the cluster; exit with 1 if something is wrong."""
     cluster = None if admin.bootstrap else known_cluster(admin.data_dir)
-    results = [_python(), _java(), _disk(admin.data_dir)]
+    results = [_python(), _java(), _disk(admin.data_dir), *_own_disks(admin.data_dir)]
     if cluster is not None:
         results += _zookeeper(cluster)
     if cluster is None and not admin.bootstrap:
@@ -154,8 +158,18 @@ def _disk(data_dir: Path) -> CheckResult:
     check, found = "free disk space", f"{free / (1 << 30):.1f} GiB in {directory}"
     if free > _MINIMUM_FREE_BYTES:
         return _passed(check, found)
-    advice = "free some space: a broker with a full disk takes no records, but keeps its leaders"
-    return _failed(Problem.DISK_NEARLY_FULL, check, found, advice)
+    return _failed(Problem.DISK_NEARLY_FULL, check, found, _FREE_SPACE)
+
+
+def _own_disks(data_dir: Path) -> Iterable[CheckResult]:
+    """Check the disks of services that have one of their own, such as that of ZooKeeper's data."""
+    for directory in own_disks(data_dir):
+        check, (free, _) = f"free disk space of {directory.name}", free_bytes(directory)
+        found = f"{free / (1 << 20):.1f} MiB in {directory}"
+        if has_little_space(directory):
+            yield _failed(Problem.DISK_NEARLY_FULL, check, found, _FREE_SPACE)
+        else:
+            yield _passed(check, found)
 
 
 def _zookeeper(cluster: ClusterFile) -> Iterable[CheckResult]:
