@@ -21,6 +21,7 @@ class Problem(StrEnum):
     BROKER_REPORTS_PROBLEMS = "broker-reports-problems"
     CLOCK_OFF = "clock-off"
     CONTROLLER_REPORTS_PROBLEMS = "controller-reports-problems"
+    COORDINATOR_REPORTS_PROBLEMS = "coordinator-reports-problems"
     NO_ACTIVE_CONTROLLER = "no-active-controller"
     NO_ACTIVE_COORDINATOR = "no-active-coordinator"
     BROKER_FAILED = "broker-failed"

@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -35,6 +36,7 @@ _FREE_SPACE = (
     "ZooKeeper ends"
 )
 _CLOCK_SKEW_S: Final = 5.0
+_SYNCHRONISE = "synchronise the clocks"
 _TIMEOUT_S: Final = 3.0
 
 
@@ -280,21 +282,31 @@ async def _controller(http: httpx.AsyncClient, metadata: Metadata) -> CheckResul
 async def _reports(
     http: httpx.AsyncClient, metadata: Metadata, cluster: ClusterFile | None
 ) -> list[CheckResult]:
-    """Return the problems that controllers report of themselves, such as an expired certificate."""
+    """Return what is wrong with controllers that answer, such as an expired certificate."""
     urls = {one.id: one.url for one in cluster.controllers} if cluster else {}
     if metadata.controller is not None:
         urls[metadata.controller.id] = metadata.controller.url
     results = []
     for number, url in sorted(urls.items()):
+        before = time.time()
         try:
             answer = await http.get(f"{url}/readyz")
         except httpx.HTTPError:
             continue  # the active one has a check of its own, and a standby may be down
-        if answer.status_code != httpx.codes.OK or answer.json()["reasons"]:
-            check = f"controller {number} reports no problem"
-            reasons, problem = why_not_ready(answer), Problem.CONTROLLER_REPORTS_PROBLEMS
-            results.append(_failed(problem, check, reasons, _FOLLOW))
+        name, problem = f"controller {number}", Problem.CONTROLLER_REPORTS_PROBLEMS
+        results += _what_is_wrong(name, problem, answer, before)
     return results
+
+
+def _what_is_wrong(
+    name: str, problem: Problem, answer: httpx.Response, before: float
+) -> list[CheckResult]:
+    """Return the problem that a service reports of itself, or else that its clock is off."""
+    if answer.status_code != httpx.codes.OK or answer.json()["reasons"]:
+        return [_failed(problem, f"{name} reports no problem", why_not_ready(answer), _FOLLOW)]
+    if off := _clock_off(answer, before):
+        return [_failed(Problem.CLOCK_OFF, f"clock of {name}", off, _SYNCHRONISE)]
+    return []
 
 
 async def _down(http: httpx.AsyncClient, metadata: Metadata) -> list[CheckResult]:
@@ -328,16 +340,18 @@ async def _coordinators(
             return []
         advice = "start a coordinator: without one consumer groups cannot rebalance or commit"
         return [_failed(Problem.NO_ACTIVE_COORDINATOR, "active coordinator", "none", advice)]
-    try:
+    name, found = f"coordinator {active['id']}", f"at {active['url']}, epoch {active['epoch']}"
+    before, answer = time.time(), None
+    with suppress(httpx.HTTPError):
         answer = await http.get(f"{active['url']}/readyz")
-        problem = "" if answer.status_code == httpx.codes.OK else why_not_ready(answer)
-    except httpx.HTTPError:
-        problem = "it does not answer"
-    found = f"coordinator {active['id']} at {active['url']}, epoch {active['epoch']}"
-    if not problem:
-        return [_passed("active coordinator", found)]
-    advice = f"{problem}: wait for the next election, or start one"
-    return [_failed(Problem.NO_ACTIVE_COORDINATOR, "active coordinator", found, advice)]
+    if answer is not None and answer.status_code == httpx.codes.OK:
+        problem = Problem.COORDINATOR_REPORTS_PROBLEMS
+        passed = _passed("active coordinator", f"{name} {found}")
+        return [passed, *_what_is_wrong(name, problem, answer, before)]
+    reason = why_not_ready(answer) if answer is not None else "it does not answer"
+    advice = f"{reason}: wait for the next election, or start one"
+    no_active = Problem.NO_ACTIVE_COORDINATOR
+    return [_failed(no_active, "active coordinator", f"{name} {found}", advice)]
 
 
 def _start_again(broker: int, own: bool, data_dir: Path) -> str:
@@ -364,13 +378,13 @@ async def _broker(http: httpx.AsyncClient, number: int, url: str, start_again: s
         return _failed(Problem.BROKER_NOT_READY, check, why_not_ready(answer), advice)
     if answer.json()["reasons"]:
         return _failed(Problem.BROKER_REPORTS_PROBLEMS, check, why_not_ready(answer), _FOLLOW)
-    skew = _skew(answer, before)
-    if skew > _CLOCK_SKEW_S:
-        found = f"its clock is {skew:.0f} s off"
-        return _failed(Problem.CLOCK_OFF, check, found, "synchronise the clocks")
+    if off := _clock_off(answer, before):
+        return _failed(Problem.CLOCK_OFF, check, off, _SYNCHRONISE)
     return _passed(check, url)
 
 
-def _skew(answer: httpx.Response, before: float) -> float:
+def _clock_off(answer: httpx.Response, before: float) -> str:
+    """Say how far a service's clock is off, as its answer to a request of `before` states."""
     stated = answer.headers.get("date")
-    return abs(parsedate_to_datetime(stated).timestamp() - before) if stated else 0.0
+    skew = abs(parsedate_to_datetime(stated).timestamp() - before) if stated else 0.0
+    return f"its clock is {skew:.0f} s off" if skew > _CLOCK_SKEW_S else ""
