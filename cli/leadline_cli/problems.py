@@ -15,6 +15,7 @@ class Problem(StrEnum):
     DISK_NEARLY_FULL = "disk-nearly-full"
     NO_CLUSTER_FOUND = "no-cluster-found"
     ZOOKEEPER_DOWN = "zookeeper-down"
+    REQUESTS_REFUSED = "requests-refused"
     NO_BROKER_ANSWERS = "no-broker-answers"
     BROKER_DOES_NOT_ANSWER = "broker-does-not-answer"
     BROKER_NOT_READY = "broker-not-ready"
