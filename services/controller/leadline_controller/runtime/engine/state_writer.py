@@ -31,7 +31,7 @@ from leadline_common.clock import Clock
 from leadline_common.leader_election import LeadershipTerm, TermEnded
 from leadline_common.long_lived import LongLived
 from leadline_common.slices import in_turns
-from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
+from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode, NotConnected
 from leadline_common.zk.ops import (
     ANY_VERSION,
     CheckOp,
@@ -69,8 +69,8 @@ class StateWriter:
     applied them, and the brokers that led these partitions until then (None: not known, because
     the states were read). `on_found` gets states that were read, before the image applies them,
     and `on_decided` the decisions of each multi that succeeds, whatever happens to the others.
-    `guard` is the guard of the request being handled. `sent` counts the multis of the term,
-    `long_lived` the states that the image got.
+    `guard` is the guard of the request being handled. `sent` counts the multis of the term, but for
+    those that were not sent for want of a connection, `long_lived` the states that the image got.
     """
 
     store: ControllerStore
@@ -176,10 +176,16 @@ class StateWriter:
         guard = self.guard
         self.sent += 1
         if guard is None or guard.mark is None:
-            return self.store.submit(ops)
-        answer = self.store.submit([*ops, guard.mark.op])
-        guard.sent(answer)
+            answer = self.store.submit(ops)
+        else:
+            answer = self.store.submit([*ops, guard.mark.op])
+            guard.sent(answer)
+        answer.add_done_callback(self._answered)
         return answer
+
+    def _answered(self, answer: asyncio.Future[MultiResults]) -> None:
+        if not answer.cancelled() and isinstance(answer.exception(), NotConnected):
+            self.sent -= 1
 
     def _check_lease(self) -> None:
         if not self.store.lease_valid():
