@@ -67,7 +67,7 @@ class ClusterOptions:
 class ServiceSpec:
     """How to start one process. `name` is unique within the cluster, such as `broker-1`.
 
-    `session_file` is where it keeps its ZooKeeper session.
+    `session_file` is where it keeps its ZooKeeper session, `directory` where its data is.
     `imports` are the modules that it shares with others of its kind: it is forked from a process
     that has them. Without any, `argv` is executed.
     """
@@ -76,6 +76,7 @@ class ServiceSpec:
     id: int
     url: str
     argv: tuple[str, ...]
+    directory: Path
     log_dir: str | None = None
     rack: str | None = None
     imports: tuple[str, ...] = ()
@@ -116,6 +117,11 @@ class ClusterLayout:
             *(ServiceIdentity("broker", one.id) for one in self.brokers),
             *(ServiceIdentity("coordinator", one.id) for one in self.coordinators),
         )
+
+    @property
+    def directories(self) -> list[Path]:
+        """Where the processes have their data."""
+        return [spec.directory for group in self.groups for spec in group]
 
     @property
     def logs(self) -> Path:
@@ -233,15 +239,17 @@ def _zookeepers(
         fixed = base is not None and count == 1
         port = _keep(reserved, base or 0, "zookeeper-1") if fixed else reserved.take()
         member = EnsembleMember(number, servers) if count > 1 else None
-        config = ServerConfig(root / f"zookeeper-{number}", port, member=member)
-        url = f"zookeeper://{LOOPBACK}:{port}"
-        specs.append(ServiceSpec(f"zookeeper-{number}", number, url, tuple(config.command())))
+        name = f"zookeeper-{number}"
+        config = ServerConfig(root / name, port, member=member)
+        url, argv = f"zookeeper://{LOOPBACK}:{port}", tuple(config.command())
+        specs.append(ServiceSpec(name, number, url, argv, config.data_dir))
     return specs
 
 
 def _zookeeper_again(before: Service, root: Path) -> ServiceSpec:
     name = f"zookeeper-{before.id}"
-    return ServiceSpec(name, before.id, before.url, tuple(command_again(before.argv, root / name)))
+    argv = tuple(command_again(before.argv, root / name))
+    return ServiceSpec(name, before.id, before.url, argv, root / name)
 
 
 def _is_secure(known: ClusterFile) -> bool:
@@ -286,7 +294,9 @@ def _service(
     argv = service_command(kind, {**shared, **own})
     url = f"{secure_cluster.SCHEME if common.secure else 'http'}://{LOOPBACK}:{port}"
     imports = (SERVICE_MODULE, f"leadline_{kind}.main")
-    return ServiceSpec(f"{kind}-{number}", number, url, argv, log_dir, rack, imports, session_file)
+    name = f"{kind}-{number}"
+    directory = common.root / name
+    return ServiceSpec(name, number, url, argv, directory, log_dir, rack, imports, session_file)
 
 
 def _broker(number: int, common: _Common, rack: str | None) -> ServiceSpec:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NoReturn
 
+from leadline_cli.disk_space import full_disk_advice
 from leadline_cli.java_runtime import find_java, package_directory
 from leadline_cli.processes import module_command
 from leadline_client.file_lock import FileLock, FileLockHeld
@@ -216,6 +217,7 @@ def java_command(data_dir: Path, settings: Path, jars: Sequence[str] = _JARS) ->
 def run_in_place(data_dir: Path, command: Sequence[str]) -> NoReturn:
     """Lock a data directory, and replace this process with the server that uses it.
 
+    The server ends on a full disk, and its own log, which would say why, is on the same one.
     Java takes file names as the locale says: in that of cron, only those in ASCII.
     """
     try:
@@ -223,6 +225,9 @@ def run_in_place(data_dir: Path, command: Sequence[str]) -> NoReturn:
         FileLock.acquire(data_dir / "lock", blocking=False, inheritable=True)
     except FileLockHeld:
         sys.exit(f"{data_dir} is in use by another server")
+    if advice := full_disk_advice(data_dir):
+        sys.stderr.write(f"{advice}\n")
+        sys.stderr.flush()
     environment = os.environ | {"LC_ALL": "C.UTF-8"}
     os.execve(command[0], list(command), environment)  # noqa: S606 -- no shell is wanted
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
+from leadline_cli.cluster_layout import ServiceSpec
 from leadline_cli.disk_space import full_disk_advice
 from leadline_cli.forked_child import ForkServerFailed
 from leadline_cli.left_sessions import LeftSessions
@@ -23,7 +23,7 @@ _RESTART_PAUSE_S: Final = 1.0
 
 
 class ProcessWatch:
-    """Watches `children`, whose sessions are in `session_files`, by name.
+    """Watches `children`, which run what `specs` describe, by name.
 
     `report` gets a sentence for each process that ends or starts. `restarted` is called after each
     start. With `restart`, what has ended is started again, as often as that takes.
@@ -34,7 +34,7 @@ class ProcessWatch:
     def __init__(
         self,
         children: Mapping[str, Child],
-        session_files: Mapping[str, Path | None],
+        specs: Mapping[str, ServiceSpec],
         requests: RestartRequests,
         *,
         restart: bool,
@@ -43,7 +43,7 @@ class ProcessWatch:
         stop: asyncio.Event,
     ) -> None:
         self._children = children
-        self._session_files = session_files
+        self._specs = specs
         self._requests = requests
         self._restart = restart
         self._report = report
@@ -80,9 +80,11 @@ class ProcessWatch:
             return
         if child.name not in self._known_dead:
             self._known_dead.add(child.name)
-            self._left.close(child.name, self._session_files.get(child.name))
+            spec = self._specs[child.name]
+            self._left.close(child.name, spec.session_file)
             self._report(f"{child.name} ended with {child.exit_code}: {child.log_path}")
-            if advice := full_disk_advice(child.log_path.parent):  # Its log cannot say so.
+            # Its log cannot say so, or does not: ZooKeeper writes its own beside its data.
+            if advice := full_disk_advice(child.log_path.parent, spec.directory):
                 self._report(advice)
         if self._restart:
             self._begin(child.name, self._start_later(child))

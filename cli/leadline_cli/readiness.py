@@ -66,19 +66,6 @@ async def _active_coordinator(
     return named[0] if all(one == named[0] for one in named) else None
 
 
-async def find_coordinator(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
-    """Return the coordinator that the broker at `url` names to clients, or None.
-
-    The route keeps the name that the Consumer Coordinator design gives it.
-    """
-    try:
-        answer = await http.post(f"{url}/v1/consult", timeout=_TIMEOUT_S)
-        coordinator: dict[str, Any] | None = answer.json().get("coordinator")
-    except (httpx.HTTPError, ValueError):
-        return None
-    return coordinator
-
-
 async def _get_json(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
     """Return the JSON at `url`, or None unless the answer is 200."""
     try:

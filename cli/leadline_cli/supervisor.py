@@ -108,8 +108,12 @@ class Supervisor:
             raise ClusterProblem(f"cannot start a cluster in {where}: {problem}") from problem
         except ClusterProblem as problem:
             # The log that would say so is on the same disk.
-            advice = full_disk_advice(self._options.data_dir)
+            advice = full_disk_advice(self._options.data_dir, *self._directories())
             raise ClusterProblem(f"{problem}\n{advice}" if advice else str(problem)) from problem
+
+    def _directories(self) -> list[Path]:
+        """Return where the processes have their data, as far as it is known."""
+        return [] if self._layout is None else self._layout.directories
 
     async def _start(self, deadline_s: float, report: Callable[[str], None]) -> list[str]:
         self._layout = self._lock_and_lay_out(self._options.data_dir)
@@ -160,7 +164,7 @@ class Supervisor:
         """
         watch = ProcessWatch(
             self.children,
-            {spec.name: spec.session_file for spec in self.layout.services},
+            {spec.name: spec for group in self.layout.groups for spec in group},
             RestartRequests(self.layout.data_dir),
             restart=restart,
             report=report,

@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import httpx
 import typer
 from rich.text import Text
 
 from leadline_cli import secure_cluster
 from leadline_cli.admin import AdminContext, admin_command, known_cluster
 from leadline_cli.cluster_file import ClusterFile
-from leadline_cli.disk_space import free_bytes
+from leadline_cli.disk_space import free_bytes, has_little_space, own_disks
+from leadline_cli.doctor_requests import Answer, DoctorRequests
 from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.java_runtime import find_java
 from leadline_cli.output import EXIT_REFUSED, print_line, print_table, reported
 from leadline_cli.problems import Problem
-from leadline_cli.readiness import find_coordinator, why_not_ready
+from leadline_cli.readiness import why_not_ready
 from leadline_cli.release_check import check_releases
 from leadline_client.wire import NO_LEADER, Metadata
 
 _MINIMUM_FREE_BYTES: Final = 1 << 30
 _FOLLOW = "do what it says; its log may say more"
+_FREE_SPACE = (
+    "free some space: a broker with a full disk takes no records, but keeps its leaders, and "
+    "ZooKeeper ends"
+)
 _CLOCK_SKEW_S: Final = 5.0
+_SYNCHRONISE = "synchronise the clocks"
 _TIMEOUT_S: Final = 3.0
 
 
@@ -68,7 +71,7 @@ def _failed(problem: Problem, check: str, found: str, advice: str) -> CheckResul
 def doctor(admin: AdminContext) -> None:
     """Check this machine and the cluster; exit with 1 if something is wrong."""
     cluster = None if admin.bootstrap else known_cluster(admin.data_dir)
-    results = [_python(), _java(), _disk(admin.data_dir)]
+    results = [_python(), _java(), _disk(admin.data_dir), *_own_disks(admin.data_dir)]
     if cluster is not None:
         results += _zookeeper(cluster)
     if cluster is None and not admin.bootstrap:
@@ -154,8 +157,18 @@ def _disk(data_dir: Path) -> CheckResult:
     check, found = "free disk space", f"{free / (1 << 30):.1f} GiB in {directory}"
     if free > _MINIMUM_FREE_BYTES:
         return _passed(check, found)
-    advice = "free some space: a broker with a full disk takes no records, but keeps its leaders"
-    return _failed(Problem.DISK_NEARLY_FULL, check, found, advice)
+    return _failed(Problem.DISK_NEARLY_FULL, check, found, _FREE_SPACE)
+
+
+def _own_disks(data_dir: Path) -> Iterable[CheckResult]:
+    """Check the disks of services that have one of their own, such as that of ZooKeeper's data."""
+    for directory in own_disks(data_dir):
+        check, (free, _) = f"free disk space of {directory.name}", free_bytes(directory)
+        found = f"{free / (1 << 20):.1f} MiB in {directory}"
+        if has_little_space(directory):
+            yield _failed(Problem.DISK_NEARLY_FULL, check, found, _FREE_SPACE)
+        else:
+            yield _passed(check, found)
 
 
 def _zookeeper(cluster: ClusterFile) -> Iterable[CheckResult]:
@@ -171,41 +184,49 @@ def _zookeeper(cluster: ClusterFile) -> Iterable[CheckResult]:
 async def _cluster_checks(admin: AdminContext, cluster: ClusterFile | None) -> list[CheckResult]:
     urls, data_dir = admin.urls, admin.data_dir
     async with secure_cluster.http_client(admin.security, timeout_s=_TIMEOUT_S) as http:
-        metadata = await _metadata(http, urls)
+        requests = DoctorRequests(http)
+        metadata = await _metadata(requests, urls)
         own = {broker.id: broker.url for broker in cluster.brokers} if cluster else {}
         live = {row.id: row.url for row in metadata.brokers.values()} if metadata else {}
         brokers = await asyncio.gather(
             *(
-                _broker(http, number, url, _start_again(number, number in own, data_dir))
+                _broker(requests, number, url, _start_again(number, number in own, data_dir))
                 for number, url in sorted((own | live).items())
             )
         )
         if metadata is None:
-            advice = "start the cluster (`leadline up`), or give the address of a live broker"
-            none = _failed(Problem.NO_BROKER_ANSWERS, "a broker answers", ", ".join(urls), advice)
-            return [none, *brokers]
-        controller = await _controller(http, metadata)
-        reports = await _reports(http, metadata, cluster)
-        down = await _down(http, metadata)
-        registered = await _registered(http, metadata)
-        coordinators = await _coordinators(http, metadata, cluster)
+            return [*(_refused(requests) or [_no_broker(urls)]), *brokers]
+        controller = await _controller(requests, metadata)
+        reports = await _reports(requests, metadata, cluster)
+        down = await _down(requests, metadata)
+        registered = await _registered(requests, metadata)
+        coordinators = await _coordinators(requests, metadata, cluster)
     partitions = _check_partitions(metadata)
     checks = [*_releases(registered), *_log_directories(registered), *partitions]
-    return [controller, *reports, *coordinators, *brokers, *down, *checks]
+    services = [*controller, *reports, *coordinators, *brokers, *down]
+    return [*_refused(requests), *services, *checks]
 
 
-async def _registered(http: httpx.AsyncClient, metadata: Metadata) -> list[dict[str, Any]]:
+def _no_broker(urls: list[str]) -> CheckResult:
+    advice = "start the cluster (`leadline up`), or give the address of a live broker"
+    return _failed(Problem.NO_BROKER_ANSWERS, "a broker answers", ", ".join(urls), advice)
+
+
+def _refused(requests: DoctorRequests) -> list[CheckResult]:
+    """Say which checks could not be made, if the user may not see everything."""
+    if not requests.refusals:
+        return []
+    advice = "use the token of a viewer of the whole cluster; what was refused is not checked"
+    check, found = "the doctor's requests", requests.reasons
+    return [_failed(Problem.REQUESTS_REFUSED, check, found, advice)]
+
+
+async def _registered(requests: DoctorRequests, metadata: Metadata) -> list[dict[str, Any]]:
     """Return what live brokers have registered; nothing without a controller that answers."""
     if metadata.controller is None:
         return []
-    try:
-        answer = await http.get(f"{metadata.controller.url}/v1/brokers")
-    except httpx.HTTPError:
-        return []  # the check of the controller says so
-    rows: list[dict[str, Any]] = []
-    if answer.status_code == httpx.codes.OK:
-        rows = answer.json()["brokers"]
-    return rows
+    # If it does not answer, the check of the controller says so.
+    return await requests.rows(f"{metadata.controller.url}/v1/brokers", "brokers")
 
 
 def _releases(brokers: list[dict[str, Any]]) -> list[CheckResult]:
@@ -235,65 +256,64 @@ def _log_directories(brokers: list[dict[str, Any]]) -> list[CheckResult]:
     ]
 
 
-async def _metadata(http: httpx.AsyncClient, urls: list[str]) -> Metadata | None:
+async def _metadata(requests: DoctorRequests, urls: list[str]) -> Metadata | None:
     for url in urls:
-        try:
-            answer = await http.get(f"{url}/v1/metadata")
-        except httpx.HTTPError:
-            continue
-        if answer.status_code == httpx.codes.OK:
-            return Metadata.from_json(answer.json())
+        answer = await requests.get(f"{url}/v1/metadata")
+        if answer is not None and answer.ok:
+            return Metadata.from_json(answer.body)
     return None
 
 
-async def _controller(http: httpx.AsyncClient, metadata: Metadata) -> CheckResult:
+async def _controller(requests: DoctorRequests, metadata: Metadata) -> list[CheckResult]:
     active = metadata.controller
     if active is None:
         advice = "start a controller: without one no leaders are elected"
-        return _failed(Problem.NO_ACTIVE_CONTROLLER, "active controller", "none", advice)
-    try:
-        answer = await http.get(f"{active.url}/v1/controller")
-        ok = answer.status_code == httpx.codes.OK and answer.json().get("active") is True
-    except httpx.HTTPError:
-        ok = False
+        return [_failed(Problem.NO_ACTIVE_CONTROLLER, "active controller", "none", advice)]
+    answer = await requests.get(f"{active.url}/v1/controller")
+    if answer is not None and answer.is_refused:
+        return []
     found = f"controller {active.id} at {active.url}, epoch {active.epoch}"
-    if ok:
-        return _passed("active controller", found)
+    if answer is not None and answer.ok and answer.body.get("active") is True:
+        return [_passed("active controller", found)]
     advice = "it does not answer as the active one: wait for an election, or start one"
-    return _failed(Problem.NO_ACTIVE_CONTROLLER, "active controller", found, advice)
+    return [_failed(Problem.NO_ACTIVE_CONTROLLER, "active controller", found, advice)]
 
 
 async def _reports(
-    http: httpx.AsyncClient, metadata: Metadata, cluster: ClusterFile | None
+    requests: DoctorRequests, metadata: Metadata, cluster: ClusterFile | None
 ) -> list[CheckResult]:
-    """Return the problems that controllers report of themselves, such as an expired certificate."""
+    """Return what is wrong with controllers that answer, such as an expired certificate."""
     urls = {one.id: one.url for one in cluster.controllers} if cluster else {}
     if metadata.controller is not None:
         urls[metadata.controller.id] = metadata.controller.url
     results = []
     for number, url in sorted(urls.items()):
-        try:
-            answer = await http.get(f"{url}/readyz")
-        except httpx.HTTPError:
+        answer = await requests.get(f"{url}/readyz")
+        if answer is None:
             continue  # the active one has a check of its own, and a standby may be down
-        if answer.status_code != httpx.codes.OK or answer.json()["reasons"]:
-            check = f"controller {number} reports no problem"
-            reasons, problem = why_not_ready(answer), Problem.CONTROLLER_REPORTS_PROBLEMS
-            results.append(_failed(problem, check, reasons, _FOLLOW))
+        name, problem = f"controller {number}", Problem.CONTROLLER_REPORTS_PROBLEMS
+        results += _what_is_wrong(name, problem, answer)
     return results
 
 
-async def _down(http: httpx.AsyncClient, metadata: Metadata) -> list[CheckResult]:
+def _what_is_wrong(name: str, problem: Problem, answer: Answer) -> list[CheckResult]:
+    """Return the problem that a service reports of itself, or else that its clock is off."""
+    if not answer.ok or answer.body["reasons"]:
+        reasons = why_not_ready(answer.response)
+        return [_failed(problem, f"{name} reports no problem", reasons, _FOLLOW)]
+    if off := _clock_off(answer):
+        return [_failed(Problem.CLOCK_OFF, f"clock of {name}", off, _SYNCHRONISE)]
+    return []
+
+
+async def _down(requests: DoctorRequests, metadata: Metadata) -> list[CheckResult]:
     """Check for brokers that are down, healed or not; without a controller nothing is known."""
     if metadata.controller is None:
         return []
-    try:
-        answer = await http.get(f"{metadata.controller.url}/v1/failed-brokers")
-    except httpx.HTTPError:
+    answer = await requests.get(f"{metadata.controller.url}/v1/failed-brokers")
+    if answer is None or not answer.ok:
         return []
-    if answer.status_code != httpx.codes.OK:
-        return []
-    rows = [row for row in answer.json()["brokers"] if row["state"] != "returned"]
+    rows = [row for row in answer.body["brokers"] if row["state"] != "returned"]
     if not rows:
         return [_passed("brokers that are down", "none")]
     found = ", ".join(f"{row['id']} ({row['state']})" for row in rows)
@@ -304,26 +324,29 @@ async def _down(http: httpx.AsyncClient, metadata: Metadata) -> list[CheckResult
 
 
 async def _coordinators(
-    http: httpx.AsyncClient, metadata: Metadata, cluster: ClusterFile | None
+    requests: DoctorRequests, metadata: Metadata, cluster: ClusterFile | None
 ) -> list[CheckResult]:
     """Check the coordinator that the brokers name; a cluster may run without coordinators."""
-    named = [await find_coordinator(http, broker.url) for broker in metadata.brokers.values()]
+    urls, refused = [broker.url for broker in metadata.brokers.values()], len(requests.refusals)
+    named = [await requests.find_coordinator(url) for url in urls]
     active = max((one for one in named if one), key=lambda one: one["epoch"], default=None)
+    if active is None and len(requests.refusals) > refused:
+        return []
     if active is None:
         if cluster is not None and not cluster.coordinators:
             return []
         advice = "start a coordinator: without one consumer groups cannot rebalance or commit"
         return [_failed(Problem.NO_ACTIVE_COORDINATOR, "active coordinator", "none", advice)]
-    try:
-        answer = await http.get(f"{active['url']}/readyz")
-        problem = "" if answer.status_code == httpx.codes.OK else why_not_ready(answer)
-    except httpx.HTTPError:
-        problem = "it does not answer"
-    found = f"coordinator {active['id']} at {active['url']}, epoch {active['epoch']}"
-    if not problem:
-        return [_passed("active coordinator", found)]
-    advice = f"{problem}: wait for the next election, or start one"
-    return [_failed(Problem.NO_ACTIVE_COORDINATOR, "active coordinator", found, advice)]
+    name, found = f"coordinator {active['id']}", f"at {active['url']}, epoch {active['epoch']}"
+    answer = await requests.get(f"{active['url']}/readyz")
+    if answer is not None and answer.ok:
+        problem = Problem.COORDINATOR_REPORTS_PROBLEMS
+        passed = _passed("active coordinator", f"{name} {found}")
+        return [passed, *_what_is_wrong(name, problem, answer)]
+    reason = why_not_ready(answer.response) if answer is not None else "it does not answer"
+    advice = f"{reason}: wait for the next election, or start one"
+    no_active = Problem.NO_ACTIVE_COORDINATOR
+    return [_failed(no_active, "active coordinator", f"{name} {found}", advice)]
 
 
 def _start_again(broker: int, own: bool, data_dir: Path) -> str:
@@ -336,27 +359,25 @@ def _start_again(broker: int, own: bool, data_dir: Path) -> str:
     )
 
 
-async def _broker(http: httpx.AsyncClient, number: int, url: str, start_again: str) -> CheckResult:
+async def _broker(requests: DoctorRequests, number: int, url: str, start_again: str) -> CheckResult:
     check = f"broker {number} is live and granted"
-    before = time.time()
-    try:
-        answer = await http.get(f"{url}/readyz")
-    except httpx.HTTPError:
+    answer = await requests.get(f"{url}/readyz")
+    if answer is None:
         advice = f"{start_again}; its log may say why it ended"
         found = f"{url} does not answer"
         return _failed(Problem.BROKER_DOES_NOT_ANSWER, check, found, advice)
-    if answer.status_code != httpx.codes.OK:
+    reasons = why_not_ready(answer.response)
+    if not answer.ok:
         advice = f"wait a moment; if it stays so, read its log, or {start_again}"
-        return _failed(Problem.BROKER_NOT_READY, check, why_not_ready(answer), advice)
-    if answer.json()["reasons"]:
-        return _failed(Problem.BROKER_REPORTS_PROBLEMS, check, why_not_ready(answer), _FOLLOW)
-    skew = _skew(answer, before)
-    if skew > _CLOCK_SKEW_S:
-        found = f"its clock is {skew:.0f} s off"
-        return _failed(Problem.CLOCK_OFF, check, found, "synchronise the clocks")
+        return _failed(Problem.BROKER_NOT_READY, check, reasons, advice)
+    if answer.body["reasons"]:
+        return _failed(Problem.BROKER_REPORTS_PROBLEMS, check, reasons, _FOLLOW)
+    if off := _clock_off(answer):
+        return _failed(Problem.CLOCK_OFF, check, off, _SYNCHRONISE)
     return _passed(check, url)
 
 
-def _skew(answer: httpx.Response, before: float) -> float:
-    stated = answer.headers.get("date")
-    return abs(parsedate_to_datetime(stated).timestamp() - before) if stated else 0.0
+def _clock_off(answer: Answer) -> str:
+    """Say how far a service's clock is off, if it is off too far."""
+    off_s = answer.clock_off_s
+    return f"its clock is {off_s:.0f} s off" if off_s > _CLOCK_SKEW_S else ""

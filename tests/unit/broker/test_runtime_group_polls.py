@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -14,7 +15,12 @@ import pytest
 
 from leadline_broker.api.app import build_app
 from leadline_broker.runtime.serving import group_polls
-from leadline_client.errors import CoordinatorNotAvailable, LeadlineError, TopicIdMismatch
+from leadline_client.errors import (
+    CoordinatorNotAvailable,
+    LeadlineError,
+    QuotaExceeded,
+    TopicIdMismatch,
+)
 from leadline_common import rpc
 from leadline_common.access.rights import Grant, Role
 from leadline_common.access.tokens import KeptToken, hash_of, new_token
@@ -152,6 +158,27 @@ async def test_the_cursor_moves_the_position_and_a_repeated_poll_does_not(world:
     assert values(second) == ["c"]
     assert second["assignment"] == [{"topic": TOPIC, "partition": 0, "position": 3}]
     assert [one.commit for one in world.coordinator.asked] == [True, True, True]
+
+
+async def test_a_reader_over_its_quota_can_commit_and_stays_a_member(world: World) -> None:
+    """A refused poll reached no coordinator: the lease ran out, and what was read came again."""
+    await world.cluster.produce(1, "a" * 1_000)
+    world.app.quotas.settings = lambda: SimpleNamespace(quota_fetch_bytes_per_s=1)
+    first = await world.poll()
+    more = {"secret": "s", "wait_ms": 0, "cursor": first["cursor"]}
+    refused = await world.http.post(PATH, json=more)
+    assert (refused.status_code, refused.json()["error_code"]) == (429, QuotaExceeded.code)
+    wait_s = refused.json()["retry_after_s"]
+    assert len(world.coordinator.asked) == 1
+
+    kept = await world.poll(cursor=first["cursor"], max_records=0)
+
+    assert kept["records"] == []
+    assert kept["lease_ms"] == first["lease_ms"]
+    assert [one.cursor for one in world.coordinator.asked] == [None, first["cursor"]]
+    refused = await world.http.post(PATH, json=more)
+    assert refused.status_code == 429, "nothing was read, and the quota is as it was"
+    assert refused.json()["retry_after_s"] <= wait_s, "nor does it count"
 
 
 async def test_a_committed_offset_counts_where_the_cursor_does_not(world: World) -> None:

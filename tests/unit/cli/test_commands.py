@@ -10,14 +10,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from leadline_cli.admin import RETRY_POLICY
+from leadline_cli.disk_space import has_little_space
 from leadline_cli.main import app
 from leadline_client import batches
 from leadline_client.errors import ERRORS_BY_CODE, NotEnoughReplicas
+from tests.support.left_out import MARK
 from tests.unit.client.standin import StandInCluster
 
 NOBODY = "http://127.0.0.1:1,http://127.0.0.1:2"
@@ -248,6 +251,47 @@ def test_a_reassignment_is_read_in_any_encoding_of_unicode(
     name, given = (str(file), None) if through == "file" else ("-", file.read_bytes())
     ended = CliRunner().invoke(app, ["reassign", "start", name, "--bootstrap", NOBODY], input=given)
     assert (ended.exit_code, "error 50361" in ended.stderr) == (1, True), ended.stderr
+
+
+def test_the_doctor_checks_every_disk_below_the_data_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZooKeeper's data had a full disk of its own, and the doctor found enough space."""
+    other = Path("/dev/shm")  # noqa: S108 - nothing is written there
+    if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip(f"{MARK}: there is no second disk")
+    (tmp_path / "broker-1").mkdir()
+    for name in ("zookeeper-1", "zookeeper-2"):
+        (tmp_path / name).symlink_to(other)
+
+    def usage(path: Path) -> SimpleNamespace:
+        is_full = path.stat().st_dev == other.stat().st_dev
+        return SimpleNamespace(total=1 << 40, used=0, free=0 if is_full else 1 << 40)
+
+    monkeypatch.setattr("leadline_cli.disk_space.shutil.disk_usage", usage)
+    ended = CliRunner().invoke(app, ["doctor", "--data-dir", str(tmp_path), "--json"])
+    rows = [row for row in json.loads(ended.stdout)["findings"] if "disk space" in row["check"]]
+    assert [(row["check"], row["ok"], row["id"]) for row in rows] == [
+        ("free disk space", True, ""),
+        ("free disk space of zookeeper-1", False, "disk-nearly-full"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("total", "free", "little"),
+    [
+        (1 << 40, 1 << 30, True),
+        (1 << 40, (1 << 30) + 1, False),
+        (1 << 30, 1 << 26, True),
+        (1 << 30, 1 << 28, False),
+    ],
+)
+def test_a_small_disk_has_little_space_when_a_tenth_is_left(
+    *, total: int, free: int, little: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = SimpleNamespace(total=total, used=total - free, free=free)
+    monkeypatch.setattr("leadline_cli.disk_space.shutil.disk_usage", lambda _: usage)
+    assert has_little_space(tmp_path) == little
 
 
 @pytest.mark.parametrize("place", ["", "below"])

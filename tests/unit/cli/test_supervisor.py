@@ -108,6 +108,52 @@ async def test_a_full_disk_is_named_when_a_process_ends(
     assert any(line.startswith(f"the disk of {tmp_path} is full") for line in lines) == full
 
 
+def only_full(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the disk of this directory be full, and no other one."""
+    directory.mkdir(parents=True)
+
+    def usage(path: Path) -> SimpleNamespace:
+        free = 0 if path == directory else 1 << 40
+        return SimpleNamespace(total=1 << 40, used=(1 << 40) - free, free=free)
+
+    monkeypatch.setattr("leadline_cli.disk_space.shutil.disk_usage", usage)
+
+
+@pytest.mark.parametrize("name", ["zookeeper-1", "broker-1"])
+async def test_a_full_disk_of_one_process_is_named_when_that_process_ends(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZooKeeper's data had a disk of its own, and only that was full: nothing said so."""
+    only_full(tmp_path / name, monkeypatch)
+    cluster, stop = MortalCluster(tmp_path), asyncio.Event()
+    lines: list[str] = []
+
+    def note(line: str) -> None:
+        lines.append(line)
+        if sum(" ended with 1" in one for one in lines) == len(cluster.children):
+            stop.set()
+
+    async with asyncio.timeout(30):
+        await cluster.watch(stop, restart=False, report=note)
+    await cluster.stop()
+    named = [line for line in lines if line.startswith("the disk of ")]
+    assert len(named) == 1
+    assert named[0].startswith(f"the disk of {tmp_path / name} is full")
+    before = lines[lines.index(named[0]) - 1]
+    assert before.startswith(f"{name} ended with 1")
+
+
+async def test_a_full_disk_of_one_process_is_named_as_the_reason_of_a_failed_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_full(tmp_path / "zookeeper-1", monkeypatch)
+    cluster = FailedStart(tmp_path)
+    with pytest.raises(ClusterProblem, match=" ended with 1 ") as failed:
+        await cluster.start()
+    await cluster.stop()
+    assert f"the disk of {tmp_path / 'zookeeper-1'} is full" in str(failed.value)
+
+
 async def test_a_child_that_ends_while_others_are_restarted_is_restarted_too(
     tmp_path: Path,
 ) -> None:

@@ -12,11 +12,18 @@ from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_common import znodes
 from leadline_common.elections import ElectionReason
 from leadline_common.leader_election import LeadershipTerm, TermEnded
-from leadline_common.zk.errors import BadVersion, MultiFailed
+from leadline_common.zk.errors import (
+    BadVersion,
+    ConnectionLoss,
+    MultiFailed,
+    NotConnected,
+    ZkError,
+)
 from leadline_common.zk.ops import CheckOp, MultiResults, Op, OpResult, SetOp, Stat
 from leadline_common.znodes import AuditEntry
 from leadline_controller.domain.cluster import ClusterImage, StateSet
 from leadline_controller.domain.failover import StateDecision, decide_all, none_stale
+from leadline_controller.runtime.engine.guard import Guard, Mark
 from leadline_controller.runtime.engine.state_writer import StaleImage, StateWriter
 from leadline_controller.runtime.ports import ControllerStore
 from tests.support.manual_clock import ManualClock
@@ -36,7 +43,7 @@ class Store:
         self.lease = True
         self.lost = asyncio.Event()
         self.sent: list[list[Op]] = []
-        self.refusals: list[MultiFailed] = []
+        self.refusals: list[ZkError] = []
         self.found: list[StateSet] = []
 
     def lease_valid(self) -> bool:
@@ -136,6 +143,35 @@ async def test_without_its_lease_it_sends_nothing(
     with pytest.raises(TermEnded):
         await writer.write(decide(image), ENTRY, lambda _: decide(image))
     assert not store.sent
+
+
+@pytest.mark.parametrize(
+    ("failure", "is_sent"), [(NotConnected(), False), (ConnectionLoss(), True)]
+)
+async def test_a_multi_without_a_connection_is_known_to_have_changed_nothing(
+    failure: ZkError, is_sent: bool, writer: StateWriter, store: Store
+) -> None:
+    """Otherwise the outcome of a request that was never begun would be unknown (R7)."""
+    store.refusals.append(failure)
+    writer.guard = Guard(mark=Mark(SetOp("/key", b"", 0), TERM.epoch))
+    with pytest.raises(type(failure)):
+        await writer.commit([], ENTRY)
+    await asyncio.sleep(0)  # The answer was there at once: who counts them is told now.
+    assert (writer.has_sent_since(0), writer.guard.marked) == (is_sent, is_sent)
+
+
+async def test_a_multi_that_another_request_could_not_send_does_not_count(
+    writer: StateWriter, store: Store
+) -> None:
+    """Its answer may come while the next request has sent one."""
+    store.refusals.append(NotConnected())
+    with pytest.raises(NotConnected):
+        await writer.commit([], ENTRY)
+    before = writer.sent
+    await writer.commit([], ENTRY)
+    await asyncio.sleep(0)
+    assert writer.has_sent_since(before)
+    assert not writer.has_sent_since(writer.sent)
 
 
 async def test_a_state_names_only_a_leader_of_the_incarnation_that_was_elected(

@@ -162,7 +162,9 @@ OPERATION = Operation(
         "rest, also of a response that arrives late. A consumer that does not poll within its "
         "session timeout is removed (`UnknownMember`): it joins again.\n\n"
         "Poll one at a time. A poll that is still waiting when another one comes is answered with "
-        "`PollSuperseded`. Before it leaves, a consumer polls with `max_records` 0, to commit."
+        "`PollSuperseded`. Before it leaves, a consumer polls with `max_records` 0, to commit.\n\n"
+        "**Quota.** A poll that is refused with 429 commits nothing and extends no lease. While it "
+        "waits, a consumer polls with `max_records` 0, which takes no quota of bytes."
     ),
     tags=[GROUPS_TAG],
     parameters=[GROUP_PARAMETER, MEMBER_PARAMETER],
@@ -221,11 +223,12 @@ class PollEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Return records to a consumer."""
         limit_body(scope, MAX_SYNC_BYTES)
-        payer = payer_of(scope)
-        self._quotas.admit(Quota.FETCH, payer)
         if (media_type := media_type_of(scope)) != JSON:
             raise UnsupportedFormat(f"the body must be {JSON}, not {media_type}")
         body = parse_json(_decoder.decode, await read_body(receive))
+        # Without records it only commits and extends the lease, whatever was read before.
+        payer = payer_of(scope) if body.max_records else None
+        self._quotas.admit(Quota.FETCH, payer)
         names = scope["path_params"]
         needed = self._polls()
         polled = await needed.polls.poll(_poll_of(names["group"], names["member"], body))

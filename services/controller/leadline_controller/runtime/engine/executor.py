@@ -47,6 +47,8 @@ from leadline_controller.runtime.engine.tracing import event_span
 logger = structlog.get_logger(__name__)
 
 _DONE = "the request was interrupted: check its outcome before repeating it"
+_NO_LEADERSHIP = "this controller lost its leadership meanwhile"
+_NO_CONNECTION = "this controller has no connection to ZooKeeper"
 _NOTHING_DONE = "the controller failed to handle this request, and has changed nothing; see its log"
 
 
@@ -93,7 +95,7 @@ class EventExecutor:
             if isinstance(event, DryRunRequest) and event.dry_run:
                 await self.refusals.record(event, "dry_run")
         except (TermEnded, SessionExpired, asyncio.CancelledError):
-            queued.refuse(StoreOutcomeUnknown("this controller lost its leadership meanwhile"))
+            _interrupt(queued, _NO_LEADERSHIP, has_written=self.writer.has_sent_since(sent_before))
             raise
         except LeadlineError as refusal:
             span.fail(type(refusal).__name__, refusal.message)
@@ -104,7 +106,7 @@ class EventExecutor:
                 await self.refusals.record(event, "refused", str(refusal), refusal.code)
         except Exception as error:
             span.fail(type(error).__name__, str(error))
-            self._on_fault(queued, error, has_written=self.writer.sent > sent_before)
+            self._on_fault(queued, error, has_written=self.writer.has_sent_since(sent_before))
 
     async def _call_handler(self, queued: QueuedEvent) -> None:
         handle = self.handlers[type(queued.event)]
@@ -152,7 +154,7 @@ class EventExecutor:
         name = type(queued.event).__name__
         match error:
             case ConnectionLoss():
-                queued.refuse(StoreOutcomeUnknown(_DONE))
+                _interrupt(queued, _NO_CONNECTION, has_written=has_written)
                 logger.warning("event interrupted: no connection to ZooKeeper", type=name)
                 if self.writer.store.is_connected():  # Else the reconnection triggers it.
                     self.queue.trigger(Reconcile)
@@ -173,6 +175,14 @@ class EventExecutor:
     def _count(self, name: str, what: str, error: BaseException) -> None:
         self.metrics.event_faults.labels(name).inc()
         logger.error(what, type=name, exc_info=error)
+
+
+def _interrupt(queued: QueuedEvent, reason: str, *, has_written: bool) -> None:
+    """Refuse a request whose handler could not go on; its outcome is unknown if it has written."""
+    if has_written:
+        queued.refuse(StoreOutcomeUnknown(f"{reason}: {_DONE}"))
+    else:
+        queued.refuse(NoController(f"{reason}: the request has changed nothing"))
 
 
 async def isolated(

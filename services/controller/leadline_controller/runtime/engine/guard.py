@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from leadline_client.errors import StaleVersion
-from leadline_common.zk.errors import MultiFailed
+from leadline_common.zk.errors import MultiFailed, NotConnected
 from leadline_common.zk.ops import MultiResults, SetOp
 
 ResourceName: TypeAlias = tuple[str, str]
@@ -63,12 +63,12 @@ class Guard:
         return self._multis > 0
 
     def sent(self, answer: asyncio.Future[MultiResults]) -> None:
-        """Count a multi with the mark, unless ZooKeeper refuses it."""
+        """Count a multi with the mark, unless ZooKeeper refuses it, or it is not sent."""
         self._multis += 1
         answer.add_done_callback(self._answered)
 
     def _answered(self, answer: asyncio.Future[MultiResults]) -> None:
-        if not answer.cancelled() and isinstance(answer.exception(), MultiFailed):
+        if not answer.cancelled() and isinstance(answer.exception(), MultiFailed | NotConnected):
             self._multis -= 1
 
 

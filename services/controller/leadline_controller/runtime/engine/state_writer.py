@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -31,7 +32,7 @@ from leadline_common.clock import Clock
 from leadline_common.leader_election import LeadershipTerm, TermEnded
 from leadline_common.long_lived import LongLived
 from leadline_common.slices import in_turns
-from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
+from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode, NotConnected
 from leadline_common.zk.ops import (
     ANY_VERSION,
     CheckOp,
@@ -87,6 +88,8 @@ class StateWriter:
     sent: int = field(default=0, init=False)
     long_lived: LongLived = field(default_factory=LongLived, init=False)
     _with_parent: set[str] = field(default_factory=set, init=False)
+    _not_sent: set[int] = field(default_factory=set, init=False)
+    """The numbers, by `sent`, of the multis that a lost connection kept from being sent."""
 
     def __post_init__(self) -> None:
         self._check = CheckOp(znodes.CONTROLLER_EPOCH, self.term.epoch_version)
@@ -176,10 +179,21 @@ class StateWriter:
         guard = self.guard
         self.sent += 1
         if guard is None or guard.mark is None:
-            return self.store.submit(ops)
-        answer = self.store.submit([*ops, guard.mark.op])
-        guard.sent(answer)
+            answer = self.store.submit(ops)
+        else:
+            answer = self.store.submit([*ops, guard.mark.op])
+            guard.sent(answer)
+        answer.add_done_callback(partial(self._answered, self.sent))
         return answer
+
+    def _answered(self, number: int, answer: asyncio.Future[MultiResults]) -> None:
+        if not answer.cancelled() and isinstance(answer.exception(), NotConnected):
+            self._not_sent.add(number)
+
+    def has_sent_since(self, number: int) -> bool:
+        """Tell whether ZooKeeper may have got a multi since `sent` was `number`."""
+        self._not_sent = {one for one in self._not_sent if one > number}
+        return self.sent - number > len(self._not_sent)
 
     def _check_lease(self) -> None:
         if not self.store.lease_valid():
