@@ -30,7 +30,9 @@ def batch(value: bytes, producer_id: int, sequence: int) -> bytes:
     )
 
 
-async def test_a_batch_is_not_appended_again_after_retention_and_a_move(tmp_path: Path) -> None:
+async def test_defect_28_a_batch_is_not_appended_again_after_retention_and_a_move(
+    tmp_path: Path,
+) -> None:
     async with Cluster(tmp_path, settings=SETTINGS) as cluster:
         await cluster.client.create_topic(NewTopic(TOPIC, replica_assignment={0: (1, 2)}))
         identity = (await cluster.post("broker-1", "/v1/producer-ids")).json()["producer_id"]

@@ -1,4 +1,4 @@
-"""Bits that flip on the disk of a broker that is down, and what becomes of the damage.
+"""Bits that flip, and files that get lost, on the disk of a broker that is down.
 
 A closed segment is checked when it is read. So the broker starts, serves what is not damaged, and
 replaces what a reader, or its own scrub, finds damaged by the copy of another replica. If nobody
@@ -8,10 +8,12 @@ have its records.
 
 from __future__ import annotations
 
+import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final
 
 from leadline_broker.adapters.log.errors import CorruptFile
 from leadline_broker.adapters.log.layout import INDEX_SUFFIX, LOG_SUFFIX, read_identity
@@ -23,6 +25,7 @@ from tests.runtime_simulation.plan import Fault
 from tests.runtime_simulation.services import BrokerService
 
 DAMAGED: Final = "a bit flipped in a closed segment"
+LOST: Final = "a closed segment was cut short or lost"
 DAMAGED_INDEX: Final = "a bit flipped in an index"
 REPAIRED: Final = "a damaged batch was repaired"
 SCRUBBED: Final = "a damaged batch was repaired that no reader was sent to"
@@ -53,12 +56,17 @@ class Damage:
             cluster.world.reached(DAMAGED_INDEX)
             _flip(index, random.randrange(size), random)
             return
-        header = random.choice(list(parse_headers(segment.read_bytes())))
+        identity, content = read_identity(segment.parent), segment.read_bytes()
         cluster.world.reached(DAMAGED)
-        _flip(segment, header.position + random.randrange(HEADER_BYTES, header.size), random)
+        if cluster.machine.scrubs and random.random() < 0.4:
+            cluster.world.reached(LOST)
+            _lose(segment, random)
+            self._damaged = _Lost(broker, segment, identity.topic_id, content)
+        else:
+            header = random.choice(list(parse_headers(content)))
+            _flip(segment, header.position + random.randrange(HEADER_BYTES, header.size), random)
+            self._damaged = _Damaged(broker, segment, identity.topic_id, content)
         cluster.wiped = broker.number
-        identity = read_identity(segment.parent)
-        self._damaged = _Damaged(broker, segment, identity.topic_id)
         partition = TopicPartition(identity.topic, identity.partition)
         if not cluster.machine.scrubs:
             cluster.world.loop.after(fault.for_s + _CAUGHT_UP_S, self._read, partition)
@@ -99,12 +107,14 @@ class Damage:
         self._cluster.world.loop.after(_EXPIRED_S, delete)
 
 
-class _Damaged(NamedTuple):
-    """A segment of a broker with a flipped bit."""
+@dataclass(frozen=True, slots=True)
+class _Damaged:
+    """A segment of a broker with a flipped bit; `content` is what it had before."""
 
     broker: BrokerService
     segment: Path
     topic_id: str
+    content: bytes
 
     def is_there(self) -> bool:
         """Tell whether the replica still exists, and is none of another topic."""
@@ -121,6 +131,17 @@ class _Damaged(NamedTuple):
         return all(crc_matches(data, header) for header in parse_headers(data))
 
 
+class _Lost(_Damaged):
+    """A segment that was cut short or is gone. The file before it may get what it had."""
+
+    __slots__ = ()
+
+    def is_repaired(self) -> bool:
+        """Tell whether the replica has all bytes of the segment again."""
+        segments = sorted(self.segment.parent.glob(f"*{LOG_SUFFIX}")) if self.is_there() else ()
+        return self.content in b"".join(path.read_bytes() for path in segments)
+
+
 def _closed_segments(root: Path) -> list[Path]:
     """Return the segments of all replicas but the last one of each."""
     return [
@@ -135,6 +156,15 @@ def _closed_segments(root: Path) -> list[Path]:
 def _partition_of(segment: Path) -> TopicPartition:
     topic, _, number = segment.parent.name.rpartition("-")
     return TopicPartition(topic, int(number))
+
+
+def _lose(segment: Path, random: Random) -> None:
+    """Cut a segment short, or remove it. Without its first one a log would begin later."""
+    is_first = segment == min(segment.parent.glob(f"*{LOG_SUFFIX}"))
+    if random.random() < 0.5 and not is_first:
+        segment.unlink()
+    else:
+        os.truncate(segment, random.randrange(segment.stat().st_size))
 
 
 def _flip(file: Path, position: int, random: Random) -> None:

@@ -22,7 +22,7 @@ from tests.runtime_simulation.additions import (
 )
 from tests.runtime_simulation.administration import AWAY
 from tests.runtime_simulation.cluster import REBUILT, RETURNED
-from tests.runtime_simulation.damage import DAMAGED, DAMAGED_INDEX, REPAIRED, SCRUBBED
+from tests.runtime_simulation.damage import DAMAGED, DAMAGED_INDEX, LOST, REPAIRED, SCRUBBED
 from tests.runtime_simulation.drawing import make_plan
 from tests.runtime_simulation.flaws import FLAWS
 from tests.runtime_simulation.leftovers import STRAY
@@ -247,6 +247,7 @@ def test_nothing_is_lost_while_brokers_scrub() -> None:
     reached = check_clean(seeds_with_scrubs(FIRST_WITH_SCRUBS, LAST_WITH_SCRUBS))
 
     assert reached[SCRUBBED] > 1
+    assert reached[LOST] > 1
 
 
 def test_only_later_seeds_have_brokers_that_scrub() -> None:

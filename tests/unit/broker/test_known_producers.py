@@ -144,7 +144,7 @@ async def rebuild(cluster: SmallCluster, number: int) -> None:
     assert cluster.brokers[number].engine.replicas.describe()[0].log_start_offset > 2
 
 
-async def test_a_repeated_batch_is_known_to_a_new_replica(cluster: SmallCluster) -> None:
+async def test_defect_28_a_repeated_batch_is_known_to_a_new_replica(cluster: SmallCluster) -> None:
     first = await cluster.send(1, batch("a", "b", producer=(7, 0, 0)))
     await rebuild(cluster, 3)
 
@@ -156,7 +156,9 @@ async def test_a_repeated_batch_is_known_to_a_new_replica(cluster: SmallCluster)
     assert not (await cluster.send(3, batch("c", producer=(7, 0, 2)))).duplicate
 
 
-async def test_a_repeated_publish_is_known_to_a_new_replica(cluster: SmallCluster) -> None:
+async def test_defect_28_a_repeated_publish_is_known_to_a_new_replica(
+    cluster: SmallCluster,
+) -> None:
     await publish(cluster, 1, 4, await stage(cluster, 1, "ab"))
     await rebuild(cluster, 3)
 
