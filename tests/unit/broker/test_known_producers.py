@@ -5,18 +5,23 @@ from __future__ import annotations
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from random import Random
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leadline_broker.adapters.log import partition_log
 from leadline_broker.domain.producers import NO_PRODUCER_ID, ProducerStates
 from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID, piece_epoch
 from leadline_broker.runtime.replication import fetch_sessions
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_client.errors import OutOfOrderSequence
 from leadline_common.rpc import KnownProducers
+from tests.runtime_simulation.disk import Disk
+from tests.runtime_simulation.event_loop import SimulatedLoop
+from tests.runtime_simulation.system_calls import SimulatedSystem
 from tests.unit.broker.log_support import batch as stored_batch
 from tests.unit.broker.log_support import open_log
 from tests.unit.broker.small_cluster import TOPIC, SmallCluster, batch, three
@@ -102,6 +107,44 @@ def test_a_log_keeps_what_it_was_told(tmp_path: Path, *, clean: bool) -> None:
     log = open_log(tmp_path)
     assert log.producers.get(7) is None
     log.close()
+
+
+def test_a_log_does_not_begin_before_it_has_stored_what_it_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is killed in between would begin there, and nobody would tell it again."""
+
+    def kill(*_: object, **__: object) -> None:
+        raise SystemExit
+
+    writer = ProducerStates()
+    writer.apply(Header(7, 0, 0, 2, 10))
+    log = open_log(tmp_path)
+    told = ProducerStates.after(writer.before(20), 20)
+    with monkeypatch.context() as killing:
+        killing.setattr(partition_log, "write_snapshot", kill)
+        with pytest.raises(SystemExit):
+            log.reset_to(20, told)
+
+    assert open_log(tmp_path).log_end_offset == 0
+
+
+def test_a_power_cut_leaves_no_log_that_does_not_know(tmp_path: Path) -> None:
+    """The entries of the directory are written before that of the segment."""
+    writer = ProducerStates()
+    writer.apply(Header(7, 0, 0, 2, 10))
+    disk = Disk(tmp_path / "disk", Random(0))
+    loop = SimulatedLoop()
+    with SimulatedSystem(loop, Random(0), [disk]).in_force():
+        log = open_log(disk.root)
+        log.reset_to(20, ProducerStates.after(writer.before(20), 20))
+        log.append(stored_batch(20))
+        log.flush()
+        disk.cut_power()
+        again = open_log(disk.root)
+    loop.close()
+    assert again.log_end_offset == 21
+    assert again.producers.get(7) is not None
 
 
 def test_a_log_that_is_truncated_below_its_start_forgets_only_what_is_gone(tmp_path: Path) -> None:

@@ -153,6 +153,11 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._states)
 
+    @property
+    def knows_any(self) -> bool:
+        """Whether there is any producer or application."""
+        return bool(self._states or len(self.publishes))
+
     def get(self, producer_id: int) -> ProducerState | None:
         """Return the state of a producer, or None if it is unknown."""
         return self._states.get(producer_id)

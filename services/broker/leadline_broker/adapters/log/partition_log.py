@@ -327,22 +327,25 @@ class PartitionLog:
         """Return the segment to append `size` bytes to; create or roll it if necessary."""
         segments = self._state.segments
         if not segments:
-            return self._add_segment(0)
+            return self._add_segment(0, None, provisional=False)
         active = segments[-1]
         if not active.size or active.size + size <= self._config.segment_bytes:
             return active
         if active.file.provisional is not None:
             self.flush()  # Only one segment at a time follows another that may not be durable.
         self._seal_active()
-        return self._add_segment(self.log_end_offset, provisional=True)
+        return self._add_segment(self.log_end_offset, None, provisional=True)
 
-    def _add_segment(self, base_offset: int, *, provisional: bool = False) -> Segment:
+    def _add_segment(self, base: int, told: ProducerStates | None, *, provisional: bool) -> Segment:
         new_directory = not (self.directory / METADATA_FILE).exists()
         files, interval = self._files, self._config.index_interval_bytes
-        segment = Segment(self.directory, base_offset, files, interval, provisional=provisional)
+        segment = Segment(self.directory, base, files, interval, provisional=provisional)
         try:
             if new_directory:
                 recovery.create(self.directory, self.identity)
+            if told is not None:  # Before the segment: nobody tells it again once that is there.
+                write_snapshot(self.directory, base, told, sync=True)
+                fsync_path(self.directory)
             files.create(segment.file)
         except OSError:
             if new_directory:  # What stays, for want of a descriptor, is completed next time.
@@ -371,9 +374,8 @@ class PartitionLog:
         segment.truncate_at(position, end)
         self.epochs.truncate_to(end)
         if not self.producers.truncate_to(end):
-            self._state.producers = recovery.replay_producers(
-                self.directory, self._state.segments, self._files
-            )
+            log = self.directory, self._state.segments, self._files
+            self._state.producers = recovery.replay_producers(*log)
         self._durability.truncated(end)
 
     def _restart_at(self, offset: int, producers: ProducerStates) -> None:
@@ -382,9 +384,7 @@ class PartitionLog:
             remove_snapshots(self.directory, lambda _: False)
         self.epochs.truncate_to(0)
         self._state.producers = producers
-        self._add_segment(offset)
-        if producers.rows() or producers.publishes.rows():
-            write_snapshot(self.directory, offset, producers, sync=True)
+        self._add_segment(offset, producers if producers.knows_any else None, provisional=False)
         self._durability.truncated(offset)
 
     def _remove_from(self, number: int) -> None:
