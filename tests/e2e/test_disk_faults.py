@@ -291,7 +291,21 @@ async def test_s20_flipped_bit_in_a_closed_segment(seeded: Random) -> None:
         running.cluster.restart(victim)
         await running.full_isr()
         await running.load.progress()
+        await knows_that_all_are_in_sync(running, victim)
         await is_served_whole(running, victim, damaged)
+
+
+async def knows_that_all_are_in_sync(running: Scenario, broker: str) -> None:
+    """Wait until a broker's own metadata says so: before, it serves no reads as a follower."""
+
+    async def knows() -> bool:
+        answer = await running.cluster.get(broker, "/v1/metadata")
+        if answer.status_code != httpx.codes.OK:
+            return False
+        rows = answer.json()["topics"][running.topic]["partitions"]
+        return all(len(isr) == 3 for _, _, _, isr, *_ in rows)
+
+    await wait_until(knows, f"{broker} knows that all replicas are in sync")
 
 
 def damage_a_batch(segment: Path, seeded: Random) -> None:
