@@ -12,14 +12,14 @@ from leadline_cli.files import exists
 
 _USED_UP: Final = 1 << 20
 """With less than this, no service can start."""
-_LITTLE: Final = 1 << 30
+LITTLE_BYTES: Final = 1 << 30
 _SMALL_DISK_SHARE: Final = 10
 
 
 def has_little_space(directory: Path) -> bool:
     """Tell whether the disk of a directory has less than 1 GiB left, and less than a tenth."""
     usage = shutil.disk_usage(directory)
-    return usage.free <= min(_LITTLE, usage.total // _SMALL_DISK_SHARE)
+    return usage.free <= min(LITTLE_BYTES, usage.total // _SMALL_DISK_SHARE)
 
 
 def free_bytes(path: Path) -> tuple[int, Path]:

@@ -16,7 +16,7 @@ from rich.text import Text
 from leadline_cli import secure_cluster
 from leadline_cli.admin import AdminContext, admin_command, known_cluster
 from leadline_cli.cluster_file import ClusterFile
-from leadline_cli.disk_space import free_bytes, has_little_space, own_disks
+from leadline_cli.disk_space import LITTLE_BYTES, free_bytes, has_little_space, own_disks
 from leadline_cli.doctor_requests import Answer, DoctorRequests
 from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.java_runtime import find_java
@@ -26,7 +26,6 @@ from leadline_cli.readiness import why_not_ready
 from leadline_cli.release_check import check_releases
 from leadline_client.wire import NO_LEADER, Metadata
 
-_MINIMUM_FREE_BYTES: Final = 1 << 30
 _FOLLOW = "do what it says; its log may say more"
 _FREE_SPACE = (
     "free some space: a broker with a full disk takes no records, but keeps its leaders, and "
@@ -155,7 +154,7 @@ def _java() -> CheckResult:
 def _disk(data_dir: Path) -> CheckResult:
     free, directory = free_bytes(data_dir)
     check, found = "free disk space", f"{free / (1 << 30):.1f} GiB in {directory}"
-    if free > _MINIMUM_FREE_BYTES:
+    if free > LITTLE_BYTES:
         return _passed(check, found)
     return _failed(Problem.DISK_NEARLY_FULL, check, found, _FREE_SPACE)
 

@@ -25,11 +25,18 @@ from tests.runtime_simulation.system_calls import SimulatedSystem
 from tests.unit.broker.log_support import batch as stored_batch
 from tests.unit.broker.log_support import open_log
 from tests.unit.broker.small_cluster import TOPIC, SmallCluster, batch, three
-from tests.unit.broker.test_producers import Header
+from tests.unit.broker.test_producers import Header, table
 from tests.unit.broker.test_runtime_publishing import publish, stage
 
 FILL = "x" * 600
 FILLED = 6
+WRITTEN = Header(7, 0, 0, 2, 10)
+"""A batch of producer 7 before offset 20."""
+
+
+def told_before_20(*headers: Header) -> ProducerStates:
+    """Return what a replica whose log begins at offset 20 is told of these batches."""
+    return ProducerStates.after(table(*headers).before(20), 20)
 
 
 @st.composite
@@ -84,10 +91,8 @@ def test_a_log_that_begins_later_knows_the_same(log: list[Header], data: st.Data
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_log_keeps_what_it_was_told(tmp_path: Path, *, clean: bool) -> None:
-    writer = ProducerStates()
-    writer.apply(Header(7, 0, 0, 2, 10))
     log = open_log(tmp_path)
-    log.reset_to(20, ProducerStates.after(writer.before(20), 20))
+    log.reset_to(20, told_before_20(WRITTEN))
     for _ in range(2):
         log.append(stored_batch(log.log_end_offset))
     log.flush()
@@ -117,27 +122,22 @@ def test_a_log_does_not_begin_before_it_has_stored_what_it_was_told(
     def kill(*_: object, **__: object) -> None:
         raise SystemExit
 
-    writer = ProducerStates()
-    writer.apply(Header(7, 0, 0, 2, 10))
     log = open_log(tmp_path)
-    told = ProducerStates.after(writer.before(20), 20)
     with monkeypatch.context() as killing:
         killing.setattr(partition_log, "write_snapshot", kill)
         with pytest.raises(SystemExit):
-            log.reset_to(20, told)
+            log.reset_to(20, told_before_20(WRITTEN))
 
     assert open_log(tmp_path).log_end_offset == 0
 
 
 def test_a_power_cut_leaves_no_log_that_does_not_know(tmp_path: Path) -> None:
     """The entries of the directory are written before that of the segment."""
-    writer = ProducerStates()
-    writer.apply(Header(7, 0, 0, 2, 10))
     disk = Disk(tmp_path / "disk", Random(0))
     loop = SimulatedLoop()
     with SimulatedSystem(loop, Random(0), [disk]).in_force():
         log = open_log(disk.root)
-        log.reset_to(20, ProducerStates.after(writer.before(20), 20))
+        log.reset_to(20, told_before_20(WRITTEN))
         log.append(stored_batch(20))
         log.flush()
         disk.cut_power()
@@ -149,10 +149,7 @@ def test_a_power_cut_leaves_no_log_that_does_not_know(tmp_path: Path) -> None:
 
 def test_a_log_that_is_truncated_below_its_start_forgets_only_what_is_gone(tmp_path: Path) -> None:
     log = open_log(tmp_path)
-    writer = ProducerStates()
-    writer.apply(Header(7, 0, 0, 2, 10))
-    writer.apply(Header(8, 0, 0, 2, 16))
-    log.reset_to(20, ProducerStates.after(writer.before(20), 20))
+    log.reset_to(20, told_before_20(WRITTEN, Header(8, 0, 0, 2, 16)))
     log.append(stored_batch(20))
     assert log.truncate_to(15) == 15
 

@@ -87,15 +87,9 @@ async def test_a_full_disk_is_named_as_the_reason_of_a_failed_start(
     assert (f"the disk of {tmp_path} is full" in str(failed.value)) == full
 
 
-@pytest.mark.parametrize(("free", "full"), [(0, True), (1 << 40, False)])
-async def test_a_full_disk_is_named_when_a_process_ends(
-    *, free: int, full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """ZooKeeper ends with 0 then, and has written nothing to its log, which is on that disk."""
-    cluster, stop = MortalCluster(tmp_path), asyncio.Event()
-    usage = SimpleNamespace(total=1 << 40, used=(1 << 40) - free, free=free)
-    monkeypatch.setattr("leadline_cli.disk_space.shutil.disk_usage", lambda _: usage)
-    lines: list[str] = []
+async def lines_until_all_have_ended(cluster: MortalCluster) -> list[str]:
+    """Watch a cluster whose processes end by themselves; return what is reported meanwhile."""
+    stop, lines = asyncio.Event(), list[str]()
 
     def note(line: str) -> None:
         lines.append(line)
@@ -105,6 +99,17 @@ async def test_a_full_disk_is_named_when_a_process_ends(
     async with asyncio.timeout(30):
         await cluster.watch(stop, restart=False, report=note)
     await cluster.stop()
+    return lines
+
+
+@pytest.mark.parametrize(("free", "full"), [(0, True), (1 << 40, False)])
+async def test_a_full_disk_is_named_when_a_process_ends(
+    *, free: int, full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZooKeeper ends with 0 then, and has written nothing to its log, which is on that disk."""
+    usage = SimpleNamespace(total=1 << 40, used=(1 << 40) - free, free=free)
+    monkeypatch.setattr("leadline_cli.disk_space.shutil.disk_usage", lambda _: usage)
+    lines = await lines_until_all_have_ended(MortalCluster(tmp_path))
     assert any(line.startswith(f"the disk of {tmp_path} is full") for line in lines) == full
 
 
@@ -125,17 +130,7 @@ async def test_a_full_disk_of_one_process_is_named_when_that_process_ends(
 ) -> None:
     """ZooKeeper's data had a disk of its own, and only that was full: nothing said so."""
     only_full(tmp_path / name, monkeypatch)
-    cluster, stop = MortalCluster(tmp_path), asyncio.Event()
-    lines: list[str] = []
-
-    def note(line: str) -> None:
-        lines.append(line)
-        if sum(" ended with 1" in one for one in lines) == len(cluster.children):
-            stop.set()
-
-    async with asyncio.timeout(30):
-        await cluster.watch(stop, restart=False, report=note)
-    await cluster.stop()
+    lines = await lines_until_all_have_ended(MortalCluster(tmp_path))
     named = [line for line in lines if line.startswith("the disk of ")]
     assert len(named) == 1
     assert named[0].startswith(f"the disk of {tmp_path / name} is full")

@@ -92,7 +92,7 @@ class Scrubber:
                 self._report(partition, segment, damage)
                 return
             except StorageFailed as error:
-                logger.info("scrub left out", partition=partition.key, reason=error.message)
+                logger.info("segment not scrubbed", partition=partition.key, reason=error.message)
                 return
             self.on_checked(size)
             await asyncio.sleep(size / rate)
