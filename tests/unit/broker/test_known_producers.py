@@ -147,6 +147,31 @@ def test_a_power_cut_leaves_no_log_that_does_not_know(tmp_path: Path) -> None:
     assert again.producers.get(7) is not None
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_defect_29_a_power_cut_leaves_known_what_retention_has_deleted(
+    tmp_path: Path, *, is_killed: bool
+) -> None:
+    """Its snapshot is all that is left of the deleted batch."""
+    disk = Disk(tmp_path / "disk", Random(0))
+    loop = SimulatedLoop()
+    with SimulatedSystem(loop, Random(0), [disk]).in_force():
+        log = open_log(disk.root, segment_bytes=300)
+        log.append(stored_batch(0, producer=(7, 0, 0)))
+        log.flush()
+        log.append(stored_batch(1, b"x" * 300))
+        if is_killed:
+            log.discard()
+            log = open_log(disk.root, segment_bytes=300)
+        log.flush()
+        assert log.apply_retention(0, -1, 0, log.log_end_offset) > 0
+        log.flush()
+        disk.cut_power()
+        again = open_log(disk.root)
+    loop.close()
+    assert (again.log_start_offset, again.log_end_offset) == (1, 2)
+    assert again.producers.get(7) is not None
+
+
 def test_a_log_that_is_truncated_below_its_start_forgets_only_what_is_gone(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.reset_to(20, told_before_20(WRITTEN, Header(8, 0, 0, 2, 16)))

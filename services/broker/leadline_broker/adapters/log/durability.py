@@ -23,6 +23,7 @@ from leadline_broker.adapters.log.errors import (
 from leadline_broker.adapters.log.file_cache import FileCache, LogFile
 from leadline_broker.adapters.log.kernel_fsyncs import StartedFsync
 from leadline_broker.adapters.log.layout import METADATA_FILE
+from leadline_broker.adapters.log.snapshots import sync_snapshot
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_client.batch_header import Buffer
 from leadline_client.errors import StorageFailed
@@ -344,6 +345,8 @@ def _sync(directory: Path, unsynced: Unsynced, epochs: list[tuple[int, int]]) ->
     for file in unsynced.files:
         os.fdatasync(file.fd)
     for file in unsynced.files:
+        if file.provisional is not None:
+            sync_snapshot(file.path)
         unsynced.new_entries |= file.settle()  # All before it are durable now.
     if unsynced.new_directory:
         fsync_path(directory / METADATA_FILE)

@@ -43,7 +43,7 @@ from leadline_broker.adapters.log.layout import (
 )
 from leadline_broker.adapters.log.scan import check_stored, defect_of, whole_batches
 from leadline_broker.adapters.log.segment import Segment
-from leadline_broker.adapters.log.snapshots import latest_snapshot, remove_snapshots
+from leadline_broker.adapters.log.snapshots import latest_snapshot, remove_snapshots, sync_snapshot
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
 from leadline_client.batch_header import BatchHeader
@@ -240,6 +240,7 @@ def _settle_next(
     if not path.exists():
         return None
     last.seal()
+    sync_snapshot(path)
     path.rename(path.with_suffix(LOG_SUFFIX))
     base, interval = last.next_offset, config.index_interval_bytes
     segments.append(Segment.existing(directory, base, base, files, interval))

@@ -1,7 +1,8 @@
 """Snapshots of the idempotent producers of a log, named after their offset.
 
-They are derived from the batches and checked when they are read, so they are not synced, except for
-what a new replica was told of batches that it does not have.
+They are checked when they are read. Most are derived from batches that the log still has, and need
+not be durable. One is synced before the log may lose the batches: before its segment counts as one,
+or if a leader has told what it says.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from leadline_broker.adapters.log.checked_files import read_checked, write_checked
+from leadline_broker.adapters.log.checked_files import fsync_path, read_checked, write_checked
 from leadline_broker.adapters.log.errors import CorruptFile
 from leadline_broker.adapters.log.layout import (
     DELETED_SUFFIX,
@@ -45,6 +46,15 @@ def write_snapshot(
     """Write the state of the producers after all batches below `offset`."""
     body = msgspec.json.encode(_Snapshot(producers.rows(), producers.publishes.rows()))
     write_checked(directory / offset_name(offset, SNAPSHOT_SUFFIX), _KIND, body, sync=sync)
+
+
+def sync_snapshot(segment: Path) -> None:
+    """Make the snapshot at the beginning of a segment durable, before the segment is settled.
+
+    Retention deletes what is before a segment that is settled, and nothing else tells of it then.
+    """
+    with suppress(FileNotFoundError):
+        fsync_path(segment.with_suffix(SNAPSHOT_SUFFIX))
 
 
 def latest_snapshot(directory: Path, at_most: int, default: int) -> tuple[int, ProducerStates]:
