@@ -85,3 +85,27 @@ async def test_committed_records_that_an_old_copy_of_a_directory_lacks_are_repor
         assert report["log_level"] == "error"
         assert (report["topic"], report["partition"], report["leader"]) == ("t", 0, 1)
         assert (report["end"], report["end_before"], report["committed"]) == (1, 3, 2)
+
+
+async def test_what_retention_has_removed_from_a_leader_is_not_missing_there(
+    tmp_path: Path,
+) -> None:
+    """A broker was down while it was removed, and the leader changed."""
+    settings = {"log_segment_bytes": 1_024, "log_retention_bytes": 0}
+    async with await three(tmp_path, **settings) as cluster:
+        await cluster.produce(1, *"abc")
+        await cluster.until(lambda: cluster.high_watermark(3) == 3, "all are committed there")
+        await cluster.stop(3)
+        cluster.publish(2, 1, (1, 2))
+        await cluster.grant(2, 1)
+        for _ in range(4):
+            await cluster.produce(2, "x" * 600)
+        await cluster.brokers[2].engine.maintenance.apply_retention()
+        assert cluster.brokers[2].engine.replicas.describe()[0].log_start_offset > 3
+        await cluster.start(3)
+        with capture_logs() as lines:
+            await cluster.grant(3, init=True)
+            await cluster.until(lambda: cluster.end(3) == cluster.end(2), "it has caught up")
+
+        assert truncated(cluster, 3) == (0, 0)
+        assert COMMITTED not in [line["event"] for line in lines]

@@ -173,14 +173,23 @@ class EffectExecutor:
         end_before = partition.log.log_end_offset
         end = partition.log.truncate_to(effect.end_offset)
         self._remove_files(partition)
-        if end < end_before:
-            self._on_truncated(end_before - end, effect.committed)
-            _log_truncation(partition, end, end_before, effect.committed)
+        self._count_truncated(partition, end, end_before, effect.committed)
 
     def _reset(self, partition: Partition, effect: ResetLog) -> None:
+        """Begin again; what was before the leader's log start is not missing there."""
         producers = ProducerStates.after(effect.known, effect.start_offset)
+        end_before = partition.log.log_end_offset
+        end = max(effect.start_offset, partition.log.log_start_offset)
         partition.log.reset_to(effect.start_offset, producers)
         self._remove_files(partition)
+        self._count_truncated(partition, end, end_before, effect.committed)
+
+    def _count_truncated(
+        self, partition: Partition, end: int, end_before: int, committed: int
+    ) -> None:
+        if end < end_before:
+            self._on_truncated(end_before - end, committed)
+            _log_truncation(partition, end, end_before, committed)
 
     def _remove_files(self, partition: Partition) -> None:
         removal = partition.log.removal()
