@@ -250,10 +250,32 @@ def test_a_segment_with_unknown_timestamps_is_as_old_as_its_last_change(tmp_path
     log.close()
 
 
+def test_what_is_left_of_a_truncated_segment_is_not_damaged(tmp_path: Path) -> None:
+    """It counted as damaged even when it was empty, and lookups by time failed for good."""
+    log = make_log(tmp_path / "a")
+    *_, last_but_one, _ = segments(log)
+    first = int(last_but_one.stem)
+    last_but_one.with_suffix(".index").unlink()
+    overwrite(last_but_one, 0, b"\xff" * HEADER_BYTES)
+    log.discard()
+    log = open_log(tmp_path / "a", segment_bytes=SEGMENT_BYTES)
+
+    assert log.truncate_to(first + 1) == first
+    assert log.batch_for_timestamp(1_000_000, 0) == b""
+    log.append(batch(first, b"x", epoch=3))
+    assert log.batch_for_timestamp(1_000_000, 0) == b""
+    log.close()
+
+
+@pytest.mark.parametrize("with_index", [True, False])
 def test_a_sector_that_cannot_be_read_is_damage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, with_index: bool
 ) -> None:
     log, source = make_log(tmp_path / "a"), make_log(tmp_path / "b")
+    if not with_index:
+        segments(log)[1].with_suffix(".index").unlink()
+        log.discard()
+        log = open_log(tmp_path / "a", segment_bytes=SEGMENT_BYTES)
     bad, pread, pwrite = segments(log)[1], os.pread, os.pwrite
     lost = {range(512, 1_024)}
     failure = OSError(errno.EIO, os.strerror(errno.EIO))
@@ -280,6 +302,7 @@ def test_a_sector_that_cannot_be_read_is_damage(
     last = int(segments(log)[2].stem) - 1
     with pytest.raises(CorruptStoredBatch, match="Input/output error"):
         log.read(int(bad.stem), SEGMENT_BYTES, log.log_end_offset)
+    assert not log.apply_retention(0, 0, -1, log.log_end_offset), "it is as young as its file"
     damaged = first_damaged(log)
     assert damaged is not None
     assert scrubbed(log) == [damaged]

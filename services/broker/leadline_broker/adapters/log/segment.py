@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from leadline_broker.adapters.log.errors import CorruptFile, CorruptStoredBatch
+from leadline_broker.adapters.log.errors import READ_ERRORS, CorruptFile, CorruptStoredBatch
 from leadline_broker.adapters.log.file_cache import FileCache, LogFile
 from leadline_broker.adapters.log.index import (
     NO_TIMESTAMP,
@@ -32,6 +32,7 @@ from leadline_broker.adapters.log.scan import (
 )
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_client.batch_header import HEADER_BYTES, BatchHeader
+from leadline_client.errors import StorageFailed
 
 _REMEMBERED: Final = 4
 """How many of the latest batches a read finds without a scan: followers read them, one by one."""
@@ -156,13 +157,13 @@ class Segment:
         self.clear()
         end_offset = self.base_offset
         try:
-            with self._files.using(self.file) as fd:
+            with READ_ERRORS, self._files.using(self.file) as fd:
                 for span in spans(fd, 0, self.size, self.base_offset):
                     self._add(span.base_offset, span.position, span.max_timestamp)
                     end_offset = span.next_offset
         except CorruptStoredBatch:
             pass
-        except OSError:
+        except StorageFailed:
             self._index = self._max_timestamp = None  # They are incomplete.
             raise
         self._cut = end_offset != self.next_offset
@@ -240,7 +241,7 @@ class Segment:
         index.truncate_to(position)
         self.size, self.next_offset = position, offset
         self.trusted_from = min(self.trusted_from, position)
-        self._latest = ()
+        self._latest, self._cut = (), False
         latest = index.times[-1] if index.times else NO_TIMESTAMP
         for kept in self.spans(len(index.times) - 1) if index.times else ():
             latest = max(latest, kept.max_timestamp)
