@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from leadline_broker.adapters.log.checked_files import read_checked, write_checked
+from leadline_broker.adapters.log.checked_files import fsync_path, read_checked, write_checked
 from leadline_broker.adapters.log.errors import CorruptFile
 from leadline_broker.adapters.log.layout import (
     DELETED_SUFFIX,
@@ -45,6 +45,18 @@ def write_snapshot(
     """Write the state of the producers after all batches below `offset`."""
     body = msgspec.json.encode(_Snapshot(producers.rows(), producers.publishes.rows()))
     write_checked(directory / offset_name(offset, SNAPSHOT_SUFFIX), _KIND, body, sync=sync)
+
+
+def begin_snapshots(directory: Path, offset: int, told: ProducerStates | None) -> None:
+    """Let a log that has no segment begin at `offset`, with what its leader has told of before.
+
+    Nobody tells it again once the segment is there, so that is durable before. A process that ended
+    too early has left snapshots that are of another log.
+    """
+    remove_snapshots(directory, lambda _: False)
+    if told is not None and told.knows_any:
+        write_snapshot(directory, offset, told, sync=True)
+        fsync_path(directory)
 
 
 def latest_snapshot(directory: Path, at_most: int, default: int) -> tuple[int, ProducerStates]:
