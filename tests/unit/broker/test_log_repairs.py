@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_broker.adapters.log.errors import CorruptStoredBatch
+from leadline_broker.adapters.log.layout import EPOCH_FILE, UNSYNCED_EPOCH_FILE
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.domain.producers import ProducerStates
 from leadline_client.batch_header import HEADER_BYTES
@@ -363,4 +364,29 @@ def test_a_repair_is_durable_after_the_next_flush(
     monkeypatch.setattr(os, "fdatasync", fdatasync)
     log.flush()
     assert synced == [path]
+    log.close()
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("suffix", [".snapshot", EPOCH_FILE, UNSYNCED_EPOCH_FILE, ".index"])
+def test_a_derived_file_that_cannot_be_read_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, *, clean: bool
+) -> None:
+    """The whole log was not opened, although its batches have what the file is derived from."""
+    log = make_log(tmp_path / "a")
+    before, epochs = read_all(log), log.epochs.entries()
+    log.close()
+    real, refused = Path.read_bytes, list[Path]()
+
+    def read_bytes(path: Path) -> bytes:
+        if path.name.endswith(suffix):
+            refused.append(path)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(path)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(Path, "read_bytes", read_bytes)
+        log = open_log(tmp_path / "a", segment_bytes=SEGMENT_BYTES, clean=clean)
+        assert (read_all(log), log.epochs.entries()) == (before, epochs)
+    assert refused
     log.close()
