@@ -390,3 +390,32 @@ def test_a_derived_file_that_cannot_be_read_is_damaged(
         assert (read_all(log), log.epochs.entries()) == (before, epochs)
     assert refused
     log.close()
+
+
+@pytest.mark.parametrize("lost", ["*.snapshot", "*.index"])
+def test_a_log_with_a_sector_that_cannot_be_read_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """It is to be repaired, also where a power cut has taken what is derived from its batches."""
+    log, source = make_log(tmp_path / "a"), make_log(tmp_path / "b")
+    log.close()
+    for path in log.directory.glob(lost):
+        path.unlink()
+    bad, pread = segments(log)[1], os.pread
+
+    def reads(fd: int, size: int, position: int) -> bytes:
+        is_bad = Path(f"/proc/self/fd/{fd}").readlink() == bad
+        if is_bad and position < 1_024 and position + size > 512:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(fd, size, position)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "pread", reads)
+        log = open_log(tmp_path / "a", segment_bytes=SEGMENT_BYTES)
+        damaged = first_damaged(log)
+        assert damaged is not None
+        assert damaged >= int(bad.stem)
+        copies = source.read(damaged, SEGMENT_BYTES, source.log_end_offset)
+        assert log.batches.repair(copies)
+    assert (log.log_end_offset, log.epochs.latest) == (BATCHES, source.epochs.latest)
+    log.discard()

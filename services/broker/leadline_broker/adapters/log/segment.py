@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from leadline_broker.adapters.log.errors import READ_ERRORS, CorruptFile, CorruptStoredBatch
+from leadline_broker.adapters.log.errors import CorruptFile, CorruptStoredBatch
 from leadline_broker.adapters.log.file_cache import FileCache, LogFile
 from leadline_broker.adapters.log.index import (
     NO_TIMESTAMP,
@@ -32,7 +33,6 @@ from leadline_broker.adapters.log.scan import (
 )
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_client.batch_header import HEADER_BYTES, BatchHeader
-from leadline_client.errors import StorageFailed
 
 _REMEMBERED: Final = 4
 """How many of the latest batches a read finds without a scan: followers read them, one by one."""
@@ -157,15 +157,16 @@ class Segment:
         self.clear()
         end_offset = self.base_offset
         try:
-            with READ_ERRORS, self._files.using(self.file) as fd:
+            with self._files.using(self.file) as fd:
                 for span in spans(fd, 0, self.size, self.base_offset):
                     self._add(span.base_offset, span.position, span.max_timestamp)
                     end_offset = span.next_offset
         except CorruptStoredBatch:
             pass
-        except StorageFailed:
-            self._index = self._max_timestamp = None  # They are incomplete.
-            raise
+        except OSError as error:
+            if error.errno != errno.EIO:
+                self._index = self._max_timestamp = None  # They are incomplete.
+                raise
         self._cut = end_offset != self.next_offset
 
     def reindex(self) -> None:
