@@ -8,16 +8,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leadline_broker.adapters.log.directory import LogDirectory
+from leadline_broker.adapters.log.epoch_file import read_epochs
 from leadline_broker.adapters.log.errors import DiskFull, LogFailed
 from leadline_broker.adapters.log.file_cache import FileCache, LogFile
-from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
+from leadline_broker.adapters.log.layout import METADATA_FILE, LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.domain.producers import ProducerStates
@@ -370,6 +371,27 @@ def test_a_log_that_was_half_created_without_descriptors_is_completed(
     assert log.flush() == 1
     log.discard()
     assert open_log(tmp_path).log_end_offset == 1
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_log_that_has_lost_its_metadata_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_full: bool
+) -> None:
+    """Its next segment emptied the file of its epochs, or on a full disk removed all its files."""
+    log = open_log(tmp_path, segment_bytes=100)
+    log.append(batch(0, b"x" * 50, epoch=3))
+    log.flush()
+    (log.directory / METADATA_FILE).unlink()
+    with monkeypatch.context() as full:
+        if is_full:
+            fill_disk(full, log.directory)
+        with pytest.raises(DiskFull) if is_full else nullcontext():
+            log.append(batch(1, b"x" * 50, epoch=3))
+    log.flush()
+    end = log.log_end_offset
+    log.discard()
+    assert end == (1 if is_full else 2)
+    assert read_epochs(log.directory) == [(3, 0)]
 
 
 def test_pinned_files_leave_descriptors_for_their_flushes(tmp_path: Path) -> None:

@@ -330,13 +330,14 @@ class PartitionLog:
         return self._add_segment(self.log_end_offset, None, provisional=True)
 
     def _add_segment(self, base: int, told: ProducerStates | None, *, provisional: bool) -> Segment:
-        new_directory = not (self.directory / METADATA_FILE).exists()
+        is_first = not self._state.segments
+        new_directory = is_first and not (self.directory / METADATA_FILE).exists()
         files, interval = self._files, self._config.index_interval_bytes
         segment = Segment(self.directory, base, files, interval, provisional=provisional)
         try:
             if new_directory:
                 recovery.create(self.directory, self.identity)
-            if not self._state.segments:
+            if is_first:
                 begin_snapshots(self.directory, base, told)
             files.create(segment.file)
         except OSError:
@@ -344,7 +345,7 @@ class PartitionLog:
                 shutil.rmtree(self.directory, ignore_errors=True)
             raise
         self._state.segments.append(segment)
-        self._durability.entries_changed(new_directory=len(self._state.segments) == 1)
+        self._durability.entries_changed(new_directory=is_first)
         return segment
 
     def _seal_active(self) -> None:
