@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline_broker.adapters.log import partition_log
+from leadline_broker.adapters.log import snapshots
+from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.domain.producers import NO_PRODUCER_ID, ProducerStates
 from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID, piece_epoch
 from leadline_broker.runtime.replication import fetch_sessions
@@ -124,11 +125,39 @@ def test_a_log_does_not_begin_before_it_has_stored_what_it_was_told(
 
     log = open_log(tmp_path)
     with monkeypatch.context() as killing:
-        killing.setattr(partition_log, "write_snapshot", kill)
+        killing.setattr(snapshots, "write_snapshot", kill)
         with pytest.raises(SystemExit):
             log.reset_to(20, told_before_20(WRITTEN))
 
     assert open_log(tmp_path).log_end_offset == 0
+
+
+def test_what_a_log_was_told_that_never_began_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stayed, and was taken for what another leader's log had at that offset."""
+
+    def kill(*_: object) -> None:
+        raise SystemExit
+
+    log = open_log(tmp_path)
+    with monkeypatch.context() as killing:
+        killing.setattr(FileCache, "create", kill)
+        with pytest.raises(SystemExit):
+            log.reset_to(20, told_before_20(WRITTEN))
+    log = open_log(tmp_path)
+    for number in range(25):
+        log.append(stored_batch(number, producer=(8, 0, number)))
+    log.flush()
+    log.discard()
+    log = open_log(tmp_path)
+
+    assert log.producers.get(7) is None
+    log.truncate_to(22)
+    known = log.producers.get(8)
+    assert known is not None
+    assert [one.base_offset for one in known.batches] == [17, 18, 19, 20, 21]
+    log.close()
 
 
 def test_a_power_cut_leaves_no_log_that_does_not_know(tmp_path: Path) -> None:

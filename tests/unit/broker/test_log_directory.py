@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import pytest
 from leadline_broker.adapters.disk import DiskLogs, open_logs
 from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_broker.adapters.log.errors import CorruptFile, LogClosed, WrongDirectory
-from leadline_broker.adapters.log.inventory import INVENTORY_DIRECTORY
+from leadline_broker.adapters.log.inventory import INVENTORY_DIRECTORY, LogInventory
 from leadline_client.errors import StorageFailed
 from leadline_common.settings import BrokerSettings
 from tests.unit.broker.log_support import batch, read_all
@@ -128,6 +129,25 @@ def test_a_stray_that_is_wanted_again_is_brought_back(start: Start) -> None:
     assert again.logs() == []
     assert read_all(again.open("t", ID_1, 0)) == [batch(0)]
     assert again.strays() == {}
+
+
+def test_a_stray_that_cannot_be_brought_back_is_brought_back_later(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No role of a request was taken that came after that of such a replica."""
+    directory = start()
+    directory.open("t", ID_1, 0).append(batch(0))
+    directory.to_stray((ID_1, 0))
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for owner, call in ((LogInventory, "add"), (Path, "glob")):
+        with monkeypatch.context() as broken:
+            broken.setattr(owner, call, refuse)
+            with pytest.raises(StorageFailed, match="No space"):
+                directory.open("t", ID_1, 0)
+    assert read_all(directory.open("t", ID_1, 0)) == [batch(0)]
 
 
 def test_a_replica_without_records_leaves_no_stray(start: Start) -> None:

@@ -8,18 +8,20 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leadline_broker.adapters.log.directory import LogDirectory
+from leadline_broker.adapters.log.epoch_file import read_epochs
 from leadline_broker.adapters.log.errors import DiskFull, LogFailed
-from leadline_broker.adapters.log.file_cache import FileCache
-from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
+from leadline_broker.adapters.log.file_cache import FileCache, LogFile
+from leadline_broker.adapters.log.layout import METADATA_FILE, LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.adapters.log.segment import Segment
+from leadline_broker.domain.producers import ProducerStates
 from leadline_client.errors import StorageFailed
 from tests.unit.broker.log_support import batch, no_descriptors, open_log, read_all
 from tests.unit.broker.log_writer import SEGMENT_BYTES, content
@@ -133,6 +135,65 @@ def test_no_partition_is_half_created_on_a_full_disk(small_disk: Path) -> None:
     log.flush()
     log.discard()
     assert open_log(small_disk).log_end_offset == 1
+
+
+def fill_disk(patched: pytest.MonkeyPatch, directory: Path) -> None:
+    """Leave no space in a log's directory but that of the files that have left the log."""
+    real = FileCache.create
+
+    def create(files: FileCache, file: LogFile) -> None:
+        if list(directory.glob("*.deleted")) or not list(directory.glob("room")):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(files, file)
+
+    patched.setattr(FileCache, "create", create)
+
+
+def test_a_new_log_that_begins_later_waits_for_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended the broker, although a full disk is to keep a new replica from its records only."""
+    log = open_log(tmp_path)
+    with monkeypatch.context() as full:
+        fill_disk(full, log.directory)
+        with pytest.raises(DiskFull):
+            log.reset_to(20, ProducerStates())
+    assert (log.failed, log.log_end_offset) == (False, 0)
+    log.reset_to(20, ProducerStates())
+    log.append(batch(20))
+    assert log.flush() == 21
+    log.discard()
+    assert open_log(tmp_path).log_start_offset == 20
+
+
+def test_a_log_that_begins_again_has_the_room_of_its_former_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk of a follower was full until its leader no longer had what comes next."""
+    log = open_log(tmp_path)
+    log.append(batch(0))
+    log.flush()
+    (log.directory / "room").touch()
+    with monkeypatch.context() as full:
+        fill_disk(full, log.directory)
+        log.reset_to(20, ProducerStates())
+    assert (log.failed, log.durable_end_offset) == (False, 20)
+    log.discard()
+
+
+def test_a_log_that_has_lost_its_records_and_cannot_begin_again_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not empty as that of a new replica: the next start finds that it was lost."""
+    log = open_log(tmp_path)
+    log.append(batch(0))
+    log.flush()
+    with monkeypatch.context() as full:
+        fill_disk(full, log.directory)
+        with pytest.raises(LogFailed):
+            log.reset_to(20, ProducerStates())
+    assert log.failed
+    log.discard()
 
 
 def test_a_flush_without_room_for_the_epochs_can_be_tried_again(small_disk: Path) -> None:
@@ -310,6 +371,27 @@ def test_a_log_that_was_half_created_without_descriptors_is_completed(
     assert log.flush() == 1
     log.discard()
     assert open_log(tmp_path).log_end_offset == 1
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_log_that_has_lost_its_metadata_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_full: bool
+) -> None:
+    """Its next segment emptied the file of its epochs, or on a full disk removed all its files."""
+    log = open_log(tmp_path, segment_bytes=100)
+    log.append(batch(0, b"x" * 50, epoch=3))
+    log.flush()
+    (log.directory / METADATA_FILE).unlink()
+    with monkeypatch.context() as full:
+        if is_full:
+            fill_disk(full, log.directory)
+        with pytest.raises(DiskFull) if is_full else nullcontext():
+            log.append(batch(1, b"x" * 50, epoch=3))
+    log.flush()
+    end = log.log_end_offset
+    log.discard()
+    assert end == (1 if is_full else 2)
+    assert read_epochs(log.directory) == [(3, 0)]
 
 
 def test_pinned_files_leave_descriptors_for_their_flushes(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_broker.adapters.log.errors import CorruptStoredBatch
+from leadline_broker.adapters.log.layout import EPOCH_FILE, UNSYNCED_EPOCH_FILE
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.domain.producers import ProducerStates
 from leadline_client.batch_header import HEADER_BYTES
@@ -250,10 +251,32 @@ def test_a_segment_with_unknown_timestamps_is_as_old_as_its_last_change(tmp_path
     log.close()
 
 
+def test_what_is_left_of_a_truncated_segment_is_not_damaged(tmp_path: Path) -> None:
+    """It counted as damaged even when it was empty, and lookups by time failed for good."""
+    log = make_log(tmp_path / "a")
+    *_, last_but_one, _ = segments(log)
+    first = int(last_but_one.stem)
+    last_but_one.with_suffix(".index").unlink()
+    overwrite(last_but_one, 0, b"\xff" * HEADER_BYTES)
+    log.discard()
+    log = open_log(tmp_path / "a", segment_bytes=SEGMENT_BYTES)
+
+    assert log.truncate_to(first + 1) == first
+    assert log.batch_for_timestamp(1_000_000, 0) == b""
+    log.append(batch(first, b"x", epoch=3))
+    assert log.batch_for_timestamp(1_000_000, 0) == b""
+    log.close()
+
+
+@pytest.mark.parametrize("with_index", [True, False])
 def test_a_sector_that_cannot_be_read_is_damage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, with_index: bool
 ) -> None:
     log, source = make_log(tmp_path / "a"), make_log(tmp_path / "b")
+    if not with_index:
+        segments(log)[1].with_suffix(".index").unlink()
+        log.discard()
+        log = open_log(tmp_path / "a", segment_bytes=SEGMENT_BYTES)
     bad, pread, pwrite = segments(log)[1], os.pread, os.pwrite
     lost = {range(512, 1_024)}
     failure = OSError(errno.EIO, os.strerror(errno.EIO))
@@ -280,6 +303,7 @@ def test_a_sector_that_cannot_be_read_is_damage(
     last = int(segments(log)[2].stem) - 1
     with pytest.raises(CorruptStoredBatch, match="Input/output error"):
         log.read(int(bad.stem), SEGMENT_BYTES, log.log_end_offset)
+    assert not log.apply_retention(0, 0, -1, log.log_end_offset), "it is as young as its file"
     damaged = first_damaged(log)
     assert damaged is not None
     assert scrubbed(log) == [damaged]
@@ -341,3 +365,57 @@ def test_a_repair_is_durable_after_the_next_flush(
     log.flush()
     assert synced == [path]
     log.close()
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("suffix", [".snapshot", EPOCH_FILE, UNSYNCED_EPOCH_FILE, ".index"])
+def test_a_derived_file_that_cannot_be_read_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, *, clean: bool
+) -> None:
+    """The whole log was not opened, although its batches have what the file is derived from."""
+    log = make_log(tmp_path / "a")
+    before, epochs = read_all(log), log.epochs.entries()
+    log.close()
+    real, refused = Path.read_bytes, list[Path]()
+
+    def read_bytes(path: Path) -> bytes:
+        if path.name.endswith(suffix):
+            refused.append(path)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(path)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(Path, "read_bytes", read_bytes)
+        log = open_log(tmp_path / "a", segment_bytes=SEGMENT_BYTES, clean=clean)
+        assert (read_all(log), log.epochs.entries()) == (before, epochs)
+    assert refused
+    log.close()
+
+
+@pytest.mark.parametrize("lost", ["*.snapshot", "*.index"])
+def test_a_log_with_a_sector_that_cannot_be_read_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """It is to be repaired, also where a power cut has taken what is derived from its batches."""
+    log, source = make_log(tmp_path / "a"), make_log(tmp_path / "b")
+    log.close()
+    for path in log.directory.glob(lost):
+        path.unlink()
+    bad, pread = segments(log)[1], os.pread
+
+    def reads(fd: int, size: int, position: int) -> bytes:
+        is_bad = Path(f"/proc/self/fd/{fd}").readlink() == bad
+        if is_bad and position < 1_024 and position + size > 512:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(fd, size, position)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "pread", reads)
+        log = open_log(tmp_path / "a", segment_bytes=SEGMENT_BYTES)
+        damaged = first_damaged(log)
+        assert damaged is not None
+        assert damaged >= int(bad.stem)
+        copies = source.read(damaged, SEGMENT_BYTES, source.log_end_offset)
+        assert log.batches.repair(copies)
+    assert (log.log_end_offset, log.epochs.latest) == (BATCHES, source.epochs.latest)
+    log.discard()

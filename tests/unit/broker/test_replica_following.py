@@ -188,6 +188,18 @@ def test_out_of_range_restarts_the_log() -> None:
     assert made.state.high_watermark == 40
 
 
+@pytest.mark.parametrize(("start", "committed"), [(0, 2), (1, 1), (2, 0), (9, 0)])
+def test_it_knows_what_was_committed_where_it_begins_again(start: int, committed: int) -> None:
+    """Before the leader's log start nothing is missing: retention has removed it."""
+    made, _ = following([1, 1, 1], high_watermark=2)
+
+    effects = made.on_fetch_answer(
+        replace(answer_to(made), error_code=OffsetOutOfRange.code, log_start_offset=start)
+    )
+
+    assert effects == [ResetLog(start, committed=committed), Flush()]
+
+
 @pytest.mark.parametrize("code", [NotLeader.code, FencedLeaderEpoch.code])
 def test_refusals_change_nothing(code: int) -> None:
     made, _ = following([1, 1])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from leadline_broker.domain.effects import Flush, HighWatermarkAdvanced
+from leadline_broker.domain.effects import Flush, HighWatermarkAdvanced, ResetLog
 from leadline_broker.domain.isr import UNKNOWN_END
 from leadline_broker.domain.leadership import IsrWriteResult
 from leadline_broker.domain.rules import Rules
@@ -21,11 +21,13 @@ from leadline_client.errors import (
 from leadline_common.rpc import NO_ERROR, FetchRow
 from tests.unit.broker.replicas import (
     LAG_MS,
+    ME,
     Follower,
     acknowledged,
     leader,
     leadership,
     proposals,
+    replica,
     row,
     the_proposal,
 )
@@ -169,6 +171,45 @@ def test_an_out_of_range_fetch_is_no_progress(offset: int) -> None:
 
     assert (answer.error_code, effects) == (OffsetOutOfRange.code, [])
     assert leadership(made).progress[2].end == UNKNOWN_END
+
+
+@pytest.mark.parametrize("offset", [1, 3, 4])
+def test_a_follower_begins_again_where_retention_leaves_nothing_to_compare(offset: int) -> None:
+    """Its last record is older than any here. Truncating there, it would keep nothing at all."""
+    made, log = leader([3, 3, 3, 5, 5])
+    log.log_start_offset = 3
+    log.epochs.advance_start(3)
+
+    answer, effects = Follower(made, 2).fetch(offset, 3)
+
+    assert (answer.error_code, answer.diverging_end, effects) == (OffsetOutOfRange.code, -1, [])
+    assert leadership(made).progress[2].end == UNKNOWN_END
+
+
+def test_an_in_sync_follower_of_a_log_without_records_keeps_its_end() -> None:
+    """An append that had begun a segment failed, and retention removed all before it."""
+    made, log = leader([5, 5, 5])
+    log.log_start_offset = 3
+    log.epochs.truncate_to(0)
+    follower, _ = replica([5, 5, 5], me=2, high_watermark=3)
+    follower.on_leader_and_isr(row(ME, 5), 0)
+    asked = follower.fetch_row()
+    assert asked is not None
+
+    answer, _ = Follower(made, 2).fetch(asked.fetch_offset, asked.last_epoch)
+
+    assert follower.on_fetch_answer(answer) == [ResetLog(3), Flush()]
+
+
+def test_a_follower_agrees_with_a_log_that_begins_in_its_epoch() -> None:
+    made, log = leader([3, 3, 3, 3])
+    log.log_start_offset = 3
+    log.epochs.advance_start(3)
+
+    answer, _ = Follower(made, 2).fetch(3, 3)
+
+    assert (answer.error_code, answer.diverging_end) == (NO_ERROR, -1)
+    assert leadership(made).progress[2].end == 3
 
 
 def test_it_commits_when_every_member_has_fetched_in_this_epoch() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from leadline_broker.adapters.disk import LazyLog
 from leadline_broker.domain.producers import ProducerStates
 from leadline_broker.runtime.replication import scrubber
 from tests.unit.broker.small_cluster import CLUSTER, TOPIC, SmallCluster, three
@@ -90,3 +91,14 @@ async def test_segments_that_are_deleted_meanwhile_are_no_damage(
     await engine._scrubber().scrub_all()
     assert value(cluster, 2, "damaged_batches_found") == 0
     assert value(cluster, 2, "scrubbed_bytes") == 0
+
+
+async def test_a_replica_without_records_is_left_alone(cluster: SmallCluster) -> None:
+    """Its log would be opened, for which all names in the log directory are read each time."""
+    cluster.publish(2, 0, (1, 2, 3), partition=1)
+    await cluster.grant(1, partitions=(1,))
+    engine = cluster.brokers[1].engine
+    (idle,) = (one.log for one in engine.replicas.all() if one.partition == 1)
+    assert isinstance(idle, LazyLog)
+    await engine._scrubber().scrub_all()
+    assert idle.written() is None

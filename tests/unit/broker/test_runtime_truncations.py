@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
+from leadline_broker.adapters.log import durability, epoch_file
 from leadline_client.errors import LeadershipLost
 from tests.unit.broker.small_cluster import SmallCluster, three
 
@@ -85,3 +89,53 @@ async def test_committed_records_that_an_old_copy_of_a_directory_lacks_are_repor
         assert report["log_level"] == "error"
         assert (report["topic"], report["partition"], report["leader"]) == ("t", 0, 1)
         assert (report["end"], report["end_before"], report["committed"]) == (1, 3, 2)
+
+
+@asynccontextmanager
+async def without_3(root: Path) -> AsyncIterator[SmallCluster]:
+    """Yield brokers; 3 is down, and retention has removed all that it has from its new leader 2."""
+    settings = {"log_segment_bytes": 1_024, "log_retention_bytes": 0}
+    async with await three(root, **settings) as cluster:
+        await cluster.produce(1, *"abc")
+        await cluster.until(lambda: cluster.high_watermark(3) == 3, "all are committed there")
+        await cluster.stop(3)
+        cluster.publish(2, 1, (1, 2))
+        await cluster.grant(2, 1)
+        for _ in range(4):
+            await cluster.produce(2, "x" * 600)
+        await cluster.brokers[2].engine.maintenance.apply_retention()
+        assert cluster.brokers[2].engine.replicas.describe()[0].log_start_offset > 3
+        yield cluster
+
+
+async def test_a_follower_that_begins_again_on_a_full_disk_goes_on_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody flushed it again. It fetched nothing any more, nor did others from that leader."""
+    left, real = [None] * 2, epoch_file.write_epochs
+
+    def write_epochs(directory: Path, entries: list[tuple[int, int]]) -> None:
+        if left and directory.parent.name == "3":
+            left.pop()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(directory, entries)
+
+    async with without_3(tmp_path) as cluster:
+        monkeypatch.setattr(durability, "write_epochs", write_epochs)
+        await cluster.start(3)
+        await cluster.grant(3, init=True)
+        await cluster.until(lambda: cluster.end(3) == cluster.end(2), "it has caught up")
+        assert not left
+
+
+async def test_what_retention_has_removed_from_a_leader_is_not_missing_there(
+    tmp_path: Path,
+) -> None:
+    async with without_3(tmp_path) as cluster:
+        await cluster.start(3)
+        with capture_logs() as lines:
+            await cluster.grant(3, init=True)
+            await cluster.until(lambda: cluster.end(3) == cluster.end(2), "it has caught up")
+
+        assert truncated(cluster, 3) == (0, 0)
+        assert COMMITTED not in [line["event"] for line in lines]

@@ -47,10 +47,14 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class ResetLog:
-    """Delete all records and restart the log at `start_offset`, behind `known` producers."""
+    """Delete all records and restart the log at `start_offset`, behind `known` producers.
+
+    `committed` of those from `start_offset` on were committed: the leader lacks them.
+    """
 
     start_offset: int
     known: KnownProducers | None = None
+    committed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

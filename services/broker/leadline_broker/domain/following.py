@@ -62,8 +62,7 @@ class Following:
         if asked is None or not self._fits(answer, asked):
             return []
         if answer.error_code == OffsetOutOfRange.code:
-            self.state.high_watermark = answer.log_start_offset
-            return [ResetLog(answer.log_start_offset, answer.known), Flush()]
+            return self._begin_again(answer)
         if answer.error_code != NO_ERROR:
             return []
         if answer.diverging_end >= 0:
@@ -91,6 +90,13 @@ class Following:
         committed = max(0, min(self.state.high_watermark, log_end) - end)
         self.state.high_watermark = min(self.state.high_watermark, end)
         return [Truncate(end, committed)]
+
+    def _begin_again(self, answer: FetchedRow) -> list[Effect]:
+        start, log = answer.log_start_offset, self.state.log
+        committed_end = min(self.state.high_watermark, log.log_end_offset)
+        committed = max(0, committed_end - max(start, log.log_start_offset))
+        self.state.high_watermark = start
+        return [ResetLog(start, answer.known, committed), Flush()]
 
     def on_fetched(self, leader_high_watermark: int) -> list[Effect]:
         """Raise the high watermark after a fetch response, at most to this log's own end (rule R5).

@@ -144,15 +144,13 @@ class PartitionLeadership:
         follower.last_nonce = nonce
         follower.leaving = leaving
         follower.directory_epoch = row.directory_epoch
-        if self._state.rules.r2_reconcile:
-            divergence = self._divergence(row)
-            if divergence is not None:
-                epoch, end = divergence
-                return self._state.answer(row, diverging_epoch=epoch, diverging_end=end), []
-        log = self._state.log
-        if not log.log_start_offset <= row.fetch_offset <= log.log_end_offset:
+        divergence = self._divergence(row) if self._state.rules.r2_reconcile else None
+        if self._state.is_out_of_range(row, divergence):
             return self._state.answer(row, error_code=OffsetOutOfRange.code), []
-        follower.on_fetch(row.fetch_offset, log.log_end_offset, now)
+        if divergence is not None:
+            epoch, end = divergence
+            return self._state.answer(row, diverging_epoch=epoch, diverging_end=end), []
+        follower.on_fetch(row.fetch_offset, self._state.log.log_end_offset, now)
         effects = self._maybe_grow(now) + self.advance_high_watermark()
         return self._state.answer(row), effects
 

@@ -152,6 +152,17 @@ class ReplicaState:
             diverging_end=diverging_end,
         )
 
+    def is_out_of_range(self, row: FetchRow, divergence: tuple[int, int] | None) -> bool:
+        """Return whether a follower has to begin again at this log's start.
+
+        So it has if retention has removed all here that its log could agree with. If it truncated
+        there, it would remove its whole log, and could lead then with an end below the committed.
+        """
+        start, end = self.log.log_start_offset, self.log.log_end_offset
+        if divergence is None:
+            return not start <= row.fetch_offset <= end
+        return row.fetch_offset < start or (divergence[0] == NO_LEADER_EPOCH and start > 0)
+
     def may_lead(self, row: PartitionRow) -> bool:
         """Return whether a grant to lead is meant for this replica's log directory (rule R17)."""
         return membership_epoch(row.directory_epochs, self.broker_id) == self.directory_epoch

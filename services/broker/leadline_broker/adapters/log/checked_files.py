@@ -6,6 +6,7 @@ checksum covers the body, so that reading the file detects a flipped bit or a to
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -61,3 +62,16 @@ def read_checked(path: Path, kind: str) -> bytes:
     if not newline or head != expected:
         raise CorruptFile(f"{path.name} is not a valid {kind}")
     return body
+
+
+def read_derived(path: Path, kind: str) -> bytes:
+    """Return the body of a checked file whose content can be derived again; see `read_checked`.
+
+    A sector that cannot be read is damage, as a flipped bit is.
+    """
+    try:
+        return read_checked(path, kind)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        raise CorruptFile(f"{path.name} cannot be read: {error.strerror}") from error

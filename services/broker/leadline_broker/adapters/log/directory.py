@@ -184,6 +184,7 @@ class LogDirectory:
 
         Raises:
             InvalidRequest: the topic's name or id cannot be a part of a path.
+            StorageFailed: the log cannot be opened now.
 
         """
         identity = PartitionIdentity.checked(topic, topic_id, partition)
@@ -195,11 +196,12 @@ class LogDirectory:
         if name in self._names:
             self.to_stray(self._names[name])
         self._deletions.finish(self.root / name)
-        self._prepare_directory(identity)
         stored = partial(self._inventory.add, [identity.key])
-        log = PartitionLog(self.root, identity, self._config, self._files, on_created=stored)
-        if log.recovery.has_segments:  # It was a stray.
-            stored()
+        with STORAGE_ERRORS:
+            self._prepare_directory(identity)
+            log = PartitionLog(self.root, identity, self._config, self._files, on_created=stored)
+            if log.recovery.has_segments:  # It was a stray.
+                stored()
         self._add(log)
         return log
 

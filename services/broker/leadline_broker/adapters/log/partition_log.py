@@ -13,13 +13,13 @@ from leadline_broker.adapters.log import recovery
 from leadline_broker.adapters.log.checked_files import fsync_path
 from leadline_broker.adapters.log.durability import Durability, OnFlushed
 from leadline_broker.adapters.log.epoch_file import write_unsynced_epochs
-from leadline_broker.adapters.log.errors import READ_ERRORS, STORAGE_ERRORS
+from leadline_broker.adapters.log.errors import NO_SPACE, READ_ERRORS, STORAGE_ERRORS
 from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.layout import METADATA_FILE, LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.retention import Retention, remove_files
 from leadline_broker.adapters.log.scan import admit
 from leadline_broker.adapters.log.segment import Segment
-from leadline_broker.adapters.log.snapshots import remove_snapshots, write_snapshot
+from leadline_broker.adapters.log.snapshots import begin_snapshots, remove_snapshots, write_snapshot
 from leadline_broker.adapters.log.stored_batches import StoredBatches
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
@@ -235,18 +235,14 @@ class PartitionLog:
             LogFailed: the disk operation failed.
 
         """
-        with self._durability.exclusive():
-            self._durability.require_usable()
+        with self._durability.replacing():
             if offset >= self.log_end_offset:
                 return self.log_end_offset
-            try:
-                if offset < self.log_start_offset:
-                    known = self.producers.before(offset)
-                    self._restart_at(offset, ProducerStates.after(known, offset))
-                else:
-                    self._truncate(offset)
-            except OSError as error:
-                raise self._durability.fail(error) from error
+            if offset < self.log_start_offset:
+                known = self.producers.before(offset)
+                self._restart_at(offset, ProducerStates.after(known, offset))
+            else:
+                self._truncate(offset)
             return self.flush()
 
     def reset_to(self, offset: int, producers: ProducerStates) -> None:
@@ -254,14 +250,11 @@ class PartitionLog:
 
         Raises:
             LogFailed: the disk operation failed.
+            StorageFailed: an empty log stays as it is: no space, or no descriptor.
 
         """
-        with self._durability.exclusive():
-            self._durability.require_usable()
-            try:
-                self._restart_at(offset, producers)
-            except OSError as error:
-                raise self._durability.fail(error) from error
+        with self._durability.replacing(has_files=bool(self._state.segments)):
+            self._restart_at(offset, producers)
             self.flush()
 
     def apply_retention(
@@ -337,22 +330,22 @@ class PartitionLog:
         return self._add_segment(self.log_end_offset, None, provisional=True)
 
     def _add_segment(self, base: int, told: ProducerStates | None, *, provisional: bool) -> Segment:
-        new_directory = not (self.directory / METADATA_FILE).exists()
+        is_first = not self._state.segments
+        new_directory = is_first and not (self.directory / METADATA_FILE).exists()
         files, interval = self._files, self._config.index_interval_bytes
         segment = Segment(self.directory, base, files, interval, provisional=provisional)
         try:
             if new_directory:
                 recovery.create(self.directory, self.identity)
-            if told is not None:  # Before the segment: nobody tells it again once that is there.
-                write_snapshot(self.directory, base, told, sync=True)
-                fsync_path(self.directory)
+            if is_first:
+                begin_snapshots(self.directory, base, told)
             files.create(segment.file)
         except OSError:
             if new_directory:  # What stays, for want of a descriptor, is completed next time.
                 shutil.rmtree(self.directory, ignore_errors=True)
             raise
         self._state.segments.append(segment)
-        self._durability.entries_changed(new_directory=len(self._state.segments) == 1)
+        self._durability.entries_changed(new_directory=is_first)
         return segment
 
     def _seal_active(self) -> None:
@@ -380,11 +373,15 @@ class PartitionLog:
 
     def _restart_at(self, offset: int, producers: ProducerStates) -> None:
         self._remove_from(0)
-        if self.directory.exists():
-            remove_snapshots(self.directory, lambda _: False)
         self.epochs.truncate_to(0)
+        try:
+            self._add_segment(offset, producers, provisional=False)
+        except OSError as error:
+            if error.errno not in NO_SPACE or (removal := self.removal()) is None:
+                raise
+            removal()
+            self._add_segment(offset, producers, provisional=False)
         self._state.producers = producers
-        self._add_segment(offset, producers if producers.knows_any else None, provisional=False)
         self._durability.truncated(offset)
 
     def _remove_from(self, number: int) -> None:

@@ -13,6 +13,7 @@ is damaged or was never durable: the invalid tail begins there (rule R18).
 
 from __future__ import annotations
 
+import errno
 import os
 from bisect import bisect_right
 from collections.abc import Callable
@@ -357,4 +358,7 @@ def replay_producers(
                     producers.apply(header)
         except (CorruptBatch, CorruptStoredBatch):
             continue  # As for the epochs, reading the damaged part fails.
+        except OSError as error:
+            if error.errno != errno.EIO:  # A sector that cannot be read is damaged, too.
+                raise
     return producers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,9 +163,10 @@ class Segment:
                     end_offset = span.next_offset
         except CorruptStoredBatch:
             pass
-        except OSError:
-            self._index = self._max_timestamp = None  # They are incomplete.
-            raise
+        except OSError as error:
+            if error.errno != errno.EIO:
+                self._index = self._max_timestamp = None  # They are incomplete.
+                raise
         self._cut = end_offset != self.next_offset
 
     def reindex(self) -> None:
@@ -240,7 +242,7 @@ class Segment:
         index.truncate_to(position)
         self.size, self.next_offset = position, offset
         self.trusted_from = min(self.trusted_from, position)
-        self._latest = ()
+        self._latest, self._cut = (), False
         latest = index.times[-1] if index.times else NO_TIMESTAMP
         for kept in self.spans(len(index.times) - 1) if index.times else ():
             latest = max(latest, kept.max_timestamp)

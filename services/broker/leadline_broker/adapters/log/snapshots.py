@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from leadline_broker.adapters.log.checked_files import fsync_path, read_checked, write_checked
+from leadline_broker.adapters.log.checked_files import fsync_path, read_derived, write_checked
 from leadline_broker.adapters.log.errors import CorruptFile
 from leadline_broker.adapters.log.layout import (
     DELETED_SUFFIX,
@@ -57,6 +57,18 @@ def sync_snapshot(segment: Path) -> None:
         fsync_path(segment.with_suffix(SNAPSHOT_SUFFIX))
 
 
+def begin_snapshots(directory: Path, offset: int, told: ProducerStates | None) -> None:
+    """Let a log that has no segment begin at `offset`, with what its leader has told of before.
+
+    Nobody tells it again once the segment is there, so that is durable before. A process that ended
+    too early has left snapshots that are of another log.
+    """
+    remove_snapshots(directory, lambda _: False)
+    if told is not None and told.knows_any:
+        write_snapshot(directory, offset, told, sync=True)
+        fsync_path(directory)
+
+
 def latest_snapshot(directory: Path, at_most: int, default: int) -> tuple[int, ProducerStates]:
     """Return the latest valid snapshot at or below `at_most`, else an empty one at `default`."""
     for offset in reversed(offsets_named(directory, SNAPSHOT_SUFFIX)):
@@ -70,7 +82,7 @@ def latest_snapshot(directory: Path, at_most: int, default: int) -> tuple[int, P
 
 def _read(path: Path, offset: int) -> ProducerStates:
     with collector_paused():
-        found = _snapshot.decode(read_checked(path, _KIND))
+        found = _snapshot.decode(read_derived(path, _KIND))
         if isinstance(found, list):
             return ProducerStates(found, as_of=offset)
         return ProducerStates(found.producers, found.publishes, offset)

@@ -6,7 +6,8 @@ All decisions are in `leadline_broker.domain`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -125,8 +126,8 @@ class EffectExecutor:
 
         Raises:
             CorruptBatch, Refused: fetched batches are invalid; the remaining effects are
-                dropped.
-            StorageFailed: a log operation failed.
+                dropped, except for a flush of what was done.
+            StorageFailed: a log operation failed; likewise.
 
         """
         try:
@@ -134,6 +135,9 @@ class EffectExecutor:
                 self._handlers[type(effect)](partition, effect)
         except Exception as error:
             self._report_if_failed(partition, error)
+            log = partition.log
+            if not log.failed and log.durable_end_offset < log.log_end_offset:
+                self._flush(partition, Flush())  # Or a follower would never fetch again.
             raise
 
     def append(self, partition: Partition, data: bytearray) -> None:
@@ -171,21 +175,38 @@ class EffectExecutor:
 
     def _truncate(self, partition: Partition, effect: Truncate) -> None:
         end_before = partition.log.log_end_offset
-        end = partition.log.truncate_to(effect.end_offset)
-        self._remove_files(partition)
-        if end < end_before:
-            self._on_truncated(end_before - end, effect.committed)
-            _log_truncation(partition, end, end_before, effect.committed)
+        with self._removing_files(partition):
+            end = partition.log.truncate_to(effect.end_offset)
+        self._count_truncated(partition, end, end_before, effect.committed)
 
     def _reset(self, partition: Partition, effect: ResetLog) -> None:
+        """Begin again; what was before the leader's log start is not missing there."""
         producers = ProducerStates.after(effect.known, effect.start_offset)
-        partition.log.reset_to(effect.start_offset, producers)
-        self._remove_files(partition)
+        end_before = partition.log.log_end_offset
+        end = max(effect.start_offset, partition.log.log_start_offset)
+        with self._removing_files(partition):
+            partition.log.reset_to(effect.start_offset, producers)
+        self._count_truncated(partition, end, end_before, effect.committed)
 
-    def _remove_files(self, partition: Partition) -> None:
-        removal = partition.log.removal()
-        if removal is not None:
-            self._in_background(removal)
+    def _count_truncated(
+        self, partition: Partition, end: int, end_before: int, committed: int
+    ) -> None:
+        if end < end_before:
+            self._on_truncated(end_before - end, committed)
+            _log_truncation(partition, end, end_before, committed)
+
+    @contextmanager
+    def _removing_files(self, partition: Partition) -> Iterator[None]:
+        """Remove the files that leave the log; also if it cannot be flushed: the disk may be full.
+
+        Nobody else would remove them before a restart, or before retention deletes others.
+        """
+        try:
+            yield
+        finally:
+            removal = partition.log.removal()
+            if removal is not None:
+                self._in_background(removal)
 
     def _append(self, partition: Partition, effect: AppendFetched) -> None:
         """Append a leader's batches if they are complete and not newer than its epoch."""

@@ -108,6 +108,8 @@ class Scrubber:
 
 
 def _closed_segments(partition: Partition) -> Sequence[SegmentScrub]:
+    if not partition.log.log_end_offset:  # Perhaps it has no files, and is not to be opened.
+        return ()
     try:
         return partition.log.batches.closed()
     except StorageFailed:  # The log was closed or has failed meanwhile.
