@@ -17,7 +17,10 @@ TIME_HELP: Final = "ISO 8601 (UTC unless it names a zone), or Unix ms"
 
 
 def unix_ms(text: str) -> int:
-    """Parse a time as tables show it or as scripts have it, and return it in Unix ms."""
+    """Parse a time as tables show it or as scripts have it, and return it in Unix ms.
+
+    A time before 1970 is returned as 0, as nothing in a cluster is older.
+    """
     if text.isdecimal():
         return int(text)
     try:
@@ -27,7 +30,8 @@ def unix_ms(text: str) -> int:
             f"{text!r} is no time: give ISO 8601 or Unix ms, as 2026-01-31T12:00:00 (UTC), "
             "2026-01-31T12:00:00+01:00 or 1769860800000"
         ) from None
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    in_zone = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0, round(in_zone.timestamp() * 1000))
 
 
 def shown(time_ms: int, *, timespec: str = "seconds") -> str:

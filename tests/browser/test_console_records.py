@@ -85,6 +85,20 @@ async def test_a_record_with_a_time_that_no_calendar_has_is_shown(cluster: Clust
         assert wrong == []
 
 
+async def test_a_time_before_1970_leads_to_the_first_record(cluster: Cluster) -> None:
+    """To a broker, some negative times are ends of the log, and the others are malformed."""
+    await created(cluster, "before", {})
+    for value in ("first", "last"):
+        await produce(cluster, "before", value=value)
+    async with open_page(cluster.url("broker-1")) as (page, wrong):
+        await show(page, cluster, "before", "&offset=1")
+        await expect(page.locator("tr[data-row]")).to_have_count(1)
+        await page.get_by_label("Time", exact=True).fill("1969-06-01T00:00")
+        await page.get_by_role("button", name="Go to time").click()
+        await expect(page.locator("tr[data-row]").first).to_contain_text("first")
+        assert wrong == []
+
+
 BREAKABLE = """
 const get = Object.getOwnPropertyDescriptor(Intl.NumberFormat.prototype, "format").get;
 Object.defineProperty(Intl.NumberFormat.prototype, "format", {

@@ -125,6 +125,7 @@ async def test_s17_disk_full_and_freed_later(whose: str, seeded: Random) -> None
                 cluster.note("fill", victim)
                 disks[victim].fill()
                 await refused_as_full(running)
+                await says_that_it_is_full(running, victim)
                 async with no_acknowledgement(running, led):
                     await running.load.progress([n for n in range(6) if n not in led], 2000)
                 cluster.note("free", victim)
@@ -149,6 +150,15 @@ async def refused_as_full(running: Scenario) -> None:
         return running.load.errors.get(StorageFailed.__name__, 0) > 0
 
     await wait_until(refused, "a record is refused because the disk is full")
+
+
+async def says_that_it_is_full(running: Scenario, victim: str) -> None:
+    """The broker stays ready, as it leads and serves what it has, and says what is wrong."""
+    async with httpx.AsyncClient() as http:
+        answer = await http.get(f"{running.cluster.url(victim)}/readyz")
+    assert (answer.status_code, answer.json()["state"]) == (200, "degraded")
+    (reason,) = answer.json()["reasons"]
+    assert "is full: 0 bytes are free" in reason
 
 
 @pytest.mark.slow

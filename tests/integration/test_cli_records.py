@@ -70,6 +70,7 @@ def test_defect_22_consume_begins_at_a_time(up: Up, topic: str) -> None:
     assert up.ask("produce", topic, "-", "--partition", "0", stdin="old\n")["acknowledged"] == 1
     assert up.run("consume", topic, "--from", "2020-01-31").stdout == "old\n"
     assert up.run("consume", topic, "--from", "2999-01-01T00:00:00+01:00").stdout == ""
+    assert up.run("consume", topic, "--from", "1969-12-31T23:59:59.999").stdout == "old\n"
     assert up.run("consume", topic, "--partition", "0", "--from", "1").stdout == ""
     assert up.run("consume", topic, "--from", "soon").returncode == 2
     assert up.run("consume", topic, "--from", "2020-01-31", "--group", "g").returncode == 2

@@ -66,4 +66,6 @@ async def test_json_and_raw_records_are_the_same_records(tmp_path: Path) -> None
         assert raw[0].headers == headers
         assert raw[1].value is None
         assert await client.offset_for_timestamp("t", 0, 6) == 1
+        for before_1970 in (-1, -2, -86_400_000):
+            assert await client.offset_for_timestamp("t", 0, before_1970) == 0
         assert (await client.find_coordinator())["brokers"]

@@ -187,13 +187,14 @@ class ClientCore:
 
     def offset_for_timestamp(self, topic: str, partition: int, timestamp: int) -> Flow[int | None]:
         """Return the first offset with that timestamp (Unix ms) or a later one, or None."""
-        return found_offset((yield from self._offsets(topic, partition, timestamp)))
+        return found_offset((yield from self._offsets(topic, partition, max(0, timestamp))))
 
     def position_for_timestamp(
         self, topic: str, partition: int, timestamp: int
     ) -> Flow[LogPosition]:
         """Return the position of the first record of that time or later, else of the end."""
-        document = yield from self._offsets(topic, partition, timestamp)
+        # No record is older than 1970, and negative numbers mean the ends of the log to a broker.
+        document = yield from self._offsets(topic, partition, max(0, timestamp))
         offset, known = found_offset(document), decoded(partition_offsets, document)
         return LogPosition(known.high_watermark if offset is None else offset, known.last_epoch)
 

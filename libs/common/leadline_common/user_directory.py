@@ -67,6 +67,8 @@ async def authentication_in(
     )
     app.quotas.users = lambda: directory.users
     app.checks.append(directory.problems)
+    if issuer is not None:
+        app.checks.append(issuer.problems)
     following = asyncio.create_task(directory.run(), name="user-directory")
     try:
         async with reading_keys(issuer):

@@ -325,6 +325,33 @@ async def test_a_broker_says_why_it_is_not_ready(cluster: SmallCluster) -> None:
     assert cluster.brokers[1].readiness()
 
 
+async def test_a_broker_with_a_full_disk_stays_ready_and_says_so(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It serves what it has; without it, nobody could read the partitions that it leads."""
+    broker = cluster.brokers[1]
+    largest, free = broker.settings.message_max_bytes, 0
+    monkeypatch.setattr(broker.engine.logs, "space", lambda: (1 << 40, free))
+    for free in (0, largest - 1):
+        (problem,) = broker.problems()
+        assert f"is full: {free} bytes are free" in problem.reason
+        assert problem.serving
+
+    free = largest
+
+    assert broker.problems() == []
+
+
+async def test_a_broker_whose_disk_tells_no_space_reports_nothing_of_it(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def space() -> tuple[int, int]:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(cluster.brokers[1].engine.logs, "space", space)
+    assert cluster.brokers[1].problems() == []
+
+
 def damage_an_epoch(cluster: SmallCluster, number: int) -> None:
     """Let a log have a record of a leader epoch that was never published."""
     (partition,) = cluster.brokers[number].engine.replicas.all()

@@ -39,6 +39,9 @@ def _elsewhere() -> Iterator[None]:
         ("2026-01-31T13:00:00+01:00", NOON),
         ("2026-01-31", NOON - 12 * 3_600_000),
         (str(NOON), NOON),
+        ("1970-01-01T01:00:00+01:00", 0),
+        ("1969-12-31T23:59:59.999", 0),
+        ("0001-01-01T00:00:00+14:00", 0),
     ],
 )
 def test_a_time_is_read_in_each_form(text: str, expected: int) -> None:

@@ -237,7 +237,7 @@ class Broker:
         if stated := request.query_params.get("timestamp"):
             records = batches.decode(bytes(row.log))
             late = (one.offset for one in records if one.timestamp >= int(stated))
-            at_or_after = next(late, None)
+            at_or_after = row.end if stated == "-1" else next(late, None)
         begin = row.end if at_or_after is None else at_or_after
         last = row.epochs().epoch_at(begin - 1)
         return JSONResponse(

@@ -183,6 +183,8 @@ def test_starting_points(cluster: StandInCluster) -> None:
         assert reader.position.offset == 20
         assert reader.seek_to_time(1013) == 13
         assert reader.seek_to_time(9999) == 20
+        assert reader.seek_to_time(-1) == 0, "no record is older than 1970"
+        assert client.offset_for_timestamp("t", 1, -1) == 0
         reader.position.seek("earliest")
         assert numbers(reader.read()) == list(range(10))
 

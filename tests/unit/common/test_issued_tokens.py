@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import aiohttp
 import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -24,7 +25,7 @@ from leadline_common.access.issued_tokens import (
     user_of,
 )
 from leadline_common.access.principals import Principal
-from leadline_common.http.issuer import RETRY_S, IssuerClient, issuer_of, reading_keys
+from leadline_common.http.issuer import LATE_S, RETRY_S, IssuerClient, issuer_of, reading_keys
 from leadline_common.identity import UnusableCredentials
 from leadline_common.settings import BrokerSettings
 from tests.support.issuer import AUDIENCE, TestIssuer
@@ -223,6 +224,58 @@ async def test_keys_stay_in_use_while_the_issuer_cannot_be_read() -> None:
             assert client.user_of(token).name == "alice"
             with pytest.raises(UsersNotRead):  # Nobody knows whether the issuer has it.
                 client.user_of(issuer.token("alice", "new", key=kept["old"]))
+
+
+async def test_a_service_says_that_it_could_not_read_the_keys() -> None:
+    issuer = TestIssuer(status=500)
+    issuer.add_rsa("a")
+    now = [0.0]
+
+    def told() -> str:
+        problems = [*client.problems()]
+        assert all(problem.serving for problem in problems), "other users notice nothing"
+        return "".join(problem.reason for problem in problems)
+
+    async def read_again() -> None:
+        now[0] += LATE_S
+        client._wanted.set()
+        await until(lambda: client._tried_at == now[0], "it was tried again")
+
+    async with issuer.serving():
+        client = IssuerClient(Issuer(issuer.url, AUDIENCE), clock=lambda: now[0])
+        assert told() == "", "it has not tried yet"
+        async with reading_keys(client):
+            await until(lambda: client._tried_at == 0, "the keys are asked for")
+            assert f"the issuer {issuer.url} could not be read for 0 s" in told()
+            assert "status 500): its tokens get 503" in told()
+            issuer.status = 200
+            await read_again()
+            assert told() == ""
+            issuer.status = 503
+            await read_again()
+            assert told() == "", "it may be a moment"
+            await read_again()
+            assert "could not be read for 60 s" in told()
+            assert "status 503): tokens that name a new key get 503" in told()
+            issuer.status = 200
+            await read_again()
+            assert told() == ""
+
+
+async def test_an_issuer_that_does_not_answer_in_time_is_named_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("leadline_common.http.issuer._TIMEOUT", aiohttp.ClientTimeout(total=0.05))
+    issuer = TestIssuer()
+    issuer.add_rsa("a")
+    issuer.answers.clear()
+    async with issuer.serving():
+        client = IssuerClient(Issuer(issuer.url, AUDIENCE))
+        async with reading_keys(client):
+            await until(lambda: client._tried_at > float("-inf"), "it was tried")
+            (problem,) = client.problems()
+            assert "(no answer within 10 s)" in problem.reason
+            issuer.answers.set()
 
 
 @pytest.mark.parametrize("answer", [b"[" * 100_000, b"<html>", b"", b"\xff", b'{"keys": [[]]}'])

@@ -125,6 +125,15 @@ def test_a_user_named_like_an_address_has_a_bucket_of_its_own() -> None:
     assert ledger.bucket(Quota.PRODUCE, Payer("10.0.0.1"), 1, 0).used == 0
 
 
+def test_a_bucket_is_of_one_user_and_of_no_other_of_the_name() -> None:
+    ledger = QuotaLedger(most=2)
+    ledger.bucket(Quota.FETCH, BOB, 1, 0).take(5, 0)
+    ledger.bucket(Quota.FETCH, ALICE, 1, 0, since=7).take(100, 0)
+    assert ledger.bucket(Quota.FETCH, ALICE, 1, 0, since=7).used == 100
+    assert ledger.bucket(Quota.FETCH, ALICE, 1, 0, since=8).used == 0
+    assert ledger.bucket(Quota.FETCH, BOB, 1, 0).used == 5, "nobody else is forgotten"
+
+
 # -- users -----------------------------------------------------------------------
 
 
@@ -157,12 +166,18 @@ class World:
     now: int = 1_000
     users: dict[str, Limits] = field(default_factory=dict)
     settings: object = None
+    created_ms: int = 5
 
     def __post_init__(self) -> None:
         self.metrics = Metrics(process=False)
         self.gate = QuotaGate(
             self.metrics,
-            users=lambda: Users.of({name: User(quotas=one) for name, one in self.users.items()}),
+            users=lambda: Users.of(
+                {
+                    name: User(quotas=one, created_ms=self.created_ms)
+                    for name, one in self.users.items()
+                }
+            ),
             settings=lambda: self.settings,
             monotonic_ms=lambda: self.now,
         )
@@ -180,6 +195,22 @@ def test_a_refusal_says_which_quota_how_long_and_who_changes_it() -> None:
         assert text in body["message"]
     world.now += 1_501
     world.gate.admit(Quota.PRODUCE, ALICE, 1)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_user_inherits_no_debt_of_a_deleted_one_of_its_name(own: bool) -> None:
+    world = World(
+        users={"alice": Limits(produce_bytes_per_s=100 if own else None)},
+        settings=SimpleNamespace(quota_produce_bytes_per_s=100),
+    )
+    world.gate.admit(Quota.PRODUCE, ALICE, 1_000_000)
+    with pytest.raises(QuotaExceeded):
+        world.gate.admit(Quota.PRODUCE, ALICE, 1)
+    world.created_ms += 1
+    world.gate.admit(Quota.PRODUCE, ALICE, 600)
+    world.gate.charge(Quota.PRODUCE, ALICE, 500)
+    with pytest.raises(QuotaExceeded, match="ask again in 1001 ms"):
+        world.gate.admit(Quota.PRODUCE, ALICE, 1)
 
 
 def test_a_refused_request_uses_nothing_and_others_are_not_touched() -> None:

@@ -1,5 +1,6 @@
 """Where settings come from, which source wins, and how wrong ones are refused."""
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from leadline_client.errors import PolicyViolation
+from leadline_client.transport import IDLE_TIMEOUT_S
 from leadline_common.settings import (
     BrokerSettings,
     ControllerSettings,
@@ -170,6 +172,17 @@ def test_a_consumer_may_not_be_given_up_before_it_has_stopped(
     flags = {"coordinator.id": "1"} | limits
     with pytest.raises(SettingsError, match=why):
         load_settings(CoordinatorSettings, flags=flags, environment={})
+
+
+def test_no_service_closes_a_connection_that_a_client_still_keeps() -> None:
+    """A request could meet the end of its connection, and nobody would know its outcome."""
+    least_ms = math.ceil(2 * IDLE_TIMEOUT_S * 1000)
+    flags = BROKER | {"connections.max.idle.ms": str(least_ms)}
+    settings = load_settings(BrokerSettings, flags=flags, environment={})
+    assert settings.connections_max_idle_ms == least_ms
+    flags["connections.max.idle.ms"] = str(least_ms - 1)
+    with pytest.raises(SettingsError, match=r"connections\.max\.idle\.ms"):
+        load_settings(BrokerSettings, flags=flags, environment={})
 
 
 def test_a_missing_required_setting_is_named() -> None:

@@ -170,6 +170,11 @@ class Users:
         user = self.by_name.get(name)
         return DEFAULTS if user is None else user.quotas
 
+    def created_ms_of(self, name: str) -> int:
+        """Return when a user was created (Unix ms), 0 if it is unknown."""
+        user = self.by_name.get(name)
+        return 0 if user is None else user.created_ms
+
     def access_of(self, principal: Principal) -> Access:
         """Return what a principal may do: nothing, if it is unknown."""
         if principal.kind != "user":

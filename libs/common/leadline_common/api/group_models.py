@@ -279,6 +279,7 @@ class JoinBody(BaseModel):
         default=30_000,
         ge=1,
         le=2**31 - 1,
+        strict=True,
         description="How long the consumer may process the records of a poll, from when it sent "
         "that poll; between `group.min.session.timeout.ms` and `group.max.session.timeout.ms`",
     )

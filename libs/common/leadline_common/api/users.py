@@ -65,7 +65,8 @@ class TokenBody(BaseModel):
 
 
 def _quota(meaning: str) -> Any:
-    return Field(default=None, ge=0, description=f"{meaning}; 0: no quota, null: the default")
+    stated = f"{meaning}; 0: no quota, null: the default"
+    return Field(default=None, ge=0, strict=True, description=stated)
 
 
 class QuotasBody(BaseModel):
@@ -128,7 +129,11 @@ class NewTokenBody(BaseModel):
     model_config = example({"expires_in_ms": 7_776_000_000})
 
     expires_in_ms: int | None = Field(
-        default=None, ge=1, le=10**13, description="How long it is valid; null: for ever"
+        default=None,
+        ge=1,
+        le=10**13,
+        strict=True,
+        description="How long it is valid; null: for ever",
     )
 
 

@@ -97,13 +97,13 @@ class WhatIfPlacement(BaseModel):
     )
 
     brokers: Annotated[list[WhatIfBroker], Field(max_length=MAX_BROKERS)]
-    partitions: Annotated[int, Field(ge=1, le=200_000)]
-    replication_factor: Annotated[int, Field(ge=1, le=32_767)]
-    start_index: Annotated[int, Field(ge=0)] = 0
-    shift: Annotated[int, Field(ge=0)] | None = Field(
+    partitions: Annotated[int, Field(ge=1, le=200_000, strict=True)]
+    replication_factor: Annotated[int, Field(ge=1, le=32_767, strict=True)]
+    start_index: Annotated[int, Field(ge=0, strict=True)] = 0
+    shift: Annotated[int, Field(ge=0, strict=True)] | None = Field(
         default=None, description="Shift of the second replicas; `start_index` by default"
     )
-    start_partition: Annotated[int, Field(ge=0)] = 0
+    start_partition: Annotated[int, Field(ge=0, strict=True)] = 0
 
 
 class WhatIfPlaced(BaseModel):

@@ -49,7 +49,7 @@ EVENT_STREAM = "text/event-stream"
 """The media type of responses that are forwarded as a stream."""
 
 _IDLE_S: Final = 0.5
-"""How long a connection is kept: half of the least that `connections.max.idle.ms` allows."""
+"""How long a connection is kept: much less than the least of `connections.max.idle.ms`."""
 
 _API = "/v1/"
 _RETRY_AFTER = "Retry-After"

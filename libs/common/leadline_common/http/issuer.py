@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -26,13 +26,17 @@ from leadline_common.access.principals import Principal
 from leadline_common.http.listeners import is_loopback
 from leadline_common.identity import UnusableCredentials
 from leadline_common.keep_running import keep_running
+from leadline_common.problems import Problem
 from leadline_common.settings import ServiceSettings
 
 REFRESH_S: Final = 300.0
 """How often the keys are read again."""
 RETRY_S: Final = 5.0
 """The least time between two reads, however many tokens name keys that are not there."""
-_TIMEOUT: Final = aiohttp.ClientTimeout(total=10)
+LATE_S: Final = 60.0
+"""For how long reads may fail before the service says that it may not know the issuer's keys."""
+_TIMEOUT_S: Final = 10
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=_TIMEOUT_S)
 _LARGEST: Final = 1 << 20
 _DISCOVERY: Final = "/.well-known/openid-configuration"
 
@@ -51,6 +55,22 @@ class IssuerClient:
     _wanted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _tried_at: float = field(default=float("-inf"), init=False)
     _is_read: bool = field(default=False, init=False)
+    _failure: str = field(default="", init=False)
+    _failing_since: float = field(default=float("inf"), init=False)
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield why tokens of the issuer are refused, or may be; other users notice nothing."""
+        failing_s = self.clock() - self._failing_since
+        if failing_s < (LATE_S if self.keys is not None else 0):
+            return
+        consequence = (
+            "its tokens get 503" if self.keys is None else "tokens that name a new key get 503"
+        )
+        yield Problem(
+            f"the keys of the issuer {self.issuer.url} could not be read for {failing_s:.0f} s "
+            f"({self._failure}): {consequence}",
+            serving=True,
+        )
 
     def user_of(self, token: str) -> Principal:
         """Return the user whom a token names.
@@ -93,11 +113,18 @@ class IssuerClient:
             found = await _json(session, await self._url(session))
             self.keys = IssuerKeys.of(found)
             self._is_read = True
+            self._failing_since = float("inf")
         except (aiohttp.ClientError, OSError, ValueError, RecursionError) as problem:
-            logger.warning(
-                "the issuer's keys were not read", issuer=self.issuer.url, reason=str(problem)
-            )
+            self._failed(problem)
         self._tried_at = self.clock()
+
+    def _failed(self, problem: Exception) -> None:
+        is_late = isinstance(problem, TimeoutError)
+        self._failure = f"no answer within {_TIMEOUT_S} s" if is_late else str(problem)
+        self._failing_since = min(self._failing_since, self.clock())
+        logger.warning(
+            "the issuer's keys were not read", issuer=self.issuer.url, reason=self._failure
+        )
 
     async def _url(self, session: aiohttp.ClientSession) -> str:
         """Return where the keys are: as the settings say, or else as the issuer says.

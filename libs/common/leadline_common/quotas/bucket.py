@@ -17,13 +17,14 @@ _THOUSANDTHS: Final = 1_000
 class TokenBucket:
     """What one user has left of one quota; at first a whole burst. `rate` is per second, above 0.
 
-    `used` is what was taken since the bucket was made.
+    `used` is what was taken since the bucket was made. `owner_since` is when its user was created.
     """
 
-    __slots__ = ("_filled_at", "_level", "rate", "used")
+    __slots__ = ("_filled_at", "_level", "owner_since", "rate", "used")
 
-    def __init__(self, rate: int, now: int) -> None:
+    def __init__(self, rate: int, now: int, owner_since: int = 0) -> None:
         self.rate = rate
+        self.owner_since = owner_since
         self.used = 0
         self._level = self._full
         self._filled_at = now

@@ -27,6 +27,9 @@ class LimitsOfUsers(Protocol):
     def limits_of(self, name: str) -> Limits:
         """Return the quotas of a user."""
 
+    def created_ms_of(self, name: str) -> int:
+        """Return when a user was created, 0 if it is unknown."""
+
 
 @dataclass(eq=False)
 class QuotaGate:
@@ -70,7 +73,7 @@ class QuotaGate:
         if payer is None or rate == NO_QUOTA:
             return
         now = self.monotonic_ms()
-        bucket = self._ledger.bucket(quota, payer, rate, now)
+        bucket = self._bucket(quota, payer, rate, now)
         if wait_ms := bucket.wait_ms(now):
             raise self._refusal(quota, payer, bucket, wait_ms)
         bucket.take(amount, now)
@@ -80,7 +83,12 @@ class QuotaGate:
         rate = self._rate(quota, payer)
         if payer is not None and rate != NO_QUOTA:
             now = self.monotonic_ms()
-            self._ledger.bucket(quota, payer, rate, now).take(amount, now)
+            self._bucket(quota, payer, rate, now).take(amount, now)
+
+    def _bucket(self, quota: Quota, payer: Payer, rate: int, now: int) -> TokenBucket:
+        users = self.users() if payer.user else None
+        since = 0 if users is None else users.created_ms_of(payer.user)
+        return self._ledger.bucket(quota, payer, rate, now, since)
 
     def _rate(self, quota: Quota, payer: Payer | None) -> int:
         """Return the quota of a payer: its own one or the default, `NO_QUOTA` for no limit."""

@@ -36,18 +36,26 @@ class QuotaLedger:
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def bucket(self, quota: Quota, payer: Payer, rate: int, now: int) -> TokenBucket:
-        """Return a payer's bucket, with this rate from now on."""
+    def bucket(
+        self, quota: Quota, payer: Payer, rate: int, now: int, since: int = 0
+    ) -> TokenBucket:
+        """Return a payer's bucket, with this rate from now on.
+
+        `since` is when the user was created: one that was deleted leaves its debt to no other of
+        its name.
+        """
         key = (quota, payer)
         found = self._buckets.get(key)
-        if found is None:
-            if len(self._buckets) >= self.most:
-                self._buckets.popitem(last=False)
-            found = self._buckets[key] = TokenBucket(rate, now)
-        else:
+        if found is not None and found.owner_since == since:
             self._buckets.move_to_end(key)
             found.set_rate(rate, now)
-        return found
+            return found
+        if found is not None:
+            del self._buckets[key]
+        elif len(self._buckets) >= self.most:
+            self._buckets.popitem(last=False)
+        made = self._buckets[key] = TokenBucket(rate, now, since)
+        return made
 
     def used(self) -> Iterator[tuple[Quota, Payer, int]]:
         """Yield what each payer has used of each quota, those that used one last first."""

@@ -199,9 +199,10 @@ class ServiceSettings(BaseModel):
     )
     connections_max_idle_ms: int = setting(
         75_000,
-        "How long a connection may stay open between requests. Longer than Leadline's clients "
-        "keep idle connections.",
-        ge=1_000,
+        "How long a connection may stay open between requests. Twice as long as Leadline's clients "
+        "keep idle connections, or longer: a request that meets the end of its connection has an "
+        "unknown outcome.",
+        ge=4_000,
     )
     request_head_timeout_ms: int = setting(
         10_000, "How long the head of a request may take to arrive.", ge=100

@@ -40,7 +40,6 @@ from leadline_common.http.forward import Forwarder, ForwardingLayer
 from leadline_common.http.origins import AllowedNames
 from leadline_common.http.peer_connections import PeerConnections
 from leadline_common.metrics import Metrics
-from leadline_common.problems import Problem
 from leadline_common.versions import current_release
 
 DESCRIPTION = """
@@ -94,7 +93,7 @@ def build_app(
         description=DESCRIPTION,
         tags=TAGS,
         metrics=metrics,
-        checks=[lambda: [Problem(reason) for reason in broker.readiness()]],
+        checks=[broker.problems],
         max_body_bytes=request_max_bytes,
         cluster_id=lambda: broker.cluster_id,
         names=names,

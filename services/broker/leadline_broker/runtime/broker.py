@@ -33,6 +33,7 @@ from leadline_common.clock import Clock
 from leadline_common.identity import InternalAddress, ServiceIdentity
 from leadline_common.keep_running import keep_running
 from leadline_common.metrics import Metrics
+from leadline_common.problems import Problem
 from leadline_common.settings import BrokerSettings, stated
 from leadline_common.zk.connection_record import ConnectionRecord
 
@@ -211,6 +212,30 @@ class Broker:
         if self._engine is not None and self.state.granted:
             reasons += self._engine.commands.late_roles.problems()
         return reasons
+
+    def problems(self) -> list[Problem]:
+        """Return why this broker is not ready, and what is wrong although it is."""
+        return [*map(Problem, self.readiness()), *self._full_disk()]
+
+    def _full_disk(self) -> list[Problem]:
+        """Return that the disk is full; the broker serves what it has, so that it stays ready."""
+        free, needed = self._free_bytes(), self.settings.message_max_bytes
+        if free is None or free >= needed:
+            return []
+        reason = (
+            f"the disk of {self._log_dir} is full: {free} bytes are free, and a batch of records "
+            f"may have {needed} (message.max.bytes)"
+        )
+        return [Problem(reason, serving=True)]
+
+    def _free_bytes(self) -> int | None:
+        """Return the free space on the disk of the logs, None while it is not known."""
+        if self._engine is None:
+            return None
+        try:
+            return self._engine.logs.space()[1]
+        except OSError:  # The disk is gone, which others notice.
+            return None
 
     async def controlled_shutdown(self) -> None:
         """Move the leaders to other brokers while this one still serves.

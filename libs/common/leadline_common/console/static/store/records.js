@@ -20,9 +20,9 @@ const base = (topic, partition) => `/v1/topics/${encodeURIComponent(topic)}/part
 /** The readable range of a partition; with a time (Unix ms), the first offset at or after it. */
 export const offsetsPath = (topic, partition) => `${base(topic, partition)}/offsets?route=any`;
 
-/** The first offset at or after a time, null if there is none. */
+/** The first offset at or after a time, null if there is none. No record is older than 1970. */
 export async function offsetAt(topic, partition, timestamp) {
-  const { body } = await get(`${offsetsPath(topic, partition)}&timestamp=${timestamp}`);
+  const { body } = await get(`${offsetsPath(topic, partition)}&timestamp=${Math.max(0, timestamp)}`);
   return body.offset;
 }
 
