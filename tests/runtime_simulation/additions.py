@@ -12,6 +12,7 @@ from typing import Final
 
 from tests.runtime_simulation.openings import LATER_OPENINGS
 from tests.runtime_simulation.plan import (
+    DELETE,
     DIES,
     FLIP,
     HANG,
@@ -32,6 +33,7 @@ FIRST_WITH_POLLED_MEMBERS: Final = 20_000
 """They have later openings, too."""
 FIRST_WITH_HANGING_DISKS: Final = 30_000
 FIRST_WITH_SCRUBS: Final = 40_000
+FIRST_WITH_PUBLISHERS: Final = 50_000
 
 
 def with_additions(plan: Plan, seed: int) -> Plan:
@@ -51,6 +53,8 @@ def with_additions(plan: Plan, seed: int) -> Plan:
         plan = _with_hanging_disks(plan, Random(f"hanging disks {seed}"))
     if seed >= FIRST_WITH_SCRUBS:
         plan = _with_scrubs(plan, Random(f"scrubs {seed}"))
+    if seed >= FIRST_WITH_PUBLISHERS:
+        plan = _with_publishers(plan, Random(f"publishers {seed}"))
     return _with_later_opening(plan, Random(f"later opening {seed}"))
 
 
@@ -194,6 +198,16 @@ def _with_hanging_disks(plan: Plan, random: Random) -> Plan:
 def _with_scrubs(plan: Plan, random: Random) -> Plan:
     """Let brokers scrub in half of the plans, whatever else happens to the segments."""
     return replace(plan, scrubs=True) if random.random() < 0.5 else plan
+
+
+def _with_publishers(plan: Plan, random: Random) -> Plan:
+    """Let applications publish in six of ten plans whose topics and partitions stay.
+
+    A publish does not name the topic by its id: it could reach another one of the name.
+    """
+    if any(action.kind in (DELETE, REMOVE) for action in plan.actions) or random.random() >= 0.6:
+        return plan
+    return replace(plan, publishes=True)
 
 
 def _with_later_opening(plan: Plan, random: Random) -> Plan:

@@ -63,8 +63,9 @@ def check_everything(cluster: Cluster, partitions: Sequence[TopicPartition]) -> 
             REPLICAS, [f"{one} found damage" for one in cluster.brokers.values() if _found(one)]
         )
     for reader in cluster.readers:
-        require(ANOMALY, reader.problems)
         reads += reader.reads()
+    for client in (*cluster.readers, *cluster.producers):
+        require(ANOMALY, client.problems)
     require(ANOMALY, [str(anomaly) for anomaly in cluster.history.check(reads)])
     require(LEASES, cluster.world.problems)
     require(ERRORS, [*cluster.world.failures, *map(str, cluster.world.loop.errors)])

@@ -22,11 +22,12 @@ from tests.runtime_simulation.members import Members
 from tests.runtime_simulation.network import Network
 from tests.runtime_simulation.plan import REMOVE, Group, Plan
 from tests.runtime_simulation.process import Process
+from tests.runtime_simulation.publishers import Publisher
 from tests.runtime_simulation.readers import Reader
 from tests.runtime_simulation.services import BrokerService, Machine, Service
 from tests.runtime_simulation.system_calls import SimulatedSystem
 from tests.runtime_simulation.topics import Topics, name_of
-from tests.runtime_simulation.workload import Producer
+from tests.runtime_simulation.workload import Client, Producer
 from tests.runtime_simulation.world import World
 from tests.runtime_simulation.zookeeper import ZooKeeper
 from tests.support.checks.history import History
@@ -66,6 +67,7 @@ class Cluster:
             serves_http=group is not None,
             removes_records=plan.retention is not None,
             scrubs=plan.scrubs,
+            fetches_little=plan.publishes,
             healing_ms=plan.healing_ms,
         )
         self.removes_partitions = any(action.kind == REMOVE for action in plan.actions)
@@ -80,7 +82,7 @@ class Cluster:
         self.coordinators = [CoordinatorHost(machine, number) for number in numbers]
         self.client_producers: list[ClientProducer] = []
         self.members: Members | None = None
-        self.producers: list[Producer] = []
+        self.producers: list[Producer | Publisher] = []
         self.readers: list[Reader] = []
         self.wiped: int | None = None
         self.log_starts = LogStarts(self.topics, self.system, self.brokers, plan.retention)
@@ -267,6 +269,25 @@ class Cluster:
             self.producers.append(producer)
             producer.start()
 
+    def publish(self, partitions: Iterable[TopicPartition], pause_s: float) -> None:
+        """Start one application for each partition."""
+        names = [broker.name for broker in self.brokers.values()]
+        for partition in partitions:
+            publisher = Publisher(
+                self.world,
+                self.network,
+                self.history,
+                self.topics,
+                len(self.producers),
+                *partition,
+                names,
+                pause_s=pause_s,
+                keeps_all=not self.machine.removes_records,
+                on_acknowledged=self._acknowledged,
+            )
+            self.producers.append(publisher)
+            publisher.start()
+
     def read(self, partitions: Iterable[TopicPartition]) -> None:
         """Start one reader for each partition."""
         names = [broker.name for broker in self.brokers.values()]
@@ -362,7 +383,7 @@ class Cluster:
         """Do something as soon as a producer has got its next acknowledgement."""
         self._ambushes.append(action)
 
-    def _acknowledged(self, _: Producer) -> None:
+    def _acknowledged(self, _: Client) -> None:
         ambushes, self._ambushes = self._ambushes, []
         for action in ambushes:
             self.world.loop.after(0.0, action)

@@ -19,6 +19,8 @@ from leadline_broker.adapters.log import durability, segment
 from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_broker.adapters.log.durability import Durability, OnFlushed
 from leadline_broker.adapters.log.partition_log import PartitionLog
+from leadline_broker.domain.producers import Accept, ProducerStates
+from leadline_broker.domain.publishes import AppendFrom, Publishes
 from leadline_broker.domain.replica import Replica
 from leadline_broker.domain.rules import ALL_RULES, Rules
 from leadline_broker.domain.state import Directories, ReplicaKey, ReplicaState
@@ -325,6 +327,25 @@ def _offsets_without_topic_ids() -> list[Replacement]:
     ]
 
 
+def _repeated_batches_unknown() -> list[Replacement]:
+    """Append whatever an idempotent producer sends, also what it sends again."""
+    return [(ProducerStates, "check", lambda *_, **__: Accept())]
+
+
+def _begun_batches_unknown() -> list[Replacement]:
+    """Publish a batch from its first piece on, also if a former leader has left it incomplete."""
+    return [(Publishes, "check", lambda *_: AppendFrom(0))]
+
+
+def _deleted_batches_unknown() -> list[Replacement]:
+    """Let a new replica know only those producers whose batches it has copied."""
+
+    def after(_: object, offset: int) -> ProducerStates:
+        return ProducerStates(as_of=offset)
+
+    return [(ProducerStates, "after", after)]
+
+
 def _stored_batches_unchecked() -> list[Replacement]:
     """Serve what is on the disk, whatever that is."""
 
@@ -375,6 +396,9 @@ FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "log start": _no_way_to_the_log_start,
     "healing": _failures_forgotten,
     "group's topic id": _offsets_without_topic_ids,
+    "sequences": _repeated_batches_unknown,
+    "pieces": _begun_batches_unknown,
+    "known producers": _deleted_batches_unknown,
     "CRC": _stored_batches_unchecked,
     "fsync": _no_fsync,
 }

@@ -59,6 +59,45 @@ class ProducerId(msgspec.Struct):
     id: int
 
 
+STAGE_PATH = "/v1/stage"
+
+
+class Stage(msgspec.Struct):
+    """Batches to keep for a later publish."""
+
+    topic: str
+    partition: int
+    batches: bytes
+
+
+class Staged(msgspec.Struct):
+    """The batches are kept under this id."""
+
+    staged_id: str
+
+
+PUBLISH_PATH = "/v1/publish"
+
+
+class Publish(msgspec.Struct):
+    """What an application staged is its batch of this number, in this order."""
+
+    topic: str
+    partition: int
+    app: str
+    batch: int
+    staged: tuple[str, ...]
+    timeout_ms: int
+
+
+class Published(msgspec.Struct):
+    """The batch is in the log, between these offsets where they are known."""
+
+    base_offset: int | None
+    last_offset: int | None
+    duplicate: bool = False
+
+
 CREATE_TOPIC_PATH = "/v1/topics/create"
 DELETE_TOPIC_PATH = "/v1/topics/delete"
 ADD_PARTITIONS_PATH = "/v1/topics/partitions/add"

@@ -166,6 +166,7 @@ class Plan:
     """A whole run: its size, its load, its faults, what operators do, and its weather.
 
     `healing_ms` is how long a broker may be down before its replicas are rebuilt; -1 is for ever.
+    With `publishes` an application publishes batches to each partition, beside the producers.
     `scrubs` says whether brokers scrub every second; otherwise they do not within a run.
     `replication_factor` 0 means replicas on all brokers. All faults have begun `horizon_s` seconds
     after the topic exists, and everything is healed then. `opening` is the name of a directed one.
@@ -175,6 +176,7 @@ class Plan:
     controllers: int = 2
     partitions: int = 2
     producers: int = 1
+    publishes: bool = False
     pause_s: float = 0.1
     faults: tuple[Fault, ...] = ()
     actions: tuple[Action, ...] = ()
@@ -208,6 +210,7 @@ def smaller(plan: Plan) -> list[Plan]:
         *(replace(plan, network=replace(plan.network, **{n: 0.0})) for n in _NETWORK),
         *(replace(plan, zookeeper=replace(plan.zookeeper, **{n: 0.0})) for n in _ZOOKEEPER),
         replace(plan, retention=None),
+        replace(plan, publishes=False),
         replace(plan, slow_disk_s=0.004),
         replace(plan, topics=1),
         replace(plan, partitions=1),

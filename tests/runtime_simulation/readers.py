@@ -29,15 +29,13 @@ class Reader(Client):
     It begins again when the topic was deleted and created again, or the partition removed and added
     again. It goes on at the log start when retention has removed what it would read next. `idle` is
     the probability that it pauses for long after an answer. `records` are (offset, value) in the
-    order in which they came, of the incarnation `name`; `earlier` what was read of those before;
-    `problems` what a consumer must never see.
+    order in which they came, of the incarnation `name`; `earlier` what was read of those before.
     """
 
     log_starts: LogStarts
     idle: float
     records: list[tuple[int, Hashable]] = field(default_factory=list, init=False)
     earlier: list[Read] = field(default_factory=list, init=False)
-    problems: list[str] = field(default_factory=list, init=False)
     name: str = field(default="", init=False)
     _offset: int = field(default=0, init=False)
 

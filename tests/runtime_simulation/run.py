@@ -110,6 +110,8 @@ def _live(cluster: Cluster, plan: Plan, result: Result) -> None:
     most = range(MOST_PARTITIONS if plan.actions else plan.partitions)
     clients_of = [TopicPartition(t, n) for t in TOPICS[: plan.topics] for n in most]
     cluster.produce(clients_of, plan.producers, plan.pause_s)
+    if plan.publishes:
+        cluster.publish(clients_of[: plan.partitions], plan.pause_s)
     cluster.read(clients_of)
     if plan.group is not None:
         cluster.read(TopicPartition(GROUP_TOPIC, n) for n in range(plan.group.partitions))

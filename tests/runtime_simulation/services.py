@@ -17,33 +17,13 @@ from leadline_broker.domain.state import Addresses
 from leadline_broker.runtime.broker import Broker
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_client.errors import BrokerFenced, LeadlineError
-from leadline_client.wire import ProduceResult
-from leadline_common import rpc
-from leadline_common.bulk_offsets import PartitionEnds
 from leadline_common.metrics import Metrics
-from leadline_common.routed_records import (
-    ROUTED_OFFSETS_PATH,
-    ROUTED_READ_PATH,
-    RoutedData,
-    RoutedOffsets,
-    RoutedRead,
-)
 from leadline_common.settings import BrokerSettings
+from tests.runtime_simulation.broker_routes import broker_routes
 from tests.runtime_simulation.clock import SimulatedClock
 from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.kernel_fsyncs import SimulatedFsyncs
-from tests.runtime_simulation.messages import (
-    FETCH_PATH,
-    PRODUCE_PATH,
-    PRODUCER_ID_PATH,
-    Fetch,
-    Fetched,
-    NewProducerId,
-    Produce,
-    Produced,
-    ProducerId,
-)
-from tests.runtime_simulation.network import Network, Routes
+from tests.runtime_simulation.network import Network
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.service_calls import SimulatedCalls
 from tests.runtime_simulation.system_calls import SimulatedSystem
@@ -63,8 +43,9 @@ class Machine:
     """What all processes run on; `stray_grace_ms` is a setting of the brokers.
 
     `healing_ms` is one of the controllers. With `removes_records` brokers look for old records
-    often, and with `scrubs` for damage, otherwise never within a run. With `serves_http` they serve
-    their applications on `web`.
+    often, and with `scrubs` for damage, otherwise never within a run. With `fetches_little`
+    followers get a batch of an application in several answers. With `serves_http` they serve their
+    applications on `web`.
     """
 
     world: World
@@ -75,6 +56,7 @@ class Machine:
     serves_http: bool = False
     removes_records: bool = False
     scrubs: bool = False
+    fetches_little: bool = False
     healing_ms: int = -1
     web: Web = field(init=False)
     sockets: WebSockets = field(init=False)
@@ -202,7 +184,7 @@ class BrokerService(Service):
         )
         assert self.process is not None
         as_leader = partial(self._answer_as_leader, self.process)
-        machine.network.listen(self.process, _broker_routes(broker, as_leader))
+        machine.network.listen(self.process, broker_routes(broker, as_leader))
         if machine.serves_http:
             app = build_app(
                 broker, request_max_bytes=settings.request_max_bytes, metrics=metrics, clock=clock
@@ -301,6 +283,7 @@ def broker_settings(number: int, log_dir: str, machine: Machine) -> BrokerSettin
         zookeeper_session_timeout_ms=SESSION_MS,
         replica_lag_time_max_ms=1_500,
         replica_fetch_wait_max_ms=400,
+        replica_fetch_max_bytes=1_024 if machine.fetches_little else 10 << 20,
         heartbeat_interval_ms=400,
         log_segment_bytes=1_024,
         log_flush_timeout_ms=1_500,
@@ -314,81 +297,3 @@ def _observe_records(as_leader: Callable[[str], None], request: WebRequest, stat
     path = request.target.partition("?")[0]
     if path.endswith("/records") and status == 200:
         as_leader(f"{request.method} {path}")
-
-
-def _broker_routes(broker: Broker, as_leader: Callable[[str], None]) -> Routes:
-    routes, check = Routes(), broker.controller_check
-
-    async def leader_and_isr(request: rpc.LeaderAndIsrRequest) -> rpc.CommandResponse:
-        commands = broker.engine.commands
-        await check.admit(request)
-        return await commands.leader_and_isr(request)
-
-    async def stop_replica(request: rpc.StopReplicaRequest) -> rpc.CommandResponse:
-        commands = broker.engine.commands
-        await check.admit(request)
-        return await commands.stop_replica(request)
-
-    async def update_metadata(request: rpc.UpdateMetadataRequest) -> rpc.UpdateMetadataResponse:
-        commands = broker.engine.commands
-        await check.admit(request)
-        prepared = await commands.metadata.prepare(request)
-        return commands.update_metadata(request, prepared)
-
-    async def replica_fetch(request: rpc.ReplicaFetchRequest) -> rpc.ReplicaFetchResponse:
-        return await broker.engine.sessions.fetch(request)
-
-    async def produce(request: Produce) -> Produced:
-        result: ProduceResult = await broker.engine.serving.produce(
-            request.topic,
-            request.partition,
-            bytearray(request.batch),
-            acks="all",
-            timeout_ms=request.timeout_ms,
-            leader_epoch=request.leader_epoch,
-            topic_id=request.topic_id,
-        )
-        as_leader(f"{request.topic}-{request.partition} acknowledged")
-        return Produced(result.base_offset, result.leader_epoch, duplicate=result.duplicate)
-
-    async def producer_id(request: NewProducerId) -> ProducerId:
-        del request
-        identity, _ = await broker.engine.producer_ids.allocate()
-        return ProducerId(identity)
-
-    async def fetch(request: Fetch) -> Fetched:
-        found = await broker.engine.serving.fetch(
-            request.topic,
-            request.partition,
-            request.offset,
-            max_bytes=1 << 16,
-            min_bytes=1,
-            wait_ms=request.wait_ms,
-        )
-        as_leader(f"{request.topic}-{request.partition} read")
-        return Fetched(found.records, found.next_offset, found.topic_id)
-
-    routes.add(FETCH_PATH, Fetch, fetch)
-    routes.add(PRODUCER_ID_PATH, NewProducerId, producer_id)
-    routes.add(rpc.LEADER_AND_ISR_PATH, rpc.LeaderAndIsrRequest, leader_and_isr)
-    routes.add(rpc.STOP_REPLICA_PATH, rpc.StopReplicaRequest, stop_replica)
-    routes.add(rpc.UPDATE_METADATA_PATH, rpc.UpdateMetadataRequest, update_metadata)
-    routes.add(rpc.REPLICA_FETCH_PATH, rpc.ReplicaFetchRequest, replica_fetch)
-    routes.add(PRODUCE_PATH, Produce, produce)
-    _add_routed(routes, broker, as_leader)
-    return routes
-
-
-def _add_routed(routes: Routes, broker: Broker, as_leader: Callable[[str], None]) -> None:
-    """Add what brokers ask leaders for polls of consumers that they serve."""
-
-    async def read(request: RoutedRead) -> RoutedData:
-        answer = await broker.engine.routed_requests.read(request)
-        as_leader(f"{request.topic}-{request.partition} read for another broker")
-        return answer
-
-    async def offsets(request: RoutedOffsets) -> PartitionEnds:
-        return await broker.engine.routed_requests.offsets(request)
-
-    routes.add(ROUTED_READ_PATH, RoutedRead, read)
-    routes.add(ROUTED_OFFSETS_PATH, RoutedOffsets, offsets)

@@ -18,6 +18,7 @@ from tests.runtime_simulation.additions import (
     FIRST_WITH_ADDITIONS,
     FIRST_WITH_HANGING_DISKS,
     FIRST_WITH_POLLED_MEMBERS,
+    FIRST_WITH_PUBLISHERS,
     FIRST_WITH_SCRUBS,
 )
 from tests.runtime_simulation.administration import AWAY
@@ -46,6 +47,7 @@ from tests.runtime_simulation.plan import (
     smaller,
 )
 from tests.runtime_simulation.polled_members import LATE, SITUATIONS, SUPERSEDED
+from tests.runtime_simulation.publishers import KNOWN, REPEATED, STARTED_AGAIN
 from tests.runtime_simulation.readers import NOT_SERVED
 from tests.runtime_simulation.run import report, search, shrink, simulate
 from tests.runtime_simulation.services import LEFT_DISK
@@ -61,6 +63,7 @@ LAST_WITH_ADDITIONS = FIRST_WITH_ADDITIONS + 60
 FROM_SCRUB = FIRST_WITH_SCRUBS + 94
 """Its broker repairs a damaged batch that no reader is sent to."""
 LAST_WITH_SCRUBS = FIRST_WITH_SCRUBS + 200
+FEW_WITH_PUBLISHERS, WITH_PUBLISHERS = 6, 60
 FEW_WITH_POLLED_MEMBERS = FIRST_WITH_POLLED_MEMBERS + 20
 LAST_WITH_POLLED_MEMBERS = FIRST_WITH_POLLED_MEMBERS + 70
 FROM_HANGING_DISK = FIRST_WITH_HANGING_DISKS + 60
@@ -99,13 +102,24 @@ FOUND_SOON = {
     "log start": 318,
     "healing": 321,
     "group's topic id": 320,
+    "sequences": 0,
+    "pieces": 76,
+    "known producers": 40_160,
     "CRC": 348,
     "fsync": 0,
 }
 """The flaws that are looked for, and the seed at which it begins."""
 
-PLANNED = {"R16 polls": make_plan(20_203)}
-"""The flaws that are found so seldom that all seeds run one plan, in which one in 25 shows them."""
+LEADERS_DIE = tuple(
+    Fault(0.5 + 0.55 * turn, ("kill", "power cut")[turn % 2], 0, 2.6, 8) for turn in range(10)
+)
+PLANNED = {
+    "R16 polls": make_plan(20_203),
+    "pieces": Plan(
+        partitions=1, publishes=True, pause_s=0.01, slow_disk_s=0.05, faults=LEADERS_DIE
+    ),
+}
+"""The flaws that are found so seldom that all seeds run one plan, in which one in 50 shows them."""
 
 HIDDEN = {"R3"}
 """No loss is known here: a request waits for its answer, so no late one is there to be used."""
@@ -252,6 +266,24 @@ def test_nothing_is_lost_while_brokers_scrub() -> None:
 
 def test_only_later_seeds_have_brokers_that_scrub() -> None:
     assert seeds_with_scrubs(FIRST_WITH_SCRUBS - 100, FIRST_WITH_SCRUBS) == []
+
+
+def seeds_with_publishers(first: int, last: int) -> list[int]:
+    return [seed for seed in range(first, last) if make_plan(seed).publishes]
+
+
+@pytest.mark.parametrize(
+    "count", [FEW_WITH_PUBLISHERS, pytest.param(WITH_PUBLISHERS, marks=pytest.mark.slow)]
+)
+def test_batches_of_applications_are_published_exactly_once(count: int) -> None:
+    seeds = seeds_with_publishers(FIRST_WITH_PUBLISHERS, FIRST_WITH_PUBLISHERS + 4 * count)[:count]
+
+    assert len(seeds) == count
+    assert check_clean(seeds).keys() >= {REPEATED, KNOWN, STARTED_AGAIN}
+
+
+def test_only_later_seeds_have_applications_that_publish() -> None:
+    assert seeds_with_publishers(FIRST_WITH_PUBLISHERS - 100, FIRST_WITH_PUBLISHERS) == []
 
 
 @pytest.mark.slow

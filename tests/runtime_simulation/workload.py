@@ -55,7 +55,10 @@ class Record:
 
 @dataclass(eq=False)
 class Client:
-    """Sends requests about one partition to whichever broker says that it leads."""
+    """Sends requests about one partition to whichever broker says that it leads.
+
+    `problems` are the answers that it must never get.
+    """
 
     world: World
     network: Network
@@ -65,6 +68,7 @@ class Client:
     topic: str
     partition: int
     brokers: list[str]
+    problems: list[str] = field(default_factory=list, init=False)
     _leader: str = field(default="", init=False)
 
     @property
@@ -129,7 +133,7 @@ class Producer(Client):
     pause_s: float
     idempotent: bool
     states_epoch: bool
-    on_acknowledged: Callable[[Producer], object]
+    on_acknowledged: Callable[[Client], object]
     acked: int = field(default=0, init=False)
     sent: int = field(default=0, init=False)
     _task: asyncio.Task[None] | None = field(default=None, init=False)
