@@ -20,6 +20,7 @@ from tests.runtime_simulation.plan import (
     LATE_POLL,
     RECREATE,
     REMOVE,
+    SHORT,
     STRAY_GRACE_MS,
     Action,
     Fault,
@@ -34,6 +35,7 @@ FIRST_WITH_POLLED_MEMBERS: Final = 20_000
 FIRST_WITH_HANGING_DISKS: Final = 30_000
 FIRST_WITH_SCRUBS: Final = 40_000
 FIRST_WITH_PUBLISHERS: Final = 50_000
+FIRST_WITH_SHORTAGES: Final = 60_000
 
 
 def with_additions(plan: Plan, seed: int) -> Plan:
@@ -55,6 +57,8 @@ def with_additions(plan: Plan, seed: int) -> Plan:
         plan = _with_scrubs(plan, Random(f"scrubs {seed}"))
     if seed >= FIRST_WITH_PUBLISHERS:
         plan = _with_publishers(plan, Random(f"publishers {seed}"))
+    if seed >= FIRST_WITH_SHORTAGES:
+        plan = _with_shortages(plan, Random(f"shortages {seed}"))
     return _with_later_opening(plan, Random(f"later opening {seed}"))
 
 
@@ -208,6 +212,23 @@ def _with_publishers(plan: Plan, random: Random) -> Plan:
     if any(action.kind in (DELETE, REMOVE) for action in plan.actions) or random.random() >= 0.6:
         return plan
     return replace(plan, publishes=True)
+
+
+def _with_shortages(plan: Plan, random: Random) -> Plan:
+    """Let brokers have no space for files, or no descriptors, in six of ten plans."""
+    if random.random() >= 0.6:
+        return plan
+    shortages = [
+        Fault(
+            random.uniform(0.5, HORIZON_S),
+            SHORT,
+            random.randrange(6),
+            random.uniform(0.2, 3.0),
+            random.randrange(1 << 16),
+        )
+        for _ in range(random.randint(1, 3))
+    ]
+    return replace(plan, faults=in_order([*plan.faults, *shortages]))
 
 
 def _with_later_opening(plan: Plan, random: Random) -> Plan:

@@ -6,6 +6,7 @@ directory's last fsync. A power cut restores that; of what was not synced, a par
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -31,6 +32,8 @@ class Disk:
     free_bytes: int | None = None
     failing: bool = False
     hangs: bool = False
+    shortage: int = 0
+    """Why it opens no files (EMFILE) or creates none (ENOSPC); 0 if it does."""
     on_wait: Callable[[], None] = lambda: None
     """Called when the only thread of a process waits for a disk that hangs."""
     _removed: dict[str, list[int]] = field(default_factory=dict, init=False)
@@ -41,6 +44,16 @@ class Disk:
     def covers(self, path: str) -> bool:
         """Tell whether a path lies on this disk."""
         return path == str(self.root) or path.startswith(f"{self.root}/")
+
+    def refuse(self, *, creates: bool) -> None:
+        """Refuse to open a file, or to create one, if that is what is short.
+
+        Raises:
+            OSError: there is no descriptor, or no space.
+
+        """
+        if self.shortage == errno.EMFILE or (creates and self.shortage == errno.ENOSPC):
+            raise OSError(self.shortage, os.strerror(self.shortage))
 
     def synced(self, path: str, size: int | None = None) -> None:
         """Note that a file's first `size` bytes, or all, or a directory's entries, are durable."""

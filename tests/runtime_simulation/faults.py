@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,8 @@ from tests.runtime_simulation.cluster import FAST_DISK_S, FIRST, Cluster
 from tests.runtime_simulation.damage import Damage
 from tests.runtime_simulation.group_faults import GroupFaults
 from tests.runtime_simulation.network import NetworkWeather
-from tests.runtime_simulation.plan import DIES, FLIP, HANG, OLDER_COPY, Fault, Plan
+from tests.runtime_simulation.plan import DIES, FLIP, HANG, OLDER_COPY, SHORT, Fault, Plan
+from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.service_faults import ServiceFaults
 from tests.runtime_simulation.services import BrokerService, Service
 from tests.runtime_simulation.zookeeper import ZooKeeperWeather
@@ -30,6 +32,8 @@ class Faults:
         self._world = cluster.world
         self._services = services = ServiceFaults(cluster)
         self._damage = Damage(cluster)
+        self._short_since: dict[int, Process | None] = {}
+        """The process of each broker that runs short, as it was at the beginning."""
         cluster.slow_disk_s = plan.slow_disk_s
         cluster.network.weather = plan.network
         cluster.zookeeper.weather = plan.zookeeper
@@ -43,6 +47,7 @@ class Faults:
             DIES: self._lose,
             FLIP: self._flip,
             HANG: self._hang,
+            SHORT: self._run_short,
             "clean restart": self._restart,
             "cut from ZooKeeper": services.cut_from_zookeeper,
             "ZooKeeper connection lost": self._disconnect,
@@ -82,7 +87,11 @@ class Faults:
         cluster.zookeeper.cut.clear()
         cluster.zookeeper.regain_quorum()
         for broker in cluster.brokers.values():
+            if broker.disk.shortage:
+                self._end_shortage(broker)
             broker.disk.free_bytes = None
+            if broker.disk.hangs:
+                self._world.loop.after(1.0, self._start_if_ended, broker)
             broker.go_on()
             if broker.disk.failing:
                 self._repair_disk(broker)
@@ -203,6 +212,31 @@ class Faults:
     def _hang(self, broker: BrokerService, fault: Fault) -> None:
         broker.hang()
         self._services.later(fault.for_s, broker.go_on)
+
+    def _run_short(self, broker: BrokerService, fault: Fault) -> None:
+        """Let a broker have no space for new files, or no descriptor for any."""
+        self._short_since[broker.number] = broker.process
+        broker.disk.shortage = errno.EMFILE if fault.choice & 16 else errno.ENOSPC
+        if broker.disk.shortage == errno.ENOSPC:
+            broker.disk.free_bytes = 0
+        self._services.later(fault.for_s, self._end_shortage, broker)
+
+    def _end_shortage(self, broker: BrokerService) -> None:
+        """Let a broker have space and descriptors again; it starts if the lack of them ended it.
+
+        What it could not open when it started stays closed until it is started again.
+        """
+        before = self._short_since.pop(broker.number, broker.process)
+        if broker.process is not before:
+            broker.kill()
+        broker.disk.shortage, broker.disk.free_bytes = 0, None
+        broker.start()
+
+    @staticmethod
+    def _start_if_ended(broker: BrokerService) -> None:
+        """Start a broker again that has ended by itself: it had waited for too long."""
+        if broker.task is not None and broker.task.done():
+            broker.start()
 
     def _fill_disk(self, broker: BrokerService, fault: Fault) -> None:
         broker.disk.free_bytes = 0

@@ -18,6 +18,7 @@ HORIZON_S: Final = 6.0
 DIES: Final = "a broker died for good"
 FLIP: Final = "a bit flipped on a disk"
 HANG: Final = "disk hangs"
+SHORT: Final = "no space for files, or no descriptor"
 LATE_POLL: Final = "a poll arrived late"
 FORMER: Final = "a former coordinator's writes arrived late"
 """What happens in plans with additions only."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-from leadline_broker.adapters.log import directory
+from leadline_broker.adapters.log import checked_files, directory
 from leadline_broker.runtime.replication import flusher, removals
 from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.event_loop import OWNER, SimulatedLoop
@@ -41,6 +41,7 @@ _real: dict[str, Any] = {
 }
 
 
+_replace_file = checked_files.replace_file
 _T = TypeVar("_T")
 
 
@@ -74,6 +75,7 @@ class SimulatedSystem:
     # -- files -----------------------------------------------------------------
 
     def open(self, path: Any, flags: int, mode: int = 0o777, **options: Any) -> int:
+        self._refuse(path, creates=bool(flags & os.O_CREAT) and not Path(path).exists())
         descriptor: int = _real["open"](path, flags, mode, **options)
         self._paths[descriptor] = os.fspath(path)
         owner = OWNER.get()
@@ -120,6 +122,16 @@ class SimulatedSystem:
         if disk is not None and Path(path).is_dir():
             disk.moved(before, path)
 
+    def replace_file(self, path: Path, content: bytes, *, sync: bool = True) -> None:
+        self._refuse(path, creates=True)
+        _replace_file(path, content, sync=sync)
+
+    def _refuse(self, path: Any, *, creates: bool) -> None:
+        """Let a process feel that something is short, but not those that inject faults."""
+        disk = None if OWNER.get() is None else self._disk_of(os.fspath(path))
+        if disk is not None:
+            disk.refuse(creates=creates)
+
     def unlink(self, path: Any, **options: Any) -> None:
         self._tell_removal(os.fspath(path))
         directory = options.get("dir_fd")
@@ -162,6 +174,7 @@ class SimulatedSystem:
             (time, self._clocks()),
             # Those of the module `secrets`, and of clients.
             (random, {"_urandom": self.random.randbytes, "random": self.random.random}),
+            (checked_files, {"replace_file": self.replace_file}),
             (directory, {"ThreadPoolExecutor": InTurn}),
             # The simulated loop runs their work itself.
             (flusher, {"started_threads": lambda _, threads: InTurn(threads)}),

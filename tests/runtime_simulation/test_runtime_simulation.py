@@ -20,6 +20,7 @@ from tests.runtime_simulation.additions import (
     FIRST_WITH_POLLED_MEMBERS,
     FIRST_WITH_PUBLISHERS,
     FIRST_WITH_SCRUBS,
+    FIRST_WITH_SHORTAGES,
 )
 from tests.runtime_simulation.administration import AWAY
 from tests.runtime_simulation.cluster import REBUILT, RETURNED
@@ -40,6 +41,7 @@ from tests.runtime_simulation.plan import (
     LATE_POLL,
     RECREATE,
     REMOVE,
+    SHORT,
     Action,
     Fault,
     Plan,
@@ -64,6 +66,7 @@ FROM_SCRUB = FIRST_WITH_SCRUBS + 94
 """Its broker repairs a damaged batch that no reader is sent to."""
 LAST_WITH_SCRUBS = FIRST_WITH_SCRUBS + 200
 FEW_WITH_PUBLISHERS, WITH_PUBLISHERS = 6, 60
+FEW_WITH_SHORTAGES, WITH_SHORTAGES = 8, 60
 FEW_WITH_POLLED_MEMBERS = FIRST_WITH_POLLED_MEMBERS + 20
 LAST_WITH_POLLED_MEMBERS = FIRST_WITH_POLLED_MEMBERS + 70
 FROM_HANGING_DISK = FIRST_WITH_HANGING_DISKS + 60
@@ -266,6 +269,25 @@ def test_nothing_is_lost_while_brokers_scrub() -> None:
 
 def test_only_later_seeds_have_brokers_that_scrub() -> None:
     assert seeds_with_scrubs(FIRST_WITH_SCRUBS - 100, FIRST_WITH_SCRUBS) == []
+
+
+def seeds_with_shortages(first: int, last: int) -> list[int]:
+    plans = {seed: make_plan(seed) for seed in range(first, last)}
+    return [s for s, plan in plans.items() if SHORT in {fault.kind for fault in plan.faults}]
+
+
+@pytest.mark.parametrize(
+    "count", [FEW_WITH_SHORTAGES, pytest.param(WITH_SHORTAGES, marks=pytest.mark.slow)]
+)
+def test_nothing_is_lost_without_space_or_descriptors(count: int) -> None:
+    seeds = seeds_with_shortages(FIRST_WITH_SHORTAGES, FIRST_WITH_SHORTAGES + 4 * count)[:count]
+
+    assert len(seeds) == count
+    assert SHORT in check_clean(seeds)
+
+
+def test_only_later_seeds_have_shortages() -> None:
+    assert seeds_with_shortages(FIRST_WITH_SHORTAGES - 100, FIRST_WITH_SHORTAGES) == []
 
 
 def seeds_with_publishers(first: int, last: int) -> list[int]:
