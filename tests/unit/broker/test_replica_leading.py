@@ -186,7 +186,7 @@ def test_a_follower_begins_again_where_retention_leaves_nothing_to_compare(offse
     assert leadership(made).progress[2].end == UNKNOWN_END
 
 
-def test_an_in_sync_follower_of_a_log_without_records_keeps_its_end() -> None:
+def test_defect_31_an_in_sync_follower_of_a_log_without_records_keeps_its_end() -> None:
     """An append that had begun a segment failed, and retention removed all before it."""
     made, log = leader([5, 5, 5])
     log.log_start_offset = 3

@@ -108,7 +108,7 @@ async def without_3(root: Path) -> AsyncIterator[SmallCluster]:
         yield cluster
 
 
-async def test_a_follower_that_begins_again_on_a_full_disk_goes_on_when_there_is_room(
+async def test_defect_30_a_follower_that_begins_again_on_a_full_disk_goes_on_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody flushed it again. It fetched nothing any more, nor did others from that leader."""
@@ -128,7 +128,7 @@ async def test_a_follower_that_begins_again_on_a_full_disk_goes_on_when_there_is
         assert not left
 
 
-async def test_what_retention_has_removed_from_a_leader_is_not_missing_there(
+async def test_defect_31_what_retention_has_removed_from_a_leader_is_not_missing_there(
     tmp_path: Path,
 ) -> None:
     async with without_3(tmp_path) as cluster:
