@@ -16,7 +16,6 @@ from tests.runtime_simulation.damage import Damage
 from tests.runtime_simulation.group_faults import GroupFaults
 from tests.runtime_simulation.network import NetworkWeather
 from tests.runtime_simulation.plan import DIES, FLIP, HANG, OLDER_COPY, SHORT, Fault, Plan
-from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.service_faults import ServiceFaults
 from tests.runtime_simulation.services import BrokerService, Service
 from tests.runtime_simulation.zookeeper import ZooKeeperWeather
@@ -32,8 +31,6 @@ class Faults:
         self._world = cluster.world
         self._services = services = ServiceFaults(cluster)
         self._damage = Damage(cluster)
-        self._short_since: dict[int, Process | None] = {}
-        """The process of each broker that runs short, as it was at the beginning."""
         cluster.slow_disk_s = plan.slow_disk_s
         cluster.network.weather = plan.network
         cluster.zookeeper.weather = plan.zookeeper
@@ -215,20 +212,13 @@ class Faults:
 
     def _run_short(self, broker: BrokerService, fault: Fault) -> None:
         """Let a broker have no space for new files, or no descriptor for any."""
-        self._short_since[broker.number] = broker.process
         broker.disk.shortage = errno.EMFILE if fault.choice & 16 else errno.ENOSPC
         if broker.disk.shortage == errno.ENOSPC:
             broker.disk.free_bytes = 0
         self._services.later(fault.for_s, self._end_shortage, broker)
 
     def _end_shortage(self, broker: BrokerService) -> None:
-        """Let a broker have space and descriptors again; it starts if the lack of them ended it.
-
-        What it could not open when it started stays closed until it is started again.
-        """
-        before = self._short_since.pop(broker.number, broker.process)
-        if broker.process is not before:
-            broker.kill()
+        """Let a broker have space and descriptors again; it starts if the lack of them ended it."""
         broker.disk.shortage, broker.disk.free_bytes = 0, None
         broker.start()
 

@@ -9,15 +9,25 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 
 from leadline_broker.adapters.disk import DiskLogs, open_logs
 from leadline_broker.adapters.log.directory import LogDirectory
-from leadline_broker.adapters.log.errors import CorruptFile, LogClosed, WrongDirectory
+from leadline_broker.adapters.log.errors import (
+    CorruptFile,
+    DiskFull,
+    LogClosed,
+    NoDescriptor,
+    WrongDirectory,
+)
 from leadline_broker.adapters.log.inventory import INVENTORY_DIRECTORY, LogInventory
+from leadline_broker.adapters.log.layout import PartitionIdentity
+from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_client.errors import StorageFailed
 from leadline_common.settings import BrokerSettings
+from tests.support.services.up import until
 from tests.unit.broker.log_support import batch, read_all
 
 ID_1 = "11111111-0000-0000-0000-000000000000"
@@ -278,7 +288,7 @@ def test_defect_10_a_topic_recreated_under_the_name_of_an_unreadable_log_is_acce
     segment.unlink()
     segment.mkdir()
     again = start()
-    assert list(again.failures) == [(ID_1, 0)]
+    assert list(again.unopened.failures) == [(ID_1, 0)]
     with pytest.raises(StorageFailed):
         again.open("t", ID_1, 0)
 
@@ -325,7 +335,7 @@ def test_a_directory_that_no_log_can_have_made_stays(start: Start, name: str) ->
     file.parent.mkdir()
     file.write_text("of somebody else")
     again = start()
-    assert (again.logs(), again.strays(), again.failures) == ([], {}, {})
+    assert (again.logs(), again.strays(), again.unopened.failures) == ([], {}, {})
     assert file.read_text() == "of somebody else"
 
 
@@ -481,10 +491,114 @@ def test_a_segment_whose_name_is_no_offset_fails_its_log_alone(start: Start) -> 
     name = f"{2**63:020d}.log"
     (directory.root / "a-0" / name).touch()
     again = start()
-    assert list(again.failures) == [("id-a", 0)]
+    assert list(again.unopened.failures) == [("id-a", 0)]
     with pytest.raises(CorruptFile, match=name):
         again.open("a", "id-a", 0)
     assert read_all(again.open("b", "id-b", 0))
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The topics whose logs cannot be opened for want of space or a descriptor."""
+    topics, errors = set[str](), [DiskFull("full"), NoDescriptor("none")]
+
+    def open_log(root: Path, identity: PartitionIdentity, *rest: Any, **options: Any) -> Any:
+        if identity.topic in topics:
+            errors.append(errors.pop(0))
+            raise errors[0]
+        return PartitionLog(root, identity, *rest, **options)
+
+    monkeypatch.setattr("leadline_broker.adapters.log.directory.PartitionLog", open_log)
+    return topics
+
+
+def test_a_log_is_opened_once_there_is_space(start: Start, short: set[str]) -> None:
+    directory = start()
+    written(directory, "a", "b", "c")
+    directory.release()
+    short |= {"a", "b"}
+    again = start()
+    assert own_ids(again) == {"a", "b"}
+    short.remove("a")
+    assert not again.unopened.open_again(), "b lacks space"
+    again.take_opened()
+    short.clear()
+    assert again.unopened.open_again()
+    with pytest.raises(StorageFailed):
+        again.open("b", "id-b", 0)
+    assert own_ids(again) == {"b"}, "registered, until the broker registers again"
+
+    again.take_opened()
+
+    assert (own_ids(again), again.unopened.is_any_short) == (set(), False)
+    assert not again.unopened.open_again()
+    assert all(read_all(again.open(one, f"id-{one}", 0)) for one in "abc")
+    assert again.close(incarnation=1)
+
+
+def test_a_log_that_is_opened_later_without_some_records_has_lost_them(
+    start: Start, short: set[str]
+) -> None:
+    directory = start()
+    written(directory, "a", "b")
+    directory.checkpoint_high_watermarks({("id-a", 0): 4, ("id-b", 0): 3})
+    directory.release()
+    short |= {"a", "b"}
+    again = start()
+    short.clear()
+    again.unopened.open_again()
+    again.take_opened()
+
+    assert own_ids(again) == {"a"}
+    again.release()
+    assert own_ids(start()) == {"a"}
+
+
+def test_a_log_that_was_set_aside_meanwhile_is_not_taken_into_use(
+    start: Start, short: set[str]
+) -> None:
+    directory = start()
+    written(directory, "a")
+    directory.release()
+    short.add("a")
+    again = start()
+    short.clear()
+    assert again.unopened.open_again()
+    again.open("a", "another", 0).append(batch(0, b"new"))
+    again.take_opened()
+
+    assert [log.identity.topic_id for log in again.logs()] == ["another"]
+    assert again.close(incarnation=1)
+
+
+def test_a_directory_is_released_when_no_log_is_being_opened_any_more(
+    start: Start, short: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process would recover it at the same time."""
+    directory = start()
+    written(directory, "a", "b")
+    directory.release()
+    short |= {"a", "b"}
+    again = start()
+    short.clear()
+    begun, go_on = Event(), Event()
+    tried = again.unopened.open_log
+
+    def slow(*of: Any) -> PartitionLog:
+        begun.set()
+        assert go_on.wait(10)
+        return tried(*of)
+
+    monkeypatch.setattr(again.unopened, "open_log", slow)
+    with ThreadPoolExecutor(2) as threads:
+        opening = threads.submit(again.unopened.open_again)
+        assert begun.wait(10)
+        releasing = threads.submit(again.release)
+        until(lambda: again.unopened._is_released, "the release has begun")
+        assert not releasing.done()
+        go_on.set()
+        releasing.result(10)
+        assert not opening.result(10)
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["whole", "shorter"])
@@ -500,7 +614,7 @@ def test_defect_01_a_log_that_can_be_read_again_counts_again_if_it_is_whole(
     aside = segment.rename(directory.root / "aside")
     segment.mkdir()
     again = start()
-    assert (list(again.failures), own_ids(again)) == ([("id-a", 0)], {"a"})
+    assert (list(again.unopened.failures), own_ids(again)) == ([("id-a", 0)], {"a"})
     again.checkpoint_high_watermarks({("id-b", 0): 3})
     again.release()
     segment.rmdir()

@@ -178,7 +178,8 @@ class DiskLogs:
 
     Attributes:
         staged: the staged uploads.
-        stored, persist_controller_epoch, checkpoint_high_watermarks, purge_strays,
+        open_again: the method of its `UnopenedLogs`.
+        take_opened, stored, persist_controller_epoch, checkpoint_high_watermarks, purge_strays,
             own_directory_ids, forget_lost, close: the methods of the `LogDirectory`.
         persist_directory_version, renew_directory_id: those of its `DirectoryIdentity`.
 
@@ -207,6 +208,8 @@ class DiskLogs:
             files=self._files,
         )
         self.staged = StagedFiles(self._directory.root)
+        self.open_again = self._directory.unopened.open_again
+        self.take_opened = self._directory.take_opened
         self.stored = self._directory.stored
         self.persist_controller_epoch = self._directory.persist_controller_epoch
         self.checkpoint_high_watermarks = self._directory.checkpoint_high_watermarks
@@ -251,7 +254,7 @@ class DiskLogs:
                 )
         for topic_id, partition in self._directory.lost:
             logger.error("log lost", topic_id=topic_id, partition=partition)
-        for (topic_id, partition), failure in self._directory.failures.items():
+        for (topic_id, partition), failure in self._directory.unopened.failures.items():
             logger.error(
                 "log not opened", topic_id=topic_id, partition=partition, reason=failure.message
             )
@@ -270,6 +273,11 @@ class DiskLogs:
     def controller_epoch(self) -> int:
         """The highest controller epoch that this broker has accepted (rules R1, R11)."""
         return self._directory.controller_epoch
+
+    @property
+    def is_any_short(self) -> bool:
+        """See `UnopenedLogs.is_any_short`."""
+        return self._directory.unopened.is_any_short
 
     @property
     def closed(self) -> int:

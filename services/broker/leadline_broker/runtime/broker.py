@@ -28,6 +28,7 @@ from leadline_broker.runtime.metrics import BrokerMetrics
 from leadline_broker.runtime.partition_metrics import Limits, ReplicaSource
 from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers
 from leadline_broker.runtime.replication.disk_watch import ends_in_time
+from leadline_broker.runtime.unopened_logs import open_later
 from leadline_client.errors import BrokerFenced, StorageFailed
 from leadline_common.clock import Clock
 from leadline_common.identity import InternalAddress, ServiceIdentity
@@ -174,6 +175,7 @@ class Broker:
         self._spawn(self._registrar.run())
         self._spawn(keep_running(engine.heartbeats.run, "heartbeats"))
         self._spawn(keep_running(self.coordinator_finder.run, "coordinator-finder"))
+        self._spawn(open_later(logs, self._registrar.register_again))
 
     def _count_opened(self) -> None:
         if self._is_closing:

@@ -23,6 +23,7 @@ from leadline_broker.domain.state import (
 )
 from leadline_broker.runtime.staged_store import StagedStore
 from leadline_broker.runtime.stored_batches import StoredBatches
+from leadline_broker.runtime.unopened_logs import UnopenedLogs
 from leadline_client.batch_header import Buffer
 from leadline_client.errors import StorageFailed
 from leadline_common.bulk_offsets import BulkAnswer, BulkQuestion, PartitionEnds
@@ -119,7 +120,7 @@ class Log(LogView, Protocol):
         """Return the removal of files that have left the log, for any thread; None if none has."""
 
 
-class LogStore(Protocol):
+class LogStore(UnopenedLogs, Protocol):
     """All logs of this broker, on one disk."""
 
     def stored(self) -> Sequence[StoredReplica]:

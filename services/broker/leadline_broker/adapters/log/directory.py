@@ -34,6 +34,7 @@ from leadline_broker.adapters.log.set_aside import (
     latest_stray,
     removed_as_empty,
 )
+from leadline_broker.adapters.log.unopened_logs import UnopenedLogs
 from leadline_broker.domain.state import ReplicaKey
 from leadline_client.errors import StorageFailed
 
@@ -56,7 +57,7 @@ class LogDirectory:
             not clean.
         controller_epoch: the highest controller epoch that this broker has accepted (rules
             R1, R11).
-        failures: why a partition could not be opened, by (topic id, partition).
+        unopened: the logs that could not be opened.
         identity: which directory this is (rule R17).
         lost: the replicas that `load_all` found without the records that they had.
         closed: how many logs `close` has closed so far.
@@ -81,11 +82,9 @@ class LogDirectory:
         """
         root.mkdir(parents=True, exist_ok=True)
         self.root = root
-        self.failures: dict[ReplicaKey, StorageFailed] = {}
+        self.unopened = UnopenedLogs(self._open_stored)
         self.closed = 0
         self.lost: list[ReplicaKey] = []
-        self._unreadable: dict[ReplicaKey, str] = {}
-        self._unread_ends: HighWatermarks = {}
         self._config = config or LogConfig()
         self._files = files or FileCache()
         self._logs: dict[ReplicaKey, PartitionLog] = {}
@@ -110,7 +109,7 @@ class LogDirectory:
     def load_all(self, on_segment: OnSegment = nothing) -> list[PartitionLog]:
         """Open every partition on disk, with recovery if necessary; call this once, first.
 
-        Partitions that cannot be opened are in `failures`; unidentifiable directories become
+        Partitions that cannot be opened are `unopened`; unidentifiable directories become
         strays, unless they are empty or nothing of a log is in them. Replicas that have lost
         records get a directory id of their own (rule R17). `on_segment` is called in several
         threads.
@@ -124,12 +123,9 @@ class LogDirectory:
                 if identity is not None:
                     identities.append(identity)
         with ThreadPoolExecutor(_LOADERS) as loaders:
-            opened = loaders.map(partial(self._open_or_fail, on_segment), identities)
-        for identity, log in zip(identities, opened, strict=True):
-            if isinstance(log, StorageFailed):
-                self.failures[identity.key] = log
-            else:
-                self._add(log)
+            tried = loaders.map(partial(self.unopened.tried, on_segment=on_segment), identities)
+        for log in self.unopened.sorted_out(zip(identities, tried, strict=True)):
+            self._add(log)
         self._note_losses()
         return self.logs()
 
@@ -140,9 +136,8 @@ class LogDirectory:
         """
         inventory, ends = self._inventory, self.high_watermarks()
         stored = {key: log for key, log in self._logs.items() if log.recovery.has_segments}
-        gone = [key for key in inventory.lost_in(stored) if key not in self.failures]
-        self._unreadable = dict.fromkeys(self.failures, uuid4().hex)
-        self._unread_ends = {key: ends[key] for key in self.failures if key in ends}
+        gone = [key for key in inventory.lost_in(stored) if key not in self.unopened.failures]
+        self.unopened.give_ids(ends)
         inventory.add(stored)
         short = [key for key, log in stored.items() if log.log_end_offset < ends.get(key, 0)]
         self.lost = [*gone, *short]
@@ -154,9 +149,20 @@ class LogDirectory:
             left = {key: self._logs[key].log_end_offset for key in short}
             self.checkpoint_high_watermarks({**ends, **left})
 
+    def take_opened(self) -> None:
+        """Take into use what `unopened` has opened again; the broker is about to register.
+
+        One that ends below its high watermark has lost records, and gets an id of its own.
+        """
+        opened, short = self.unopened.opened()
+        with STORAGE_ERRORS:
+            self._inventory.lose(short, uuid4().hex, written=True)
+        for log in opened:
+            self._add(log)
+
     def own_directory_ids(self) -> dict[ReplicaKey, str]:
         """Return the ids of the replicas that have lost their logs within this directory."""
-        return self._inventory.own_directory_ids() | self._unreadable
+        return self._inventory.own_directory_ids() | self.unopened.directory_ids
 
     def forget_lost(self, assigned: Collection[ReplicaKey]) -> None:
         """Forget lost logs of replicas that are not assigned to this broker any more."""
@@ -191,8 +197,8 @@ class LogDirectory:
         name = identity.directory_name
         if self._names.get(name) == identity.key:
             return self._logs[identity.key]
-        if identity.key in self.failures:
-            raise self.failures[identity.key]
+        if identity.key in self.unopened.failures:
+            raise self.unopened.failures[identity.key]
         if name in self._names:
             self.to_stray(self._names[name])
         self._deletions.finish(self.root / name)
@@ -280,7 +286,7 @@ class LogDirectory:
         Those of logs that could not be read stay as they were.
         """
         with self._checkpointing, STORAGE_ERRORS:
-            ends = {**self._unread_ends, **high_watermarks}
+            ends = {**self.unopened.high_watermarks, **high_watermarks}
             root_files.write_high_watermarks(self.root, ends)
 
     def high_watermarks(self) -> dict[ReplicaKey, int]:
@@ -293,7 +299,7 @@ class LogDirectory:
         Only a clean shutdown writes the marker with the incarnation, so that the next start
         needs no recovery.
         """
-        clean = not self.failures
+        clean = not self.unopened.failures
         for log in self.logs():
             try:
                 log.close()
@@ -312,6 +318,7 @@ class LogDirectory:
         """Unlock the directory without flushing; the next start recovers every log."""
         for log in self.logs():
             log.discard()
+        self.unopened.release()
         self._logs.clear()
         self._names.clear()
         self._lock.release()
@@ -328,20 +335,11 @@ class LogDirectory:
             return None
         return identity
 
-    def _open_or_fail(
-        self, on_segment: OnSegment, identity: PartitionIdentity
-    ) -> PartitionLog | StorageFailed:
-        try:
-            return PartitionLog(
-                self.root,
-                identity,
-                self._config,
-                self._files,
-                clean=self.clean_incarnation is not None,
-                on_segment=on_segment,
-            )
-        except StorageFailed as error:
-            return error
+    def _open_stored(self, identity: PartitionIdentity, on_segment: OnSegment) -> PartitionLog:
+        files, clean = self._files, self.clean_incarnation is not None
+        return PartitionLog(
+            self.root, identity, self._config, files, clean=clean, on_segment=on_segment
+        )
 
     def _add(self, log: PartitionLog) -> None:
         self._logs[log.identity.key] = log
@@ -370,9 +368,10 @@ class LogDirectory:
 
     def _lose_unreadable(self, key: ReplicaKey) -> None:
         """Note that a log that could not be read is set aside: the id stays its own."""
-        if self.failures.pop(key, None) is not None:
+        own_id = self.unopened.set_aside(key)
+        if own_id is not None:
             with STORAGE_ERRORS:
-                self._inventory.lose([key], self._unreadable[key], written=False)
+                self._inventory.lose([key], own_id, written=False)
 
     def _restore_stray(self, path: Path, key: ReplicaKey) -> None:
         """Rename the latest stray of a replica, if any, back to the partition's name."""

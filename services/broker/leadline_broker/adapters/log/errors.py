@@ -2,6 +2,7 @@
 
     StorageFailed (leadline_client.errors, 50355)
     ├── DiskFull            nothing was appended; the log works again once there is space
+    ├── NoDescriptor        no file could be opened; likewise
     ├── LogFailed           a write or an fsync failed: this log is never used again
     ├── LogClosed           the log was closed, moved away or deleted
     ├── DamagedBatch (leadline_client.errors, 50373)
@@ -23,6 +24,10 @@ from leadline_client.errors import DamagedBatch, Refused, StorageFailed
 
 class DiskFull(StorageFailed):
     """There is no space for the batches; the file is unchanged."""
+
+
+class NoDescriptor(StorageFailed):
+    """The process, or the machine, can open no more files for now."""
 
 
 class LogFailed(StorageFailed):
@@ -69,6 +74,8 @@ def storage_error(error: OSError) -> StorageFailed:
     """Return the error for a file operation that failed without changing anything."""
     if error.errno in NO_SPACE:
         return DiskFull(f"no space left: {error.strerror}")
+    if error.errno in NO_DESCRIPTOR:
+        return NoDescriptor(f"the log cannot be accessed: {error.strerror}")
     return StorageFailed(f"the log cannot be accessed: {error.strerror}")
 
 

@@ -179,6 +179,10 @@ class BrokerRegistrar:
                 "with an empty log directory"
             )
 
+    def register_again(self) -> None:
+        """Give up the session, and register in a new one with the directories of now."""
+        self._session_lost()
+
     def _session_lost(self) -> None:
         """Fence the broker at once; `run` registers it again."""
         if not self._lost:

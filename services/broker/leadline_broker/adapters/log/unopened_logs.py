@@ -1,0 +1,136 @@
+"""The logs that could not be opened when the broker started, and what stands for them meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import uuid4
+
+from leadline_broker.adapters.log.errors import DiskFull, LogClosed, NoDescriptor
+from leadline_broker.adapters.log.layout import PartitionIdentity
+from leadline_broker.adapters.log.partition_log import PartitionLog
+from leadline_broker.adapters.log.recovery import OnSegment, nothing
+from leadline_broker.domain.state import ReplicaKey
+from leadline_client.errors import StorageFailed
+
+_SHORT: Final = (DiskFull, NoDescriptor)
+
+
+@dataclass(eq=False)
+class UnopenedLogs:
+    """The logs of one directory that are not open, by (topic id, partition), until they are.
+
+    A replica whose log cannot be read has a directory id of its own (rule R17), so that it does not
+    count as one that has all of its records. Its high watermark stays as it was. If only space or a
+    descriptor was missing, `open_again` opens its log later. It stays out of use until the broker
+    registers again, without that id: others must not know it by two.
+
+    Attributes:
+        open_log: opens a log; it may raise StorageFailed.
+        failures: why each of them could not be opened.
+        high_watermarks: as far as the checkpoint has them.
+        directory_ids: those of their own.
+
+    """
+
+    open_log: Callable[[PartitionIdentity, OnSegment], PartitionLog]
+    failures: dict[ReplicaKey, StorageFailed] = field(default_factory=dict, init=False)
+    high_watermarks: dict[ReplicaKey, int] = field(default_factory=dict, init=False)
+    directory_ids: dict[ReplicaKey, str] = field(default_factory=dict, init=False)
+    _short: dict[ReplicaKey, PartitionIdentity] = field(default_factory=dict, init=False)
+    _opened: dict[ReplicaKey, PartitionLog] = field(default_factory=dict, init=False)
+    _opening: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _is_released: bool = field(default=False, init=False)
+
+    def tried(
+        self, identity: PartitionIdentity, on_segment: OnSegment = nothing
+    ) -> PartitionLog | StorageFailed:
+        """Open a log, or return why it cannot be opened. Thread-safe."""
+        try:
+            return self.open_log(identity, on_segment)
+        except StorageFailed as error:
+            return error
+
+    def sorted_out(
+        self, tried: Iterable[tuple[PartitionIdentity, PartitionLog | StorageFailed]]
+    ) -> list[PartitionLog]:
+        """Return the logs that could be opened; note the others."""
+        opened = []
+        for identity, log in tried:
+            if isinstance(log, PartitionLog):
+                opened.append(log)
+                continue
+            self.failures[identity.key] = log
+            if isinstance(log, _SHORT):
+                self._short[identity.key] = identity
+        return opened
+
+    def give_ids(self, high_watermarks: Mapping[ReplicaKey, int]) -> None:
+        """Give what could not be opened an id of its own, and keep its high watermark."""
+        self.directory_ids = dict.fromkeys(self.failures, uuid4().hex)
+        known = high_watermarks.keys() & self.failures
+        self.high_watermarks = {key: high_watermarks[key] for key in known}
+
+    @property
+    def is_any_short(self) -> bool:
+        """Whether `open_again` may open any."""
+        return bool(self._short)
+
+    def open_again(self) -> bool:
+        """Open what only lacked space or a descriptor; return whether it is all open now.
+
+        For a thread: recovery may take long.
+        """
+        with self._opening:
+            for key, identity in self._short.copy().items():
+                if key in self._opened:
+                    continue
+                log = self.tried(identity, self._require_unreleased)
+                if isinstance(log, _SHORT):
+                    return False
+                if isinstance(log, PartitionLog):
+                    self._opened[key] = log
+                else:
+                    self.failures[key] = log
+                    self._short.pop(key, None)
+            return bool(self._opened)
+
+    def _require_unreleased(self) -> None:
+        if self._is_released:
+            raise LogClosed("the broker stops")
+
+    def opened(self) -> tuple[list[PartitionLog], list[ReplicaKey]]:
+        """Return what is open now, and which of them end below their high watermarks.
+
+        From now on they are as any other log.
+        """
+        logs, cut_short = [], []
+        found, self._opened = self._opened, {}
+        for key, log in found.items():
+            self._short.pop(key, None)
+            if self.failures.pop(key, None) is None:
+                log.discard()  # Its directory was set aside meanwhile.
+                continue
+            del self.directory_ids[key]
+            logs.append(log)
+            if log.log_end_offset < self.high_watermarks.pop(key, 0):
+                cut_short.append(key)
+        return logs, cut_short
+
+    def set_aside(self, key: ReplicaKey) -> str | None:
+        """Forget a log whose directory is set aside; return the id of its own if it was one."""
+        self._short.pop(key, None)
+        return self.directory_ids.get(key) if self.failures.pop(key, None) else None
+
+    def release(self) -> None:
+        """Open nothing more, and close what was opened again, without flushing.
+
+        Nobody else may open the logs as long as one is being recovered here.
+        """
+        self._is_released = True
+        with self._opening:
+            for log in self._opened.values():
+                log.discard()
+            self._opened.clear()
