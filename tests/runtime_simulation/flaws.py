@@ -337,15 +337,6 @@ def _begun_batches_unknown() -> list[Replacement]:
     return [(Publishes, "check", lambda *_: AppendFrom(0))]
 
 
-def _deleted_batches_unknown() -> list[Replacement]:
-    """Let a new replica know only those producers whose batches it has copied."""
-
-    def after(_: object, offset: int) -> ProducerStates:
-        return ProducerStates(as_of=offset)
-
-    return [(ProducerStates, "after", after)]
-
-
 def _stored_batches_unchecked() -> list[Replacement]:
     """Serve what is on the disk, whatever that is."""
 
@@ -398,7 +389,6 @@ FLAWS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "group's topic id": _offsets_without_topic_ids,
     "sequences": _repeated_batches_unknown,
     "pieces": _begun_batches_unknown,
-    "known producers": _deleted_batches_unknown,
     "CRC": _stored_batches_unchecked,
     "fsync": _no_fsync,
 }

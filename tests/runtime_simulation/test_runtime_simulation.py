@@ -107,7 +107,6 @@ FOUND_SOON = {
     "group's topic id": 320,
     "sequences": 0,
     "pieces": 76,
-    "known producers": 40_160,
     "CRC": 348,
     "fsync": 0,
 }
