@@ -18,6 +18,7 @@ from leadline_broker.runtime.serving import group_polls
 from leadline_client.errors import (
     CoordinatorNotAvailable,
     LeadlineError,
+    NotCoordinator,
     QuotaExceeded,
     TopicIdMismatch,
 )
@@ -358,10 +359,15 @@ async def test_a_record_of_another_format_is_an_error_and_not_lost(world: World)
     assert values(again) == ["not json"]
 
 
-async def test_without_a_coordinator_nothing_is_read(world: World) -> None:
-    world.coordinator.failure = CoordinatorNotAvailable("none")
+@pytest.mark.parametrize("failure", [CoordinatorNotAvailable, NotCoordinator])
+async def test_without_a_coordinator_nothing_is_read(
+    world: World, failure: type[LeadlineError]
+) -> None:
+    """Who polls a broker need not look for another coordinator (seed 60509)."""
+    world.coordinator.failure = failure("none")
     answer = await world.http.post(PATH, json={"secret": "s"})
     assert (answer.status_code, answer.json()["outcome"]) == (503, "refused")
+    assert answer.json()["error_code"] == CoordinatorNotAvailable.code
 
 
 @pytest.mark.parametrize(

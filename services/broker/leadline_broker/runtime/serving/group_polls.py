@@ -172,7 +172,11 @@ class GroupPolls:
             raise CoordinatorNotAvailable("no coordinator of consumer groups is active")
         service = ServiceIdentity("coordinator", found.id)
         to = ServiceAddress(service, found.url, found.internal_url)
-        return await self.peers.sync_consumer(to, poll.group, poll.member, request, timeout_ms)
+        try:
+            return await self.peers.sync_consumer(to, poll.group, poll.member, request, timeout_ms)
+        except NotCoordinator:
+            # Who polls a broker has no better way to the next coordinator than it.
+            raise CoordinatorNotAvailable("another coordinator is being elected") from None
 
     async def _read(self, before: Polled, sync: SyncAnswer, poll: GroupPoll) -> Polled:
         """Return what there is to read now, without waiting, from where `before` has come to."""
@@ -295,7 +299,7 @@ class GroupPolls:
                 return None
             try:
                 return news.result()
-            except (CoordinatorNotAvailable, NotCoordinator, ConnectionLost):
+            except (CoordinatorNotAvailable, ConnectionLost):
                 # The lease holds without the coordinator: go on waiting for records.
                 await asyncio.wait((records,), timeout=min(left_ms, _RETRY_MS) / 1000)
                 return None
