@@ -6,6 +6,7 @@ plans of earlier seeds, which tests pin, stay as they are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -186,17 +187,22 @@ def _with_hanging_disks(plan: Plan, random: Random) -> Plan:
     """Let disks hang in four plans of ten, mostly those of leaders."""
     if random.random() >= 0.4:
         return plan
-    hangs = [
+    hangs = _few(HANG, random, 4.0, lambda: random.randrange(1 << 16) | random.choice((0, 8)))
+    return replace(plan, faults=in_order([*plan.faults, *hangs]))
+
+
+def _few(kind: str, random: Random, longest_s: float, choice: Callable[[], int]) -> list[Fault]:
+    """Draw one to three faults of a kind, each of up to so many seconds."""
+    return [
         Fault(
             random.uniform(0.5, HORIZON_S),
-            HANG,
+            kind,
             random.randrange(6),
-            random.uniform(0.2, 4.0),
-            random.randrange(1 << 16) | random.choice((0, 8)),
+            random.uniform(0.2, longest_s),
+            choice(),
         )
         for _ in range(random.randint(1, 3))
     ]
-    return replace(plan, faults=in_order([*plan.faults, *hangs]))
 
 
 def _with_scrubs(plan: Plan, random: Random) -> Plan:
@@ -218,16 +224,7 @@ def _with_shortages(plan: Plan, random: Random) -> Plan:
     """Let brokers have no space for files, or no descriptors, in six of ten plans."""
     if random.random() >= 0.6:
         return plan
-    shortages = [
-        Fault(
-            random.uniform(0.5, HORIZON_S),
-            SHORT,
-            random.randrange(6),
-            random.uniform(0.2, 3.0),
-            random.randrange(1 << 16),
-        )
-        for _ in range(random.randint(1, 3))
-    ]
+    shortages = _few(SHORT, random, 3.0, lambda: random.randrange(1 << 16))
     return replace(plan, faults=in_order([*plan.faults, *shortages]))
 
 

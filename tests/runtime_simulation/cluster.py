@@ -27,7 +27,7 @@ from tests.runtime_simulation.readers import Reader
 from tests.runtime_simulation.services import BrokerService, Machine, Service
 from tests.runtime_simulation.system_calls import SimulatedSystem
 from tests.runtime_simulation.topics import Topics, name_of
-from tests.runtime_simulation.workload import Client, Producer
+from tests.runtime_simulation.workload import Client, Producer, Writer
 from tests.runtime_simulation.world import World
 from tests.runtime_simulation.zookeeper import ZooKeeper
 from tests.support.checks.history import History
@@ -82,7 +82,7 @@ class Cluster:
         self.coordinators = [CoordinatorHost(machine, number) for number in numbers]
         self.client_producers: list[ClientProducer] = []
         self.members: Members | None = None
-        self.producers: list[Producer | Publisher] = []
+        self.producers: list[Writer] = []
         self.readers: list[Reader] = []
         self.wiped: int | None = None
         self.log_starts = LogStarts(self.topics, self.system, self.brokers, plan.retention)

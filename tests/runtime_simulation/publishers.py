@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -25,8 +25,7 @@ from tests.runtime_simulation.messages import (
     Stage,
     Staged,
 )
-from tests.runtime_simulation.process import Process
-from tests.runtime_simulation.workload import TIMEOUT_MS, Client, Record
+from tests.runtime_simulation.workload import TIMEOUT_MS, Record, Writer
 
 STAGED_AGAIN = "an application staged again what no replica had"
 STARTED_AGAIN = "an application started again within a batch"
@@ -49,7 +48,7 @@ class Batch:
 
 
 @dataclass(eq=False, kw_only=True)
-class Publisher(Client):
+class Publisher(Writer):
     """An application that publishes one batch after another to a partition, as a Spark query does.
 
     It repeats a batch until that is published, with what it has staged or, as a driver that starts
@@ -58,27 +57,10 @@ class Publisher(Client):
     removed some of a batch whose offsets are not known.
     """
 
-    pause_s: float
+    role = "publisher"
     keeps_all: bool
-    on_acknowledged: Callable[[Client], object]
-    acked: int = field(default=0, init=False)
-    _task: asyncio.Task[None] | None = field(default=None, init=False)
-    _stopping: bool = field(default=False, init=False)
     _may_be_published: bool = field(default=False, init=False)
     """Whether an earlier attempt of the present batch may have taken effect."""
-
-    def start(self) -> None:
-        """Start the application's process."""
-        self._task = self.world.loop.in_process(Process(f"publisher-{self.number}"), self._run())
-
-    def stop(self) -> None:
-        """Publish nothing new any more."""
-        self._stopping = True
-
-    @property
-    def busy(self) -> bool:
-        """Whether a batch is still being published."""
-        return self._task is not None and not self._task.done()
 
     async def _run(self) -> None:
         before: Batch | None = None

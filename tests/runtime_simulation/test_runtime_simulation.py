@@ -232,22 +232,23 @@ def test_only_later_seeds_have_members_that_poll() -> None:
     assert seeds_with_polled_members(0, FIRST_WITH_POLLED_MEMBERS // 10) == []
 
 
-def seeds_with_hanging_disks(first: int, last: int) -> list[int]:
+def seeds_with(kind: str, first: int, last: int) -> list[int]:
+    """Return the seeds whose plans have a fault of this kind."""
     plans = {seed: make_plan(seed) for seed in range(first, last)}
-    return [s for s, plan in plans.items() if HANG in {fault.kind for fault in plan.faults}]
+    return [s for s, plan in plans.items() if kind in {fault.kind for fault in plan.faults}]
 
 
 @pytest.mark.parametrize(
     "count", [FEW_WITH_HANGING_DISKS, pytest.param(WITH_HANGING_DISKS, marks=pytest.mark.slow)]
 )
 def test_nothing_is_lost_while_disks_hang(count: int) -> None:
-    seeds = seeds_with_hanging_disks(FROM_HANGING_DISK, FROM_HANGING_DISK + count)
+    seeds = seeds_with(HANG, FROM_HANGING_DISK, FROM_HANGING_DISK + count)
 
     assert check_clean(seeds).keys() >= {HANG, LEFT_DISK}
 
 
 def test_only_later_seeds_have_disks_that_hang() -> None:
-    assert seeds_with_hanging_disks(FIRST_WITH_HANGING_DISKS - 100, FIRST_WITH_HANGING_DISKS) == []
+    assert seeds_with(HANG, FIRST_WITH_HANGING_DISKS - 100, FIRST_WITH_HANGING_DISKS) == []
 
 
 def seeds_with_scrubs(first: int, last: int) -> list[int]:
@@ -270,23 +271,18 @@ def test_only_later_seeds_have_brokers_that_scrub() -> None:
     assert seeds_with_scrubs(FIRST_WITH_SCRUBS - 100, FIRST_WITH_SCRUBS) == []
 
 
-def seeds_with_shortages(first: int, last: int) -> list[int]:
-    plans = {seed: make_plan(seed) for seed in range(first, last)}
-    return [s for s, plan in plans.items() if SHORT in {fault.kind for fault in plan.faults}]
-
-
 @pytest.mark.parametrize(
     "count", [FEW_WITH_SHORTAGES, pytest.param(WITH_SHORTAGES, marks=pytest.mark.slow)]
 )
 def test_nothing_is_lost_without_space_or_descriptors(count: int) -> None:
-    seeds = seeds_with_shortages(FIRST_WITH_SHORTAGES, FIRST_WITH_SHORTAGES + 4 * count)[:count]
+    seeds = seeds_with(SHORT, FIRST_WITH_SHORTAGES, FIRST_WITH_SHORTAGES + 4 * count)[:count]
 
     assert len(seeds) == count
     assert SHORT in check_clean(seeds)
 
 
 def test_only_later_seeds_have_shortages() -> None:
-    assert seeds_with_shortages(FIRST_WITH_SHORTAGES - 100, FIRST_WITH_SHORTAGES) == []
+    assert seeds_with(SHORT, FIRST_WITH_SHORTAGES - 100, FIRST_WITH_SHORTAGES) == []
 
 
 def seeds_with_publishers(first: int, last: int) -> list[int]:

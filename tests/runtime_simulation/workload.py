@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 
@@ -123,21 +123,46 @@ class Client:
 
 
 @dataclass(eq=False, kw_only=True)
-class Producer(Client):
+class Writer(Client):
+    """Appends records until it is stopped; `role` is part of the name of its process."""
+
+    role: ClassVar[str]
+    pause_s: float
+    on_acknowledged: Callable[[Client], object]
+    acked: int = field(default=0, init=False)
+    _task: asyncio.Task[None] | None = field(default=None, init=False)
+    _stopping: bool = field(default=False, init=False)
+
+    def start(self) -> None:
+        """Start the process."""
+        self._task = self.world.loop.in_process(Process(f"{self.role}-{self.number}"), self._run())
+
+    def stop(self) -> None:
+        """Write nothing new any more."""
+        self._stopping = True
+
+    @property
+    def busy(self) -> bool:
+        """Whether the outcome of a batch is still open."""
+        return self._task is not None and not self._task.done()
+
+    async def _run(self) -> None:
+        """Write until `_stopping`."""
+        raise NotImplementedError
+
+
+@dataclass(eq=False, kw_only=True)
+class Producer(Writer):
     """Sends one batch after another.
 
     With `states_epoch` it states the leader epoch in which it means to append. So a batch for a
     partition that was removed cannot come into the next one of its number.
     """
 
-    pause_s: float
+    role = "producer"
     idempotent: bool
     states_epoch: bool
-    on_acknowledged: Callable[[Client], object]
-    acked: int = field(default=0, init=False)
     sent: int = field(default=0, init=False)
-    _task: asyncio.Task[None] | None = field(default=None, init=False)
-    _stopping: bool = field(default=False, init=False)
     _sequence: int = field(default=0, init=False)
     _producer_id: int = field(default=-1, init=False)
     _topic_id: str = field(default="", init=False)
@@ -145,19 +170,6 @@ class Producer(Client):
     """What the history calls the partition."""
     _unknown: OutcomeUnknown | None = field(default=None, init=False)
     """Why the present request may have taken effect, although an answer to it was a refusal."""
-
-    def start(self) -> None:
-        """Start the producer's process."""
-        self._task = self.world.loop.in_process(Process(f"producer-{self.number}"), self._run())
-
-    def stop(self) -> None:
-        """Send nothing new any more."""
-        self._stopping = True
-
-    @property
-    def busy(self) -> bool:
-        """Whether the outcome of a batch is still open."""
-        return self._task is not None and not self._task.done()
 
     async def _run(self) -> None:
         while not self._stopping:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
@@ -160,18 +161,25 @@ def test_what_a_log_was_told_that_never_began_is_forgotten(
     log.close()
 
 
-def test_a_power_cut_leaves_no_log_that_does_not_know(tmp_path: Path) -> None:
-    """The entries of the directory are written before that of the segment."""
-    disk = Disk(tmp_path / "disk", Random(0))
+@contextmanager
+def simulated_disk(root: Path) -> Iterator[Disk]:
+    """Yield a disk on which logs write within the block, and whose power can be cut."""
+    disk = Disk(root / "disk", Random(0))
     loop = SimulatedLoop()
     with SimulatedSystem(loop, Random(0), [disk]).in_force():
+        yield disk
+    loop.close()
+
+
+def test_a_power_cut_leaves_no_log_that_does_not_know(tmp_path: Path) -> None:
+    """The entries of the directory are written before that of the segment."""
+    with simulated_disk(tmp_path) as disk:
         log = open_log(disk.root)
         log.reset_to(20, told_before_20(WRITTEN))
         log.append(stored_batch(20))
         log.flush()
         disk.cut_power()
         again = open_log(disk.root)
-    loop.close()
     assert again.log_end_offset == 21
     assert again.producers.get(7) is not None
 
@@ -181,9 +189,7 @@ def test_defect_29_a_power_cut_leaves_known_what_retention_has_deleted(
     tmp_path: Path, *, is_killed: bool
 ) -> None:
     """Its snapshot is all that is left of the deleted batch."""
-    disk = Disk(tmp_path / "disk", Random(0))
-    loop = SimulatedLoop()
-    with SimulatedSystem(loop, Random(0), [disk]).in_force():
+    with simulated_disk(tmp_path) as disk:
         log = open_log(disk.root, segment_bytes=300)
         log.append(stored_batch(0, producer=(7, 0, 0)))
         log.flush()
@@ -196,7 +202,6 @@ def test_defect_29_a_power_cut_leaves_known_what_retention_has_deleted(
         log.flush()
         disk.cut_power()
         again = open_log(disk.root)
-    loop.close()
     assert (again.log_start_offset, again.log_end_offset) == (1, 2)
     assert again.producers.get(7) is not None
 

@@ -530,7 +530,7 @@ def test_a_log_is_opened_once_there_is_space(start: Start, short: set[str]) -> N
 
     again.take_opened()
 
-    assert (own_ids(again), again.unopened.is_any_short) == (set(), False)
+    assert (own_ids(again), again.unopened.has_retriable) == (set(), False)
     assert not again.unopened.open_again()
     assert all(read_all(again.open(one, f"id-{one}", 0)) for one in "abc")
     assert again.close(incarnation=1)

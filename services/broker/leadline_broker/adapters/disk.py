@@ -275,9 +275,9 @@ class DiskLogs:
         return self._directory.controller_epoch
 
     @property
-    def is_any_short(self) -> bool:
-        """See `UnopenedLogs.is_any_short`."""
-        return self._directory.unopened.is_any_short
+    def has_retriable(self) -> bool:
+        """See `UnopenedLogs.has_retriable`."""
+        return self._directory.unopened.has_retriable
 
     @property
     def closed(self) -> int:

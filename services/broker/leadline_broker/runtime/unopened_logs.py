@@ -23,7 +23,7 @@ class UnopenedLogs(Protocol):
     """The logs of a broker that are not open; an adapter implements it."""
 
     @property
-    def is_any_short(self) -> bool:
+    def has_retriable(self) -> bool:
         """Whether any of them only lacked space or a descriptor."""
 
     def open_again(self) -> bool:
@@ -42,6 +42,6 @@ async def open_later(logs: UnopenedLogs, register_again: Callable[[], None]) -> 
     """Try again every few seconds, and register once all are open; never returns."""
     while True:
         await asyncio.sleep(_AGAIN_S)
-        if logs.is_any_short and await asyncio.to_thread(logs.open_again):
+        if logs.has_retriable and await asyncio.to_thread(logs.open_again):
             logger.warning("logs opened that had lacked space or descriptors: registering again")
             register_again()

@@ -15,7 +15,7 @@ from leadline_broker.adapters.log.recovery import OnSegment, nothing
 from leadline_broker.domain.state import ReplicaKey
 from leadline_client.errors import StorageFailed
 
-_SHORT: Final = (DiskFull, NoDescriptor)
+_RETRIABLE: Final = (DiskFull, NoDescriptor)
 
 
 @dataclass(eq=False)
@@ -39,7 +39,7 @@ class UnopenedLogs:
     failures: dict[ReplicaKey, StorageFailed] = field(default_factory=dict, init=False)
     high_watermarks: dict[ReplicaKey, int] = field(default_factory=dict, init=False)
     directory_ids: dict[ReplicaKey, str] = field(default_factory=dict, init=False)
-    _short: dict[ReplicaKey, PartitionIdentity] = field(default_factory=dict, init=False)
+    _retriable: dict[ReplicaKey, PartitionIdentity] = field(default_factory=dict, init=False)
     _opened: dict[ReplicaKey, PartitionLog] = field(default_factory=dict, init=False)
     _opening: threading.Lock = field(default_factory=threading.Lock, init=False)
     _is_released: bool = field(default=False, init=False)
@@ -63,8 +63,8 @@ class UnopenedLogs:
                 opened.append(log)
                 continue
             self.failures[identity.key] = log
-            if isinstance(log, _SHORT):
-                self._short[identity.key] = identity
+            if isinstance(log, _RETRIABLE):
+                self._retriable[identity.key] = identity
         return opened
 
     def give_ids(self, high_watermarks: Mapping[ReplicaKey, int]) -> None:
@@ -74,9 +74,9 @@ class UnopenedLogs:
         self.high_watermarks = {key: high_watermarks[key] for key in known}
 
     @property
-    def is_any_short(self) -> bool:
+    def has_retriable(self) -> bool:
         """Whether `open_again` may open any."""
-        return bool(self._short)
+        return bool(self._retriable)
 
     def open_again(self) -> bool:
         """Open what only lacked space or a descriptor; return whether it is all open now.
@@ -84,17 +84,17 @@ class UnopenedLogs:
         For a thread: recovery may take long.
         """
         with self._opening:
-            for key, identity in self._short.copy().items():
+            for key, identity in self._retriable.copy().items():
                 if key in self._opened:
                     continue
                 log = self.tried(identity, self._require_unreleased)
-                if isinstance(log, _SHORT):
+                if isinstance(log, _RETRIABLE):
                     return False
                 if isinstance(log, PartitionLog):
                     self._opened[key] = log
                 else:
                     self.failures[key] = log
-                    self._short.pop(key, None)
+                    self._retriable.pop(key, None)
             return bool(self._opened)
 
     def _require_unreleased(self) -> None:
@@ -109,7 +109,7 @@ class UnopenedLogs:
         logs, cut_short = [], []
         found, self._opened = self._opened, {}
         for key, log in found.items():
-            self._short.pop(key, None)
+            self._retriable.pop(key, None)
             if self.failures.pop(key, None) is None:
                 log.discard()  # Its directory was set aside meanwhile.
                 continue
@@ -121,7 +121,7 @@ class UnopenedLogs:
 
     def set_aside(self, key: ReplicaKey) -> str | None:
         """Forget a log whose directory is set aside; return the id of its own if it was one."""
-        self._short.pop(key, None)
+        self._retriable.pop(key, None)
         return self.directory_ids.get(key) if self.failures.pop(key, None) else None
 
     def release(self) -> None:
