@@ -92,7 +92,9 @@ def drain(
     """Drain a broker: move all its leaders at once, then all its replicas, as a task."""
     wanted = {"leaders_only": leaders_only, "throttle_bytes_per_s": throttle, "dry_run": dry_run}
     with admin.connect() as client:
-        task = client.administer("POST", f"/v1/brokers/{broker}/drain", wanted, repeatable=dry_run)
+        task = client.administer(
+            "POST", f"/v1/brokers/{broker}/drain", wanted, repeatable=dry_run, once=True
+        )
         if watch and not dry_run:
             task = follow(client, task["id"], as_json=admin.as_json)
     show_task(task, as_json=admin.as_json, over=watch and not dry_run)
@@ -109,7 +111,7 @@ def drain(
 def forget(admin: AdminContext, broker: BrokerId) -> None:
     """Stop listing a broker that is down and will not return; refused while it has replicas."""
     with admin.connect() as client:
-        found = client.administer("DELETE", f"{_FAILED_BROKERS}/{broker}")
+        found = client.administer("DELETE", f"{_FAILED_BROKERS}/{broker}", once=True)
     admin.show(found, f"broker {broker} is forgotten")
 
 

@@ -46,7 +46,7 @@ def elect(
     rows = [topic_partition(text)._asdict() for text in partition or ()]
     wanted = {"type": kind, "partitions": rows or None, "dry_run": dry_run}
     with admin.connect() as client:
-        answer = client.administer("POST", "/v1/elections", wanted, repeatable=dry_run)
+        answer = client.administer("POST", "/v1/elections", wanted, repeatable=dry_run, once=True)
     title = "Would be elected" if dry_run else "Elected"
     admin.show(answer, lambda document: _print_elected(title, document))
 

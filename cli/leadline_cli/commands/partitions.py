@@ -40,7 +40,7 @@ def add(
         "dry_run": dry_run,
     }
     with admin.connect() as client:
-        answer = client.administer("POST", _path(topic), body, repeatable=dry_run)
+        answer = client.administer("POST", _path(topic), body, repeatable=dry_run, once=True)
     title = f"{'Would be added' if dry_run else 'Added'} to {topic}"
     admin.show(answer, lambda document: _print_added(title, document))
 
@@ -62,7 +62,7 @@ def remove(
     confirmed(question, yes=yes or dry_run)
     body = {"partitions": partition, "dry_run": dry_run}
     with admin.connect() as client:
-        answer = client.administer("DELETE", _path(topic), body, repeatable=dry_run)
+        answer = client.administer("DELETE", _path(topic), body, repeatable=dry_run, once=True)
     done = "removed" if answer["complete"] else "accepted, removal in progress:"
     words = "would remove" if dry_run else done
     admin.show(answer, f"{words} {topic} {numbers(answer['partitions'])}")

@@ -51,10 +51,10 @@ def plan(
     wanted = {name: value for name, value in wanted.items() if value}
     how = {"algorithm": algorithm.value, "throttle_bytes_per_s": throttle}
     with admin.connect() as client:
-        made = client.administer("POST", "/v1/plans", wanted)
+        made = client.administer("POST", "/v1/plans", wanted, once=True)
         task = None
         if apply and made["partitions"]:
-            task = client.administer("POST", f"/v1/plans/{made['id']}/apply", how)
+            task = client.administer("POST", f"/v1/plans/{made['id']}/apply", how, once=True)
     admin.show({"plan": made, "task": task}, _print_plan)
 
 
@@ -96,7 +96,7 @@ def start(
         "dry_run": dry_run,
     }
     with admin.connect() as client:
-        task = client.administer("POST", "/v1/reassignments", body, repeatable=dry_run)
+        task = client.administer("POST", "/v1/reassignments", body, repeatable=dry_run, once=True)
         if watch and not dry_run:
             task = tasks.follow(client, task["id"], as_json=admin.as_json)
     tasks.show_task(task, as_json=admin.as_json, over=watch and not dry_run)
@@ -124,7 +124,8 @@ def cancel_partition(
     """Return one partition to its original replicas; its task continues with the others."""
     topic, number = topic_partition(partition)
     with admin.connect() as client:
-        answer = client.administer("DELETE", f"/v1/reassignments/{quote(topic, safe='')}/{number}")
+        path = f"/v1/reassignments/{quote(topic, safe='')}/{number}"
+        answer = client.administer("DELETE", path, once=True)
     admin.show(answer, f"{partition} returns to {numbers(answer['start'])}")
 
 

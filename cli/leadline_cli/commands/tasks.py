@@ -66,7 +66,7 @@ def status(admin: AdminContext, task: TaskId, *, watch: Watch = False) -> None:
 def cancel(admin: AdminContext, task: TaskId) -> None:
     """Cancel a task: partitions in the middle of a move return to their original replicas."""
     with admin.connect() as client:
-        found = client.administer("DELETE", _path(task))
+        found = client.administer("DELETE", _path(task), once=True)
     show_task(found, as_json=admin.as_json)
 
 

@@ -78,7 +78,7 @@ def create(
     """Create a user, who gets a token by `leadline users token`."""
     grants = [] if role is None else [_grant(role, topic, group)]
     with admin.connect() as client:
-        made = client.administer("POST", _USERS, {"name": name, "grants": grants})
+        made = client.administer("POST", _USERS, {"name": name, "grants": grants}, once=True)
     admin.show(made, f"user {name} was created; `leadline users token {name}` makes a token")
 
 
@@ -147,7 +147,7 @@ def delete(admin: AdminContext, name: Name, *, yes: Yes = False) -> None:
     """Delete a user with all its tokens."""
     confirmed(f"Delete user {name}?", yes=yes)
     with admin.connect() as client:
-        gone = client.administer("DELETE", f"{_USERS}/{name}")
+        gone = client.administer("DELETE", f"{_USERS}/{name}", once=True)
     admin.show(gone, f"user {name} was deleted; services refuse its tokens within seconds")
 
 
@@ -194,7 +194,7 @@ def _keep(client: Client, name: str, made: dict[str, Any], file: Path) -> None:
     except OSError as problem:
         lost = f"cannot write {file}: {problem.strerror}"
         try:
-            client.administer("DELETE", f"{_USERS}/{name}/tokens/{made['id']}")
+            client.administer("DELETE", f"{_USERS}/{name}/tokens/{made['id']}", once=True)
         except LeadlineError as error:
             print_problem(f"{lost}; and the token was not revoked: {error.message}")
             print_note(f"  what to do: `leadline users revoke-token {name} {made['id']}`")
@@ -212,7 +212,7 @@ def revoke_token(
 ) -> None:
     """Revoke a token of a user."""
     with admin.connect() as client:
-        changed = client.administer("DELETE", f"{_USERS}/{name}/tokens/{token_id}")
+        changed = client.administer("DELETE", f"{_USERS}/{name}/tokens/{token_id}", once=True)
     admin.show(changed, f"token {token_id} was revoked; services refuse it within seconds")
 
 
@@ -278,9 +278,7 @@ def _replace_part_once(
     found = client.administer("GET", path)
     # A controller of an earlier release tells no version, and takes no condition.
     headers = {"If-Match": f'"{found["version"]}"'} if "version" in found else {}
-    return client.administer(
-        "PUT", f"{path}/{part}", change(found), headers=headers, repeatable=True
-    )
+    return client.administer("PUT", f"{path}/{part}", change(found), headers=headers, once=True)
 
 
 def _grant(role: Role, topics: list[str] | None, groups: list[str] | None) -> dict[str, Any]:

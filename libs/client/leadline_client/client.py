@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
-from leadline_client import groups
+from leadline_client import administration, groups
 from leadline_client.bootstrap import base_urls
 from leadline_client.core import ClientCore
 from leadline_client.errors import CoordinatorNotAvailable, InvalidRequest
@@ -161,12 +161,12 @@ class Client:
     metadata = _blocking(ClientCore.metadata)
     list_topics = _blocking(ClientCore.list_topics)
     describe = _blocking(ClientCore.describe)
-    create_topic = _blocking(ClientCore.create_topic)
-    delete_topic = _blocking(ClientCore.delete_topic)
+    create_topic = _blocking(administration.create_topic)
+    delete_topic = _blocking(administration.delete_topic)
     brokers = _blocking(ClientCore.brokers)
     controller = _blocking(ClientCore.controller)
-    elect = _blocking(ClientCore.elect)
-    administer = _blocking(ClientCore.administer)
+    elect = _blocking(administration.elect)
+    administer = _blocking(administration.administer)
     find_coordinator = _blocking(ClientCore.find_coordinator)
     offsets = _blocking(ClientCore.offsets)
     offset_for_timestamp = _blocking(ClientCore.offset_for_timestamp)
@@ -285,12 +285,12 @@ class AsyncClient:
     metadata = _awaiting(ClientCore.metadata)
     list_topics = _awaiting(ClientCore.list_topics)
     describe = _awaiting(ClientCore.describe)
-    create_topic = _awaiting(ClientCore.create_topic)
-    delete_topic = _awaiting(ClientCore.delete_topic)
+    create_topic = _awaiting(administration.create_topic)
+    delete_topic = _awaiting(administration.delete_topic)
     brokers = _awaiting(ClientCore.brokers)
     controller = _awaiting(ClientCore.controller)
-    elect = _awaiting(ClientCore.elect)
-    administer = _awaiting(ClientCore.administer)
+    elect = _awaiting(administration.elect)
+    administer = _awaiting(administration.administer)
     find_coordinator = _awaiting(ClientCore.find_coordinator)
     offsets = _awaiting(ClientCore.offsets)
     offset_for_timestamp = _awaiting(ClientCore.offset_for_timestamp)

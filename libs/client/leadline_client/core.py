@@ -7,7 +7,7 @@ that its methods return.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote
 
 from leadline_client.cache import MetadataCache
@@ -25,7 +25,6 @@ from leadline_client.payloads import (
     fetched_batches,
     found_offset,
     json_body,
-    new_topic_json,
     partition_offsets,
     produce_result,
     producer_identity,
@@ -49,7 +48,6 @@ from leadline_client.wire import (
     FetchResult,
     LogPosition,
     Metadata,
-    NewTopic,
     PartitionOffsets,
     ProduceResult,
     ReplicaChoice,
@@ -57,10 +55,8 @@ from leadline_client.wire import (
     TopicPartition,
 )
 
-ElectionType = Literal["preferred", "unclean"]
 DEFAULT_MAX_BYTES = 1 << 20
 _ANSWER_MARGIN_S = 2.0
-_COMMAND_WAIT_S = 30.0
 
 
 class ClientCore:
@@ -134,49 +130,15 @@ class ClientCore:
         """
         headers = {"content-type": JSON}
         call = Call("POST", "/v1/consult", headers=headers, body=b"{}", repeatable=True)
+        return (yield from self.ask_any_broker(call))
+
+    def ask_any_broker(self, call: Call) -> Flow[dict[str, Any]]:
+        """Send `call` to any broker, as `document` does."""
         return (yield from self.document(self._any_broker, call))
 
-    def create_topic(self, topic: NewTopic, *, dry_run: bool = False) -> Flow[dict[str, Any]]:
-        """Create a topic; return the controller's response once all its brokers have applied it."""
-        body = new_topic_json(topic, dry_run=dry_run)
-        return (yield from self.administer("POST", "/v1/topics", body, repeatable=dry_run))
-
-    def delete_topic(self, topic: str) -> Flow[dict[str, Any]]:
-        """Delete a topic; return the controller's response, which may come before the deletion."""
-        return (yield from self.administer("DELETE", f"/v1/topics/{_q(topic)}"))
-
-    def elect(
-        self, kind: ElectionType, partitions: Sequence[tuple[str, int]] | None = None
-    ) -> Flow[dict[str, Any]]:
-        """Elect leaders of `partitions`; None means every partition that needs an election."""
-        rows = None
-        if partitions is not None:
-            rows = [{"topic": topic, "partition": number} for topic, number in partitions]
-        return (
-            yield from self.administer("POST", "/v1/elections", {"type": kind, "partitions": rows})
-        )
-
-    def administer(
-        self,
-        method: str,
-        path: str,
-        document: object = None,
-        *,
-        params: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        repeatable: bool = False,
-    ) -> Flow[dict[str, Any]]:
-        """Send a request of the controller's API to any broker, which forwards it.
-
-        `document` is sent as JSON. `repeatable`: carrying it out twice does no harm, as for GET.
-        """
-        body = b"" if document is None else json_body(document)
-        sent = {"content-type": JSON} if body else {}
-        again = repeatable or method == "GET"
-        call = Call(
-            method, path, params or {}, {**sent, **(headers or {})}, body, again, _COMMAND_WAIT_S
-        )
-        return (yield from self.document(self._any_broker, call))
+    def random_key(self) -> str:
+        """Return 128 random bits as text."""
+        return "".join(f"{int(self._random() * (1 << 32)):08x}" for _ in range(4))
 
     def offsets(
         self, topic: str, partition: int, *, timestamp: int | None = None

@@ -3,8 +3,8 @@
 Pure: the time and the random number are arguments.
 
 - A refusal is definite, so the client retries any request after a retriable one.
-- After an unknown outcome the client retries only a repeatable request: a read, or
-  a batch of an idempotent producer.
+- After an unknown outcome the client retries only a repeatable request: a read, a batch of
+  an idempotent producer, or a change with an Idempotency-Key.
 - If a server asks to wait, the client waits so long, and a little more so that not all clients
   come back at once. It does not wait in vain: the call fails if its time does not suffice.
 - If the outcome of an attempt was unknown, a refusal of a later attempt does not make
@@ -21,6 +21,7 @@ from leadline_client.errors import (
     AllKnownBrokersNotAvailable,
     LeadlineError,
     OutcomeUnknown,
+    RequestInDoubt,
     UnknownTopic,
 )
 
@@ -95,7 +96,8 @@ class Attempts:
         if isinstance(error, OutcomeUnknown) and not self._reads:
             self._unknown = error
         unknown = isinstance(error, OutcomeUnknown)
-        if not (repeatable if unknown else error.retriable):
+        stays_unknown = isinstance(error, RequestInDoubt)
+        if stays_unknown or not (repeatable if unknown else error.retriable):
             raise self.final(error)
         self._failures += 1
         pause_s = self._policy.pause_s(self._failures, random, error.retry_after_s)

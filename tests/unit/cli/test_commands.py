@@ -92,7 +92,7 @@ def test_a_cluster_that_never_answered_is_given_up_before_a_failover_is() -> Non
 
 
 def test_an_unknown_outcome_ends_with_3_and_says_so_in_json(cluster: StandInCluster) -> None:
-    ended = leadline(cluster, "topics", "create", "new", "--json")
+    ended = leadline(cluster, "topics", "create", "doubtful", "--json")
     assert ended.exit_code == 3
     assert json.loads(ended.stderr)["outcome"] == "unknown"
 

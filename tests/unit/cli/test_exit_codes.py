@@ -201,7 +201,7 @@ REASSIGNMENTS = {f"reassign {verb}" for verb in ("cancel-partition", "start", "s
 def test_defect_22_a_lost_answer_ends_with_3_and_a_refusal_with_1() -> None:
     with StandInCluster(brokers=1, partitions=1).running() as cluster:
         where = ["--bootstrap", cluster.bootstrap[0]]
-        assert CliRunner().invoke(app, ["topics", "create", "new", *where]).exit_code == 3
+        assert CliRunner().invoke(app, ["topics", "create", "doubtful", *where]).exit_code == 3
         assert CliRunner().invoke(app, ["topics", "describe", "nope", *where]).exit_code == 1
         assert CliRunner().invoke(app, ["topics", "describe", "t", *where]).exit_code == 0
         unknown = CliRunner().invoke(app, ["produce", "nope", *where], input="")
@@ -301,7 +301,7 @@ def test_messages_that_cannot_be_printed_change_no_exit_code(full: bool) -> None
                 ["topics", "describe", "nope"],
                 ["topics", "--no-such-option"],
                 ["produce", "t", "--json"],
-                ["topics", "create", "new"],
+                ["topics", "create", "doubtful"],
             )
         ]
     assert codes == [1, 2, 0, 3]

@@ -39,6 +39,7 @@ from leadline_client.errors import (
     LogTruncated,
     NotLeader,
     OffsetOutOfRange,
+    RequestInDoubt,
     UnknownTopic,
 )
 from leadline_client.payloads import OutgoingRecord
@@ -88,6 +89,7 @@ class StandInCluster:
         self.urls: dict[int, str] = {}
         self.partitions = {p: Partition(1 + p % brokers) for p in range(partitions)}
         self.requests: Counter[str] = Counter()
+        self.keys: list[str | None] = []
         self.stale_metadata: dict[str, Any] | None = None
         self.cut_off: dict[int, dict[str, Any]] = {}
         """Brokers without a lease, and the metadata that they have for ever."""
@@ -208,8 +210,16 @@ class Broker:
         self._cluster.next_producer_id += 1
         return JSONResponse({"producer_id": self._cluster.next_producer_id, "producer_epoch": 0})
 
-    async def _create(self, _: Request) -> Response:
+    async def _create(self, request: Request) -> Response:
+        """Lose the first response to each key, and all without one; `doubtful` stays unknown."""
         self._cluster.requests["create"] += 1
+        key = request.headers.get("idempotency-key")
+        name = (await request.json())["name"]
+        if key is not None and key in self._cluster.keys:
+            if name == "doubtful":
+                raise RequestInDoubt("its response was lost")
+            return JSONResponse({"name": name}, 201)
+        self._cluster.keys.append(key)
         return HangUp()
 
     def _at_leader(

@@ -139,10 +139,30 @@ def test_an_unknown_outcome_is_repeated_if_the_caller_accepts_duplicates(
         assert client.produce("t", 0, RECORDS, retry_unknown=True).base_offset == 2
 
 
-def test_creating_a_topic_is_not_repeated_after_a_lost_answer(cluster: StandInCluster) -> None:
+def test_creating_a_topic_is_repeated_with_its_key_after_a_lost_answer(
+    cluster: StandInCluster,
+) -> None:
+    with Client(cluster.bootstrap) as client:
+        for number in (1, 2):
+            assert client.create_topic(NewTopic("new", 1, 1)) == {"name": "new"}
+            assert cluster.requests["create"] == 2 * number
+    assert None not in cluster.keys
+    assert len({*cluster.keys}) == 2
+
+
+def test_a_change_without_a_key_is_not_repeated_after_a_lost_answer(
+    cluster: StandInCluster,
+) -> None:
     with Client(cluster.bootstrap) as client, pytest.raises(OutcomeUnknown):
-        client.create_topic(NewTopic("new", 1, 1))
-    assert cluster.requests["create"] == 1
+        client.administer("POST", "/v1/topics", {"name": "new"})
+    assert cluster.keys == [None]
+
+
+def test_a_dry_run_needs_no_key_to_be_repeated(cluster: StandInCluster) -> None:
+    with Client(cluster.bootstrap, policy=HASTY) as client, pytest.raises(OutcomeUnknown):
+        client.create_topic(NewTopic("new", 1, 1), dry_run=True)
+    assert {*cluster.keys} == {None}
+    assert len(cluster.keys) > 1
 
 
 def test_errors_name_the_missing_topic_partition_or_offset(cluster: StandInCluster) -> None:

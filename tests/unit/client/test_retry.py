@@ -13,6 +13,8 @@ from leadline_client.errors import (
     NotEnoughReplicas,
     NotLeader,
     OutOfOrderSequence,
+    RequestInDoubt,
+    RequestUnderWay,
     UnknownTopic,
     Unreachable,
 )
@@ -49,6 +51,13 @@ def test_a_final_refusal_is_raised_at_once(failure: LeadlineError) -> None:
 def test_an_unknown_outcome_is_tried_again_only_if_repeatable(failure: LeadlineError) -> None:
     assert outcome(failure, repeatable=False) is failure
     assert outcome(failure, repeatable=True) is None
+
+
+def test_a_change_whose_response_the_server_has_lost_is_not_tried_again() -> None:
+    """The first request with its key is waited for; that its response is lost stays so."""
+    doubt = RequestInDoubt("lost")
+    assert outcome(RequestUnderWay(""), repeatable=True) is None
+    assert outcome(ConnectionLost(""), doubt, repeatable=True) is doubt
 
 
 def test_a_refusal_after_an_unknown_attempt_leaves_the_whole_unknown() -> None:
