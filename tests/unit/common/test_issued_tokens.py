@@ -197,7 +197,7 @@ async def test_keys_are_read_again_when_a_token_names_a_new_one() -> None:
             assert client.user_of(issuer.token("alice", "old")).name == "alice"
             issuer.add_rsa("new")
             token = issuer.token("alice", "new")
-            with pytest.raises(Unauthorized, match="no key"):  # They were read just now.
+            with pytest.raises(UsersNotRead):  # Maybe it is newer than what was read just now.
                 client.user_of(token)
             now[0] += RETRY_S
             with pytest.raises(UsersNotRead, match="read again"):
@@ -205,6 +205,34 @@ async def test_keys_are_read_again_when_a_token_names_a_new_one() -> None:
             await until(lambda: issuer.reads == 2, "the keys are read again")
             await until(lambda: len(client.keys.by_id if client.keys else ()) == 2, "the new")
             assert client.user_of(token).name == "alice"
+
+
+async def test_a_key_may_be_new_although_another_was_not_there_just_now() -> None:
+    issuer = TestIssuer()
+    issuer.add_rsa("old")
+    strange = issuer.token("mallory", "strange", key=issuer.keys["old"])
+    now = [0.0]
+    async with issuer.serving():
+        client = IssuerClient(Issuer(issuer.url, AUDIENCE), clock=lambda: now[0])
+        async with reading_keys(client):
+            await until(lambda: client.keys is not None, "the keys are read")
+            now[0] += RETRY_S
+            with pytest.raises(UsersNotRead):
+                client.user_of(strange)
+            await until(lambda: bool(client._missing), "the keys are read for it")
+            issuer.add_rsa("new")
+            with pytest.raises(UsersNotRead):
+                client.user_of(issuer.token("alice", "new"))
+            for number in range(200):  # Anybody can name as many as that.
+                with pytest.raises(UsersNotRead):
+                    client.user_of(issuer.token("m", f"{number}", key=issuer.keys["old"]))
+            with pytest.raises(Unauthorized, match="no key"):
+                client.user_of(strange)
+            now[0] += RETRY_S
+            with pytest.raises(UsersNotRead):
+                client.user_of(issuer.token("alice", "new"))
+            await until(lambda: len(client.keys.by_id if client.keys else ()) == 2, "the new")
+            assert client.user_of(issuer.token("alice", "new")).name == "alice"
 
 
 async def test_keys_stay_in_use_while_the_issuer_cannot_be_read() -> None:

@@ -50,6 +50,10 @@ class Issuer:
 class UnknownKey(Exception):
     """A token is signed with a key that is not among those which were read."""
 
+    def __init__(self, key_id: str) -> None:
+        super().__init__(key_id)
+        self.key_id = key_id
+
 
 class SigningKey(NamedTuple):
     """A public key of the issuer, and the algorithms with which it may be used."""
@@ -95,7 +99,7 @@ class IssuerKeys:
             return next(iter(self.by_id.values()))
         found = self.by_id.get(key_id) if isinstance(key_id, str) else None
         if found is None:
-            raise UnknownKey
+            raise UnknownKey(str(key_id))
         return found
 
 

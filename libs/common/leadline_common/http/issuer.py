@@ -1,7 +1,8 @@
 """The keys of the OpenID Connect issuer: read at the start, and again when they change.
 
 They are read every few minutes, and at once, but not too often, when a token names a key that is
-not there: issuers announce a new key before or when they begin to use it. While the issuer cannot
+not there: issuers announce a new key before or when they begin to use it. Only a key that was not
+there when they were read after a token had named it is said to be unknown. While the issuer cannot
 be reached, the keys that were read last stay in use.
 """
 
@@ -38,6 +39,8 @@ LATE_S: Final = 60.0
 _TIMEOUT_S: Final = 10
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=_TIMEOUT_S)
 _LARGEST: Final = 1 << 20
+_MOST_AWAITED: Final = 100
+"""How many ids of keys that tokens name are kept until the keys are read: anybody may make some."""
 _DISCOVERY: Final = "/.well-known/openid-configuration"
 
 logger = structlog.get_logger(__name__)
@@ -53,6 +56,10 @@ class IssuerClient:
     clock: Callable[[], float] = time.monotonic
     keys: IssuerKeys | None = field(default=None, init=False)
     _wanted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _awaited: set[str] = field(default_factory=set, init=False)
+    """Ids of keys that tokens have named since the keys were begun to be read."""
+    _missing: set[str] = field(default_factory=set, init=False)
+    """Ids of keys that tokens had named before the keys were read, and that were not there."""
     _tried_at: float = field(default=float("-inf"), init=False)
     _is_read: bool = field(default=False, init=False)
     _failure: str = field(default="", init=False)
@@ -84,10 +91,12 @@ class IssuerClient:
             raise UsersNotRead("this service has not read the keys of the issuer of tokens yet")
         try:
             return user_of(token, self.keys, self.issuer)
-        except UnknownKey:
+        except UnknownKey as unknown:
             is_recent = self.clock() - self._tried_at < RETRY_S
-            if is_recent and self._is_read:
+            if is_recent and self._is_read and unknown.key_id in self._missing:
                 raise Unauthorized("the issuer has no key with which the token is signed") from None
+            if len(self._awaited) < _MOST_AWAITED:
+                self._awaited.add(unknown.key_id)
             if not is_recent:
                 self._wanted.set()
             raise UsersNotRead("the token's key is new: the issuer's keys are read again") from None
@@ -109,10 +118,12 @@ class IssuerClient:
     async def _read(self, session: aiohttp.ClientSession) -> None:
         """Read the keys; what cannot be read changes nothing."""
         self._is_read = False
+        awaited, self._awaited = self._awaited, set()
         try:
             found = await _json(session, await self._url(session))
             self.keys = IssuerKeys.of(found)
             self._is_read = True
+            self._missing = awaited.difference(self.keys.by_id)
             self._failing_since = float("inf")
         except (aiohttp.ClientError, OSError, ValueError, RecursionError) as problem:
             self._failed(problem)
