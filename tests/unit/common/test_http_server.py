@@ -1,5 +1,6 @@
 """A service as its own process: it says where it listens, and stops cleanly and soon."""
 
+import asyncio
 import json
 import os
 import resource
@@ -17,12 +18,18 @@ from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 
 from leadline_cli.credentials import Credentials
+from leadline_common.http import server
+from leadline_common.http.connection_bounds import ConnectionBounds
 from leadline_common.http.listeners import bind, bind_public
 from leadline_common.identity import ServiceIdentity
+from leadline_common.metrics import Metrics
 from leadline_common.settings.fields import ServiceSettings
 from leadline_common.tcp_ports import UnsafeListener
+from tests.support.services.zookeeper import until
+from tests.unit.common.http_app import build
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -85,6 +92,28 @@ def stopped(process: subprocess.Popen[str], number: int) -> tuple[int, list[dict
     process.send_signal(number)
     output, _ = process.communicate(timeout=30)
     return process.returncode, [json.loads(line) for line in output.splitlines()]
+
+
+def test_the_date_of_responses_goes_on() -> None:
+    with service() as (_, url), httpx.Client(base_url=url) as client:
+        first = client.get("/healthz").headers["date"]
+        deadline = time.monotonic() + 30
+        while client.get("/healthz").headers["date"] == first:
+            assert time.monotonic() < deadline, "the date stands still"
+
+
+async def test_an_idle_server_need_not_look_whether_it_is_to_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "_DATE_EVERY_S", 3_600)
+    bounds = ConnectionBounds(ServiceSettings(), Metrics(process=False))
+    idle = server._Server(uvicorn.Config(build()), None, lambda: None, bounds)
+    running = asyncio.create_task(idle.main_loop())
+    await until(lambda: bool(idle.server_state.default_headers), "the date is made")
+    assert not running.done()
+    idle._stop()
+    async with asyncio.timeout(30):
+        await running
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
