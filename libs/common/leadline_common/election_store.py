@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -19,7 +19,7 @@ from leadline_common.versions import SpokenVersions
 from leadline_common.zk.client import Callback
 from leadline_common.zk.credentials import ZkCredentials
 from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
-from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp
+from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp, Stat
 from leadline_common.zk.ports import OpenTransport, SessionState
 from leadline_common.zk.session import ZkSession
 from leadline_common.zk.transport import KazooTransport
@@ -122,7 +122,8 @@ class ElectionStore:
         leader, epoch = await self._session.get_many([nodes.leader, nodes.epoch])
         if epoch is None:
             raise NoNode(nodes.epoch)
-        term = LeadershipTerm(decode_epoch(nodes.epoch, *epoch), epoch[1].version)
+        data, stat = epoch
+        term = LeadershipTerm(decode_epoch(nodes.epoch, data, stat), stat.version, stat.mtime)
         if leader is None:
             return ElectionState(None, term)
         process, url, internal_url = self._identity(leader[0])
@@ -138,12 +139,13 @@ class ElectionStore:
             *claim.ops,
         ]
         try:
-            await self.submit(ops)
+            results = await self.submit(ops)
         except MultiFailed as failure:
             if isinstance(failure.error, NodeExists | BadVersion):
                 return None
             raise
-        return won
+        written = next(result for result in results if isinstance(result, Stat))
+        return replace(won, began_ms=written.mtime)
 
     def _identity(self, data: bytes) -> tuple[int, str, str]:
         try:

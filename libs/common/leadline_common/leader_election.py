@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
@@ -51,10 +51,14 @@ class TermEnded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LeadershipTerm:
-    """A leader's epoch, and the version of the epoch node that each of its writes checks."""
+    """A leader's epoch, and the version of the epoch node that each of its writes checks.
+
+    `began_ms` is when the epoch was written, by ZooKeeper's clock (Unix ms).
+    """
 
     epoch: int
     epoch_version: int
+    began_ms: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

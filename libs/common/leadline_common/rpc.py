@@ -201,7 +201,8 @@ class HeartbeatRequest(msgspec.Struct, frozen=True):
     the digest, of the applied (topic id, partition, leader epoch); see `replica_fingerprint`.
     `isr_changes` are partitions whose ISR this broker has written since its last answered
     heartbeat. `moving` are the replicas that are being added to partitions that it leads. `late`
-    are roles that it refused: the rest of the digest can be compared without them.
+    are roles that it refused: the rest of the digest can be compared without them. `time_ms` is
+    the time by the broker's clock (Unix ms), 0 from an earlier release.
     """
 
     broker_id: int
@@ -214,6 +215,7 @@ class HeartbeatRequest(msgspec.Struct, frozen=True):
     isr_changes: list[tuple[str, int]] = []
     moving: list[MovingRow] = []
     late: list[LateRow] = []
+    time_ms: int = 0
 
 
 class MovingRate(msgspec.Struct, array_like=True, frozen=True):
@@ -231,12 +233,14 @@ class HeartbeatResponse(msgspec.Struct, frozen=True):
     """The controller that responds; a broker ignores responses of a lower epoch.
 
     `moving` limits what the broker sends, and what it receives, for moving replicas; one that no
-    row lists waits. With None nothing is limited. It applies until the next response.
+    row lists waits. With None nothing is limited. It applies until the next response. `time_ms` is
+    the time by the clocks of most brokers (Unix ms), 0 from an earlier release.
     """
 
     controller_id: int
     controller_epoch: int
     moving: list[MovingRate] | None = None
+    time_ms: int = 0
 
 
 class ControlledShutdownRequest(msgspec.Struct, frozen=True):

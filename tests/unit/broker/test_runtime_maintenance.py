@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -20,8 +20,10 @@ from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.remembered_producers import RememberedProducers
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.replication.topic_settings import TopicSettings
-from leadline_common.clock import SystemClock
+from leadline_common.clock import Clock, SystemClock
+from leadline_common.cluster_time import ClusterTime
 from leadline_common.settings import BrokerSettings
+from tests.support.manual_clock import ManualClock
 from tests.unit.broker.log_support import batch, open_log
 from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, three
 
@@ -68,6 +70,11 @@ async def test_without_a_checkpoint_it_still_leaves_in_good_order(cluster: Small
     assert (cluster.root / "1" / "clean-shutdown").exists()
 
 
+NONE_KEPT: Mapping[str, str] = {"retention.bytes": "0"}
+LATEST_MS = 1_000
+"""The time of all records."""
+
+
 class Kept(list[Partition]):
     """The part of a `ReplicaManager` that maintenance uses."""
 
@@ -75,21 +82,27 @@ class Kept(list[Partition]):
         return list(self)
 
 
-def maintained(root: Path, segments: int, replicas: int = 1) -> tuple[Maintenance, Kept]:
+def maintained(
+    root: Path,
+    segments: int,
+    replicas: int = 1,
+    clock: Clock | None = None,
+    configs: Mapping[str, str] = NONE_KEPT,
+) -> tuple[Maintenance, Kept]:
     """Return the maintenance of some replicas, none of whose closed segments is to be kept."""
     kept, settings = Kept(), BrokerSettings(broker_id=1, log_dir=str(root))
-    none_kept = TopicSettings(settings).of({"retention.bytes": "0"})
+    settings_of_topic = TopicSettings(settings).of(configs)
     for number in range(replicas):
         root.joinpath(str(number)).mkdir()
         log = open_log(root / str(number))
         replica = Replica(broker_id=1, topic_id=TOPIC_ID, partition=number, log=log)
-        kept.append(Partition(TOPIC, TOPIC_ID, number, log, replica, none_kept))
+        kept.append(Partition(TOPIC, TOPIC_ID, number, log, replica, settings_of_topic))
         log.roll_at(1)
         for offset in range(segments):
             log.append(batch(offset))
         log.flush()
         replica.state.high_watermark = segments
-    clock, manager = SystemClock(), cast("ReplicaManager", kept)
+    clock, manager = clock or SystemClock(), cast("ReplicaManager", kept)
     work = Maintenance(
         configuration=Configuration(settings, cast("ClusterStore", None)),
         broker_state=BrokerState(1, lambda: True),
@@ -98,6 +111,7 @@ def maintained(root: Path, segments: int, replicas: int = 1) -> tuple[Maintenanc
         directory_version=cast("DirectoryVersion", None),
         producers=RememberedProducers(replicas=manager, clock=clock, most=lambda: 1),
         clock=clock,
+        time=ClusterTime(clock),
         execute=lambda *_: None,
     )
     return work, kept
@@ -110,6 +124,39 @@ async def test_retention_goes_on_past_a_replica_that_was_deleted_meanwhile(tmp_p
     await work.apply_retention()
 
     assert kept[1].log.log_start_offset == 1
+
+
+@pytest.mark.parametrize("days", [-3_650, 3_650])
+async def test_records_are_not_too_old_because_a_clock_is_set(tmp_path: Path, days: int) -> None:
+    """They were deleted for good, on the leader and then on every replica."""
+    clock = ManualClock(wall_ms=LATEST_MS)
+    hour = {"retention.ms": "3600000"}
+    work, kept = maintained(tmp_path, segments=3, clock=clock, configs=hour)
+    await work.apply_retention()
+    work.time.hear(LATEST_MS)
+    clock.step_wall(days * 86_400_000)
+
+    await work.apply_retention()
+    assert kept[0].log.log_start_offset == 0
+
+    clock.advance(3_600_001)
+    await work.apply_retention()
+    assert kept[0].log.log_start_offset == (2 if days > 0 else 0)
+
+
+async def test_nothing_is_too_old_before_the_controller_says_what_time_it_is(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock(wall_ms=LATEST_MS + 3_600_001)
+    hour = {"retention.ms": "3600000"}
+    work, kept = maintained(tmp_path, segments=3, clock=clock, configs=hour)
+
+    await work.apply_retention()
+    assert kept[0].log.log_start_offset == 0
+
+    work.time.hear(clock.wall_ms())
+    await work.apply_retention()
+    assert kept[0].log.log_start_offset == 2
 
 
 async def test_retention_of_many_segments_removes_files_in_other_threads(

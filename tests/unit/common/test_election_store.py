@@ -10,9 +10,10 @@ import pytest
 from leadline_common.election_store import ElectionNodes, ElectionStore
 from leadline_common.leader_election import Claim, LeadershipTerm
 from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists
-from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp
+from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp, Stat
 
 LEADER, EPOCH = "/leader", "/leader_epoch"
+WRITTEN = Stat(1, 2, 100, 200, 10, 0, 0, 0, 1, 0, 1)
 CLAIM = Claim(1, "http://127.0.0.1:1", b"one")
 
 
@@ -28,7 +29,7 @@ class RecordingStore(ElectionStore):
         self.written += ops
         answer: asyncio.Future[MultiResults] = asyncio.get_running_loop().create_future()
         if self._refusal is None:
-            answer.set_result(MultiResults([], 1))
+            answer.set_result(MultiResults([LEADER, WRITTEN], 1))
         else:
             answer.set_exception(self._refusal)
         return answer
@@ -41,6 +42,8 @@ async def test_a_claim_raises_the_epoch_that_it_has_read_and_no_other() -> None:
     won = await store.claim(LeadershipTerm(epoch=4, epoch_version=9), CLAIM)
 
     assert won == LeadershipTerm(5, 10)
+    assert won is not None
+    assert won.began_ms == WRITTEN.mtime
     assert store.written == [CreateOp(LEADER, b"one", ephemeral=True), SetOp(EPOCH, b"5", 9)]
 
 

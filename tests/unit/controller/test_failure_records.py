@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 
+from leadline_common.cluster_time import ClusterTime
 from leadline_common.failed_brokers import FailedBroker
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.runtime.engine.publishing import AuditLog
@@ -14,6 +15,7 @@ from leadline_controller.runtime.ports import ControllerStore
 from leadline_controller.runtime.reassignment.failure_records import FailureRecords
 from tests.support.manual_clock import ManualClock
 
+NOW = ManualClock().wall_ms()
 YEARS = 10 * 365 * 86_400_000
 MINUTE = 60_000
 
@@ -26,6 +28,7 @@ def records_of(clock: ManualClock, failure_timestamp: int) -> FailureRecords:
         cast("StateWriter", None),
         cast("AuditLog", None),
         clock,
+        ClusterTime(clock, NOW),
     )
     records.failed[1] = FailedBroker(failure_timestamp, 1, 1, 0)
     return records
@@ -47,6 +50,12 @@ def test_a_successor_counts_from_the_failure_that_was_recorded() -> None:
     records = records_of(clock, clock.wall_ms() - MINUTE)
     clock.advance(MINUTE)
     assert records.down_ms(1) == 2 * MINUTE
+
+
+def test_a_successor_whose_clock_is_ahead_makes_no_failure_older() -> None:
+    clock = ManualClock(wall_ms=NOW + YEARS)
+    records = records_of(clock, NOW - MINUTE)
+    assert records.down_ms(1) == MINUTE
 
 
 def test_a_failure_in_the_future_began_when_it_was_read() -> None:

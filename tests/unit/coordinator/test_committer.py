@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from leadline_client.errors import NotCoordinator, StoreOutcomeUnknown
 from leadline_client.wire import TopicPartition
 from leadline_common.clock import SystemClock
+from leadline_common.cluster_time import ClusterTime
 from leadline_common.leader_election import LeadershipTerm, TermEnded
 from leadline_common.settings import CoordinatorSettings
 from leadline_common.zk.errors import ConnectionLoss, NotPermitted
@@ -64,6 +65,7 @@ def committer_on(store: SlowStore) -> OffsetCommitter:
         term=LeadershipTerm(1, 1),
         settings=CoordinatorSettings(coordinator_id=1),
         clock=SystemClock(),
+        time=ClusterTime(SystemClock()),
         metrics=CoordinatorMetrics(),
         new_id=str,
     )

@@ -11,6 +11,7 @@ import pytest
 from leadline_client.errors import LeaderNotAvailable, OffsetOutOfRange
 from leadline_client.wire import TopicPartition
 from leadline_common.clock import SystemClock
+from leadline_common.cluster_time import ClusterTime
 from leadline_common.identity import ServiceAddress, ServiceIdentity
 from leadline_common.leader_election import LeadershipTerm
 from leadline_common.settings import CoordinatorSettings
@@ -55,6 +56,7 @@ def log_ends_of(leaders: Leaders, timeout_ms: int = 10_000) -> LogEnds:
         term=LeadershipTerm(1, 1),
         settings=CoordinatorSettings(coordinator_id=1, offsets_commit_timeout_ms=timeout_ms),
         clock=SystemClock(),
+        time=ClusterTime(SystemClock()),
         metrics=CoordinatorMetrics(),
         new_id=str,
     )

@@ -70,7 +70,7 @@ async def computed_in(step: ComputeAssignment, monkeypatch: pytest.MonkeyPatch) 
 
 def one_manager() -> GroupManager:
     """Return a manager that can only compute."""
-    context = CoordinatorContext(*[cast("Any", None)] * 7)
+    context = CoordinatorContext(*[cast("Any", None)] * 8)
     return cast("GroupManager", SimpleNamespace(_context=context))
 
 

@@ -19,14 +19,15 @@ from leadline_coordinator.domain.records import (
 from leadline_coordinator.runtime.maintenance import GroupMaintenance
 from tests.unit.coordinator.test_polled_members import World
 
+DAY = 86_400_000
 MANY = 8 * SLICE
 OFFSETS = {TopicPartition("t", 0): CommittedOffset(7, 0)}
 
 
-def group(number: int, *, is_empty: bool = False) -> StoredGroup:
+def group(number: int, *, is_empty: bool = False, since_ms: int | None = 1) -> StoredGroup:
     """Return a group with a member, unless it is empty, and an offset."""
     members = {} if is_empty else {f"m{number}": MemberSubscription(topics=("t",))}
-    record = GroupRecord(f"g{number}", "range", "eager", 1, members, {}, empty_since_ms=1)
+    record = GroupRecord(f"g{number}", "range", "eager", 1, members, {}, empty_since_ms=since_ms)
     return StoredGroup(record, OFFSETS)
 
 
@@ -80,6 +81,33 @@ async def test_a_term_that_ends_while_groups_are_restored_leaves_none_open() -> 
     assert not coordinator.ready.is_set()
     closed = [manager.committer._closed for manager in coordinator.groups.values()]
     assert all(closed)
+
+
+@pytest.mark.parametrize("days", [-3_650, 3_650])
+async def test_a_group_does_not_expire_because_a_clock_is_set(days: int) -> None:
+    """Its offsets would be gone, and who reads on with it would miss records or repeat them."""
+    world = ManyGroups()
+    maintenance = GroupMaintenance(world.coordinator)
+    now_ms = world.clock.wall_ms()
+    world.stored = [group(1, is_empty=True, since_ms=now_ms)]
+    await world.coordinator.coordinator_startup()
+    world.clock.step_wall(days * DAY)
+
+    assert await maintenance.expire() == []
+    world.clock.advance(6 * DAY)
+    assert await maintenance.expire() == []
+    if days > 0:
+        world.clock.advance(2 * DAY)
+        assert await maintenance.expire() == ["g1"]
+
+
+async def test_a_group_is_empty_since_the_later_of_two_clocks() -> None:
+    """By a clock that is behind, it would seem to be old to the next coordinator."""
+    world = ManyGroups(stored=[group(1, is_empty=True, since_ms=None)])
+    now_ms = world.clock.wall_ms()
+    world.clock.step_wall(-3_650 * DAY)
+    await world.coordinator.coordinator_startup()
+    assert world.coordinator.groups["g1"].group.empty_since_wall_ms == now_ms
 
 
 async def test_a_group_that_is_another_by_its_turn_does_not_expire() -> None:

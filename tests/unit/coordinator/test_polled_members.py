@@ -22,6 +22,7 @@ from leadline_client.errors import (
     WrongMemberSecret,
 )
 from leadline_client.wire import TopicPartition
+from leadline_common.cluster_time import ClusterTime
 from leadline_common.group_polls import (
     Cursor,
     Position,
@@ -80,6 +81,7 @@ class World:
                 coordinator_id=1, group_initial_rebalance_delay_ms=0, group_max_size=3
             ),
             clock=self.clock,
+            time=ClusterTime(self.clock, self.clock.wall_ms()),
             metrics=CoordinatorMetrics(),
             new_id=lambda: f"m{next(self._ids)}",
         )

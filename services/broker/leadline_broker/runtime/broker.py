@@ -192,6 +192,7 @@ class Broker:
                 "staged_bytes": lambda: engine.staging.used_bytes,
                 "late_roles": lambda: len(engine.commands.late_roles),
                 "producers": engine.producers.count_producers,
+                "clock_ahead_seconds": lambda: engine.time.ahead_ms() / 1000,
             },
         )
 

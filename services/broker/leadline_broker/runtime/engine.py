@@ -46,6 +46,7 @@ from leadline_broker.runtime.staging.staged_copy_store import StagedCopyStore
 from leadline_broker.runtime.staging.staging import Staging
 from leadline_client.backoff import Backoff
 from leadline_client.errors import StorageFailed
+from leadline_common.cluster_time import ClusterTime
 from leadline_common.rpc import HeartbeatRequest, HeartbeatResponse
 from leadline_common.slices import slices
 
@@ -68,6 +69,7 @@ class Engine:
         self.removals = Removals()
         self._topic_settings = TopicSettings(dependencies.configuration.current)
         self.logs, self.clock, metrics = logs, dependencies.clock, dependencies.metrics
+        self.time = ClusterTime(dependencies.clock)
         self.acks = PendingAcks()
         self._executor = EffectExecutor(self.acks, on_failed, self.removals.add, metrics.truncated)
         self.flusher, self.moving_flusher = self._flusher(on_failed), self._flusher(on_failed)
@@ -96,8 +98,7 @@ class Engine:
         logs.limit_open_files(dependencies.configuration.current.open_files_max)
         self.replicas.load(logs.stored(), self._topic_settings.of({}))
         self.repairs = self._repairs()
-        self.sessions = self._sessions()
-        self.heartbeats = self._heartbeats()
+        self.sessions, self.heartbeats = self._sessions(), self._heartbeats()
         self.commands = self._commands()
         self.producer_ids = ProducerIds(dependencies.store)
         self.producers = self._remembered_producers()
@@ -228,6 +229,7 @@ class Engine:
             producer_ids=self.producer_ids,
             repairs=self.repairs,
             clock=clock,
+            time=self.time,
         )
 
     def _sequences(self) -> ProducerSequences:
@@ -301,6 +303,7 @@ class Engine:
             directory_version=DirectoryVersion(self.logs, self._dependencies.store),
             producers=self.producers,
             clock=self._dependencies.clock,
+            time=self.time,
             execute=self._executor.execute,
         )
 
@@ -366,12 +369,14 @@ class Engine:
             isr_changes=isr_changes,
             moving=[row for partition in self.replicas.growing for row in partition.moving()],
             late=self.commands.late_roles.rows(self.replicas.applied_epoch),
+            time_ms=self.clock.wall_ms(),
         )
 
     def on_heartbeat_response(self, response: HeartbeatResponse) -> None:
-        """Apply the rates that the controller sets; ignore a former controller."""
+        """Apply the rates and the time that the controller says; ignore a former controller."""
         if response.controller_epoch >= self.commands.controller_epoch:
             self.throttle.on_heartbeat_response(response.moving)
+            self.time.hear(response.time_ms or self.clock.wall_ms())
 
     def _isr_committed(
         self, partition: Partition, proposal: IsrProposal, members_before: int

@@ -22,6 +22,7 @@ BrokerGauge = Literal[
     "parked_produces",
     "moving_throttle_bytes",
     "lease_left_seconds",
+    "clock_ahead_seconds",
 ]
 
 
@@ -138,6 +139,10 @@ class BrokerMetrics:
         gauge(
             "lease_left_seconds",
             "Remaining time of the lease, without which this broker must not act as a leader.",
+        )
+        gauge(
+            "clock_ahead_seconds",
+            "By how much this broker's clock is ahead of the time that the controller says.",
         )
 
     def flushed(self, group: FlushedGroup) -> None:

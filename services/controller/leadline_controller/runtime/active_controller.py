@@ -22,6 +22,7 @@ from leadline_common.leader_election import TermEnded
 from leadline_common.rpc import HeartbeatRequest
 from leadline_common.zk.errors import ConnectionLoss, SessionExpired
 from leadline_common.znodes import BrokerRegistration
+from leadline_controller.domain.clocks import BrokerClocks
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
 from leadline_controller.runtime.audit.comparison import HistoryComparison
@@ -98,6 +99,7 @@ class ActiveController:
         self.metadata = MetadataView(image, context.cluster_id, context.controller)
         self.dispatcher = BrokerDispatcher(image, self._make_request_queue)
         self._gateway = gateway
+        self._clocks = BrokerClocks()
         self._requests = RequestBuilder(
             image,
             context.cluster_id,
@@ -192,7 +194,7 @@ class ActiveController:
                 store, image, queue, writer, dispatcher, audit, external, context.charge_partitions
             ),
             self._config_manager,
-            IdempotencyManager(store, configs, writer, clock, context.term.epoch),
+            IdempotencyManager(store, configs, writer, clock, context.time, context.term.epoch),
             PartitionManager(
                 store,
                 image,
@@ -244,7 +246,7 @@ class ActiveController:
         self.plans = PlanManager(
             image, queue, self._refusals, clock, context.new_id, tasks, reassignments
         )
-        records = FailureRecords(store, image, writer, audit, clock)
+        records = FailureRecords(store, image, writer, audit, clock, context.time)
         self.healing = HealingManager(
             records, image, queue, configs, audit, clock, tasks, reassignments
         )
@@ -279,6 +281,8 @@ class ActiveController:
         if not self.dispatcher.on_heartbeat(beat):
             self.queue.trigger(BrokersChanged)
             return
+        if beat.time_ms:
+            self._clocks.said(beat.broker_id, beat.time_ms, self.context.clock.wall_ms())
         now_ms = self.context.clock.monotonic_ms()
         self.progress.on_heartbeat(beat.broker_id, beat.moving, now_ms)
         if beat.metadata_version > self.image.version:
@@ -286,6 +290,10 @@ class ActiveController:
             self.dispatcher.send_metadata()
         if beat.isr_changes:
             self.queue.invalidate([TopicPartition(*one) for one in beat.isr_changes])
+
+    def cluster_time_ms(self) -> int:
+        """Return the time by the clocks of most brokers and this controller (Unix ms)."""
+        return self._clocks.cluster_time_ms(self.image.brokers, self.context.clock.wall_ms())
 
     # -- running ---------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from leadline_client.errors import NoController, RequestInDoubt
 from leadline_common import znodes
 from leadline_common.cause import current_cause
 from leadline_common.clock import Clock
+from leadline_common.cluster_time import ClusterTime
 from leadline_common.zk.errors import ConnectionLoss, MultiFailed
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp
 from leadline_controller.domain.idempotency import (
@@ -95,6 +96,7 @@ class IdempotencyManager(EventHandler):
     configs: DynamicConfigs
     writer: StateWriter
     clock: Clock
+    time: ClusterTime
     epoch: int
     _in_progress: dict[str, KeyRecord] = field(default_factory=dict, init=False)
     _begun_ms: dict[str, int] = field(default_factory=dict, init=False)
@@ -122,7 +124,7 @@ class IdempotencyManager(EventHandler):
                 what=event.what,
                 cause=current_cause(),
                 epoch=self.epoch,
-                time=self.clock.wall_ms(),
+                time=self.time.latest_ms(),
             )
             data = msgspec.json.encode(record)
             op: Op = CreateOp(path, data) if node is None else SetOp(path, data, node.version)
@@ -193,10 +195,11 @@ class IdempotencyManager(EventHandler):
         new = [name for name in names if name not in self._begun_ms]
         nodes = await self.store.read_nodes([f"{znodes.IDEMPOTENCY}/{name}" for name in new])
         known = {name: self._begun_ms[name] for name in names if name in self._begun_ms}
-        wall_ms, now_ms = self.clock.wall_ms(), self.clock.monotonic_ms()
+        earliest_ms, now_ms = self.time.earliest_ms(), self.clock.monotonic_ms()
         for name, node in zip(new, nodes, strict=True):
             if node is not None:
-                age_ms = max(0, wall_ms - _begin_time(node.data))  # Another's clock may be ahead.
+                # The clock by which it began may have been ahead.
+                age_ms = max(0, earliest_ms - _begin_time(node.data))
                 known[name] = now_ms - age_ms
         self._begun_ms = known
 

@@ -18,6 +18,7 @@ from leadline_common import znodes
 from leadline_common.audit_outbox import audit_op
 from leadline_common.cause import new_cause
 from leadline_common.clock import Clock
+from leadline_common.cluster_time import ClusterTime
 from leadline_common.leader_election import Claim, LeaderElection, LeadershipTerm
 from leadline_common.rpc import ControllerRow
 from leadline_common.settings import ControllerSettings
@@ -201,6 +202,7 @@ class ControllerLeadership:
             cluster_id=self.cluster_id,
             settings=self.settings,
             clock=self.dependencies.clock,
+            time=ClusterTime(self.dependencies.clock, term.began_ms),
             metrics=self.metrics,
             new_id=self.dependencies.new_id,
             random_index=self.dependencies.random_index,

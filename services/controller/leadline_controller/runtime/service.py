@@ -308,7 +308,8 @@ class ControllerService:
         active = self.active_controller()
         active.on_heartbeat(beat)
         rates = active.throttles.of_broker(beat.broker_id)
-        return HeartbeatResponse(self.id, active.context.term.epoch, rates)
+        time_ms = active.cluster_time_ms()
+        return HeartbeatResponse(self.id, active.context.term.epoch, rates, time_ms)
 
     async def controlled_shutdown(
         self, stopping: ControlledShutdownRequest

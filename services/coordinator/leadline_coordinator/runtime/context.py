@@ -11,6 +11,7 @@ from typing import Final
 
 from leadline_client.errors import WrongMemberSecret
 from leadline_common.clock import Clock
+from leadline_common.cluster_time import ClusterTime
 from leadline_common.leader_election import LeadershipTerm
 from leadline_common.log_rate import LogRate
 from leadline_common.metrics import Metrics
@@ -77,6 +78,7 @@ class CoordinatorContext:
     term: LeadershipTerm
     settings: CoordinatorSettings
     clock: Clock
+    time: ClusterTime
     metrics: CoordinatorMetrics
     new_id: Callable[[], str]
     refusals: RefusalSampler = field(default_factory=RefusalSampler)

@@ -373,7 +373,7 @@ class Coordinator:
         epoch, now_ms = self.context.term.epoch, self.context.clock.monotonic_ms()
         group = restored(record, epoch, self._limits, self.topics.counts, committer.offsets, now_ms)
         if not group.members and group.empty_since_wall_ms is None:
-            group.empty_since_wall_ms = self.context.clock.wall_ms()
+            group.empty_since_wall_ms = self.context.time.latest_ms()
         self._add(group, committer)
         committer.drop(self._is_outdated, committer.topics())
         self.groups[record.name].apply_effects()

@@ -14,6 +14,7 @@ from typing import Final
 
 from leadline_common import consumer_znodes
 from leadline_common.clock import Clock
+from leadline_common.cluster_time import ClusterTime
 from leadline_common.consumer_znodes import CoordinatorRegistration
 from leadline_common.leader_election import Claim, LeaderElection, LeadershipTerm
 from leadline_common.settings import CoordinatorSettings
@@ -141,6 +142,7 @@ class CoordinatorElector:
             term=term,
             settings=self.settings,
             clock=self._dependencies.clock,
+            time=ClusterTime(self._dependencies.clock, term.began_ms),
             metrics=self.metrics,
             new_id=self._dependencies.new_id,
         )

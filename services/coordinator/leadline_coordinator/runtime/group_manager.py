@@ -273,7 +273,7 @@ class GroupManager:
             self.check_exists()
             await self.committer.flush()
             if not record.members:
-                group, now_ms = self.group, self._context.clock.wall_ms()
+                group, now_ms = self.group, self._context.time.latest_ms()
                 group.empty_since_wall_ms = group.empty_since_wall_ms or now_ms
                 record = replace(record, empty_since_ms=group.empty_since_wall_ms)
             while True:

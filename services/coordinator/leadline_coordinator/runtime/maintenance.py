@@ -120,7 +120,7 @@ class GroupMaintenance:
         is_rebalanced = name in self._coordinator.groups_being_rebalanced
         if not is_current or manager.group.is_active or manager.is_being_deleted or is_rebalanced:
             return False
-        latest_ms = self._context.clock.wall_ms() - retention_ms
+        latest_ms = self._context.time.earliest_ms() - retention_ms
         return (since_ms or 0) < latest_ms and manager.committer.last_commit_ms < latest_ms
 
 

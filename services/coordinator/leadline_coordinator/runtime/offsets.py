@@ -143,7 +143,7 @@ class GroupOffsets:
         topic_partition = TopicPartition(new.topic, new.partition)
         topic = self._existing(topic_partition, topic_id)
         check_owned(member, topic_partition)
-        now_ms = self._context.clock.wall_ms()
+        now_ms = self._context.time.latest_ms()
         return CommittedOffset(
             new.offset, now_ms, new.leader_epoch, new.metadata, topic_id=topic.topic_id
         )
@@ -186,7 +186,7 @@ class GroupOffsets:
             if dry_run or not changes:
                 return changes
             manager = await self._manager_for_writing(group, None)
-            now_ms = self._context.clock.wall_ms()
+            now_ms = self._context.time.latest_ms()
             new = {}
             for one in changes:
                 topic_id = self._existing(one.topic_partition, ids[one.topic]).topic_id

@@ -22,6 +22,7 @@ from leadline_broker.runtime.replication.remembered_producers import (
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_client.errors import StorageFailed
 from leadline_common.clock import Clock
+from leadline_common.cluster_time import ClusterTime
 from leadline_common.settings import BrokerSettings
 from leadline_common.slices import batched, in_turns, slices
 
@@ -44,6 +45,7 @@ class Maintenance:
     directory_version: DirectoryVersion
     producers: RememberedProducers
     clock: Clock
+    time: ClusterTime
     execute: Execute
     _checkpointed: dict[ReplicaKey, int] = field(default_factory=dict, init=False)
     _must_raise_version: bool = field(default=False, init=False)
@@ -159,7 +161,7 @@ class Maintenance:
 
     def _delete_expired(self, partition: Partition) -> int:
         return partition.log.apply_retention(
-            self.clock.wall_ms(),
+            self.time.earliest_ms(),
             partition.settings.retention_ms,
             partition.settings.retention_bytes,
             partition.replica.state.high_watermark,
@@ -169,7 +171,7 @@ class Maintenance:
         """Delete the strays whose grace period has ended."""
         purged = await asyncio.to_thread(
             self.logs.purge_strays,
-            self.clock.wall_ms(),
+            self.time.earliest_ms(),
             self.configuration.current.stray_grace_ms,
         )
         for name in purged:

@@ -45,6 +45,7 @@ from leadline_client.errors import (
 from leadline_client.wire import NO_LEADER, Acks, EpochEnd, ProduceResult
 from leadline_common.bulk_offsets import PartitionEnds
 from leadline_common.clock import Clock
+from leadline_common.cluster_time import ClusterTime
 from leadline_common.tracing import spans
 from leadline_common.waiting import CountedWait
 
@@ -64,6 +65,7 @@ class Serving:
     producer_ids: ProducerIds
     repairs: Repairs
     clock: Clock
+    time: ClusterTime
 
     def led(
         self,
@@ -194,7 +196,7 @@ class Serving:
         """
         headers = await self.checks.check(data, settings.max_message_bytes)
         if settings.timestamp_after_max_ms >= 0:
-            check_times(headers, self.clock.wall_ms() + settings.timestamp_after_max_ms)
+            check_times(headers, self.time.latest_ms() + settings.timestamp_after_max_ms)
         return headers
 
     def append(

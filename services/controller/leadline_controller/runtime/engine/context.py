@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from leadline_common.clock import Clock
+from leadline_common.cluster_time import ClusterTime
 from leadline_common.leader_election import LeadershipTerm
 from leadline_common.rpc import ControllerRow
 from leadline_common.settings import ControllerSettings
@@ -29,6 +30,7 @@ class ControllerContext:
     cluster_id: str
     settings: ControllerSettings
     clock: Clock
+    time: ClusterTime
     metrics: ControllerMetrics
     new_id: Callable[[], str]
     random_index: Callable[[int], int]

@@ -15,6 +15,7 @@ import structlog
 
 from leadline_common.access.caller import current_actor
 from leadline_common.clock import Clock
+from leadline_common.cluster_time import ClusterTime
 from leadline_common.failed_brokers import (
     DeadBroker,
     FailedBroker,
@@ -53,6 +54,7 @@ class FailureRecords:
     writer: StateWriter
     audit: AuditLog
     clock: Clock
+    time: ClusterTime
     failed: dict[int, FailedBroker] = field(default_factory=dict, init=False)
     dead: dict[int, DeadBroker] = field(default_factory=dict, init=False)
     unrecorded: frozenset[int] = field(default=frozenset(), init=False)
@@ -68,12 +70,12 @@ class FailureRecords:
     def down_ms(self, broker: int) -> int:
         """Return how long ago a failed broker's failure was detected.
 
-        The wall clock only tells how old a record was when this controller saw it first. From then
-        on monotonic time counts: a clock that is set forward must not move what has just failed.
+        Wall clocks only tell how old a record was when this controller saw it first. From then on
+        monotonic time counts: a clock that is set forward must not move what has just failed.
         """
         failed_at, now_ms = self.failed[broker].failure_timestamp, self.clock.monotonic_ms()
         if self._since.get(broker, (None,))[0] != failed_at:
-            age_ms = max(0, self.clock.wall_ms() - failed_at)  # The other's clock may be ahead.
+            age_ms = max(0, self.time.earliest_ms() - failed_at)  # The other's clock may be ahead.
             self._since[broker] = failed_at, now_ms - age_ms
         return now_ms - self._since[broker][1]
 
@@ -114,7 +116,7 @@ class FailureRecords:
     async def on_broker_failure(self, broker: int, incarnation: int) -> None:
         """Record the time at which a broker's failure was detected (KIP-46, onBrokerFailure)."""
         failed = FailedBroker(
-            failure_timestamp=self.clock.wall_ms(),
+            failure_timestamp=self.time.latest_ms(),
             incarnation=incarnation,
             controller_epoch=self.image.controller_epoch,
             partitions=len(replicas_on(self.image, broker)),

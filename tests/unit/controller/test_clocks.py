@@ -1,0 +1,56 @@
+"""What time it is by the clocks of most brokers."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leadline_controller.domain.clocks import BrokerClocks
+
+NOW = 1_700_000_000_000
+YEARS = 10 * 365 * 86_400_000
+WRONG = st.one_of(st.integers(-YEARS, -100_000), st.integers(100_000, YEARS))
+
+
+def time_by(ahead: dict[int, int], own_ahead: int = 0) -> int:
+    """Return the time when brokers and the controller's own clock are ahead of `NOW`."""
+    clocks = BrokerClocks()
+    for broker, ms in ahead.items():
+        clocks.said(broker, NOW + ms, NOW + own_ahead)
+    return clocks.cluster_time_ms(ahead.keys(), NOW + own_ahead)
+
+
+@given(
+    right=st.lists(st.integers(-50, 50), min_size=1, max_size=9),
+    wrong=st.lists(WRONG, max_size=8),
+    own_is_right=st.booleans(),
+)
+def test_the_clocks_of_most_say_what_time_it_is(
+    right: list[int], wrong: list[int], own_is_right: bool
+) -> None:
+    wrong = wrong[: len(right) - 1]
+    own, *others = [*right, *wrong] if own_is_right else [*wrong, *right]
+    assert abs(time_by(dict(enumerate(others)), own) - NOW) <= 50
+
+
+def test_of_two_groups_of_clocks_the_earlier_counts() -> None:
+    """The host of the active controller has a broker, too."""
+    assert time_by({1: YEARS, 2: 0, 3: 0}, own_ahead=YEARS) == NOW
+    assert time_by({1: -YEARS, 2: 0, 3: 0}, own_ahead=-YEARS) == NOW - YEARS
+
+
+def test_brokers_that_are_gone_do_not_count() -> None:
+    clocks = BrokerClocks()
+    for broker in (1, 2, 3):
+        clocks.said(broker, NOW + YEARS, NOW)
+    assert clocks.cluster_time_ms({1, 2, 3}, NOW) == NOW + YEARS
+    assert clocks.cluster_time_ms(frozenset[int](), NOW) == NOW
+    assert clocks.cluster_time_ms({1, 2, 3}, NOW) == NOW
+
+
+def test_a_clock_that_is_set_right_counts_as_it_is_now() -> None:
+    clocks = BrokerClocks()
+    for ahead in (YEARS, 0):
+        clocks.said(1, NOW + ahead, NOW)
+        clocks.said(2, NOW + ahead, NOW)
+    assert clocks.cluster_time_ms({1, 2}, NOW) == NOW
