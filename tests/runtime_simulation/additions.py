@@ -11,6 +11,7 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
+from tests.runtime_simulation.configuring import ALL
 from tests.runtime_simulation.openings import LATER_OPENINGS
 from tests.runtime_simulation.plan import (
     DELETE,
@@ -19,8 +20,10 @@ from tests.runtime_simulation.plan import (
     HANG,
     HORIZON_S,
     LATE_POLL,
+    MIN_INSYNC,
     RECREATE,
     REMOVE,
+    RETAIN,
     SHORT,
     STRAY_GRACE_MS,
     Action,
@@ -37,6 +40,7 @@ FIRST_WITH_HANGING_DISKS: Final = 30_000
 FIRST_WITH_SCRUBS: Final = 40_000
 FIRST_WITH_PUBLISHERS: Final = 50_000
 FIRST_WITH_SHORTAGES: Final = 60_000
+FIRST_WITH_CONFIG_CHANGES: Final = 70_000
 
 
 def with_additions(plan: Plan, seed: int) -> Plan:
@@ -60,6 +64,8 @@ def with_additions(plan: Plan, seed: int) -> Plan:
         plan = _with_publishers(plan, Random(f"publishers {seed}"))
     if seed >= FIRST_WITH_SHORTAGES:
         plan = _with_shortages(plan, Random(f"shortages {seed}"))
+    if seed >= FIRST_WITH_CONFIG_CHANGES:
+        plan = _with_config_changes(plan, Random(f"config changes {seed}"))
     return _with_later_opening(plan, Random(f"later opening {seed}"))
 
 
@@ -226,6 +232,34 @@ def _with_shortages(plan: Plan, random: Random) -> Plan:
         return plan
     shortages = _few(SHORT, random, 3.0, lambda: random.randrange(1 << 16))
     return replace(plan, faults=in_order([*plan.faults, *shortages]))
+
+
+def _with_config_changes(plan: Plan, random: Random) -> Plan:
+    """Let operators change the configuration in half of the plans.
+
+    One in-sync replica is enough only where no disk is lost. Retention stays as it is where bits
+    flip: it would remove the damage.
+    """
+    if random.random() >= 0.5:
+        return plan
+    kinds = {fault.kind for fault in plan.faults}
+    fewest = 0 if kinds.isdisjoint(("wiped disk", DIES, FLIP)) else 1
+    changed = random.choice(((MIN_INSYNC,), (RETAIN,), (MIN_INSYNC, RETAIN)))
+    actions = [
+        Action(
+            random.uniform(0.1, HORIZON_S),
+            random.choice(changed),
+            random.randrange(3),
+            random.randint(fewest, 2),
+            random.randrange(1 << 16),
+        )
+        for _ in range(random.randint(1, 8))
+    ]
+    if FLIP in kinds:
+        actions = [action for action in actions if action.kind == MIN_INSYNC]
+    if any(action.kind == RETAIN for action in actions):
+        plan = replace(plan, pause_s=0.03, retention=plan.retention or ALL)
+    return replace(plan, actions=in_order([*plan.actions, *actions]))
 
 
 def _with_later_opening(plan: Plan, random: Random) -> Plan:

@@ -14,6 +14,7 @@ from leadline_client.wire import NewTopic, TopicPartition
 from leadline_common import znodes
 from leadline_controller.runtime.topics.elections import ElectLeaders
 from tests.runtime_simulation.client_producers import ClientProducer
+from tests.runtime_simulation.configuring import changes_retention
 from tests.runtime_simulation.controllers import ControllerHost
 from tests.runtime_simulation.coordinators import CoordinatorHost
 from tests.runtime_simulation.disk import Disk
@@ -68,6 +69,7 @@ class Cluster:
             removes_records=plan.retention is not None,
             scrubs=plan.scrubs,
             fetches_little=plan.publishes,
+            keeps_nothing=changes_retention(plan),
             healing_ms=plan.healing_ms,
         )
         self.removes_partitions = any(action.kind == REMOVE for action in plan.actions)

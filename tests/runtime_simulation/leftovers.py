@@ -116,6 +116,9 @@ def _served(broker: BrokerService, topics: Topics, expected: set[Replica]) -> It
     actual = {(one.topic, *one.key) for one in engine.replicas.all()}
     if actual != expected:
         yield f"{broker.name} has replicas {sorted(actual ^ expected)} that differ from ZooKeeper's"
+    for one in engine.replicas.all():
+        if dict(one.settings.configs or ()) != topics.configs(one.topic):
+            yield f"{broker.name} has {one.settings.configs} of {one.topic}"
     for partition in topics.partitions():
         row, state = metadata.partition(*partition), topics.state(partition)
         if row is None or state is None:

@@ -101,6 +101,8 @@ DELETE, ADD, REASSIGN, CANCEL = (
 ACTIONS: Final = (DELETE, ADD, REASSIGN, CANCEL)
 """What operators do."""
 
+MIN_INSYNC: Final = "min.insync.replicas changed"
+RETAIN: Final = "retention changed"
 REMOVE: Final = "partition removed"
 RECREATE: Final = "topic of a group deleted and created again"
 """What operators do in plans with additions only."""

@@ -1,0 +1,62 @@
+"""What only seeds from 70,000 on have: each kind happens, and nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.runtime_simulation.additions import FIRST_WITH_CONFIG_CHANGES
+from tests.runtime_simulation.configuring import ALL
+from tests.runtime_simulation.drawing import make_plan
+from tests.runtime_simulation.plan import MIN_INSYNC, RETAIN, Action, Fault, Plan
+from tests.runtime_simulation.run import report, simulate
+from tests.runtime_simulation.test_runtime_simulation import check_clean
+
+pytestmark = pytest.mark.timeout(1200)
+
+FEW, MANY = 4, 40
+
+
+def seeds_with_actions(first: int, last: int, *kinds: str) -> list[int]:
+    """Return the seeds whose plans have an action of one of these kinds."""
+    plans = {seed: make_plan(seed) for seed in range(first, last)}
+    return [s for s, p in plans.items() if any(action.kind in kinds for action in p.actions)]
+
+
+@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+def test_nothing_is_lost_while_operators_change_the_configuration(count: int) -> None:
+    first = FIRST_WITH_CONFIG_CHANGES
+    seeds = seeds_with_actions(first, first + 4 * count, MIN_INSYNC, RETAIN)[:count]
+
+    assert len(seeds) == count
+    assert check_clean(seeds).keys() >= {MIN_INSYNC, RETAIN}
+
+
+def test_only_later_seeds_have_operators_who_change_the_configuration() -> None:
+    first = FIRST_WITH_CONFIG_CHANGES
+    assert seeds_with_actions(first - 100, first, MIN_INSYNC, RETAIN) == []
+
+
+def test_defect_32_brokers_wait_for_a_topics_own_retention() -> None:
+    """Two are started while no controller is there, and keep nothing by default."""
+    plan = Plan(
+        controllers=1,
+        partitions=1,
+        pause_s=0.01,
+        retention=ALL,
+        actions=(Action(0.5, RETAIN, 0, 0, 0),),
+        faults=(
+            Fault(3.0, "kill controller", 0, 2.5),
+            Fault(3.1, "kill", 0, 0.1),
+            Fault(3.5, "kill", 1, 0.1),
+        ),
+    )
+
+    result = simulate(0, plan=plan)
+
+    assert not result.failed, report(result)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [70_005, 70_213])
+def test_seeds_that_have_failed_once_pass(seed: int) -> None:
+    check_clean([seed])
