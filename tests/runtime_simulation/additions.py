@@ -14,6 +14,7 @@ from typing import Final
 from tests.runtime_simulation.configuring import ALL
 from tests.runtime_simulation.openings import LATER_OPENINGS
 from tests.runtime_simulation.plan import (
+    CLOCK,
     DELETE,
     DIES,
     FLIP,
@@ -41,6 +42,7 @@ FIRST_WITH_SCRUBS: Final = 40_000
 FIRST_WITH_PUBLISHERS: Final = 50_000
 FIRST_WITH_SHORTAGES: Final = 60_000
 FIRST_WITH_CONFIG_CHANGES: Final = 70_000
+FIRST_WITH_WRONG_CLOCKS: Final = 71_000
 
 
 def with_additions(plan: Plan, seed: int) -> Plan:
@@ -66,6 +68,8 @@ def with_additions(plan: Plan, seed: int) -> Plan:
         plan = _with_shortages(plan, Random(f"shortages {seed}"))
     if seed >= FIRST_WITH_CONFIG_CHANGES:
         plan = _with_config_changes(plan, Random(f"config changes {seed}"))
+    if seed >= FIRST_WITH_WRONG_CLOCKS:
+        plan = _with_wrong_clocks(plan, Random(f"wrong clocks {seed}"))
     return _with_later_opening(plan, Random(f"later opening {seed}"))
 
 
@@ -260,6 +264,31 @@ def _with_config_changes(plan: Plan, random: Random) -> Plan:
     if any(action.kind == RETAIN for action in actions):
         plan = replace(plan, pause_s=0.03, retention=plan.retention or ALL)
     return replace(plan, actions=in_order([*plan.actions, *actions]))
+
+
+def _with_wrong_clocks(plan: Plan, random: Random) -> Plan:
+    """Set wall clocks in half of the plans; by chance only a clock that is ahead lets records go.
+
+    The clock of a service may be wrong several times, and while the service starts again.
+    """
+    if random.random() >= 0.5:
+        return plan
+    clocks = [
+        Fault(
+            random.choice((0.0, random.uniform(0.0, HORIZON_S))),
+            CLOCK,
+            random.randrange(12),
+            random.uniform(0.2, 4.0),
+            random.randrange(1 << 16),
+        )
+        for _ in range(random.randint(1, 5))
+    ]
+    bits_flip = any(fault.kind == FLIP for fault in plan.faults)
+    if plan.retention is None and not bits_flip and random.random() < 0.5:
+        plan = replace(
+            plan, pause_s=0.03, retention=Retention(-1, random.choice((60, 1_800)) * 1000)
+        )
+    return replace(plan, faults=in_order([*plan.faults, *clocks]))
 
 
 def _with_later_opening(plan: Plan, random: Random) -> Plan:

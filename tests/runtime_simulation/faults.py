@@ -11,11 +11,12 @@ from typing import Final
 from leadline_broker.adapters.log.root_files import read_directory_version
 from leadline_common import znodes
 from tests.runtime_simulation.ambushes import Ambushes
+from tests.runtime_simulation.clock import wrong_times
 from tests.runtime_simulation.cluster import FAST_DISK_S, FIRST, Cluster
 from tests.runtime_simulation.damage import Damage
 from tests.runtime_simulation.group_faults import GroupFaults
 from tests.runtime_simulation.network import NetworkWeather
-from tests.runtime_simulation.plan import DIES, FLIP, HANG, OLDER_COPY, SHORT, Fault, Plan
+from tests.runtime_simulation.plan import CLOCK, DIES, FLIP, HANG, OLDER_COPY, SHORT, Fault, Plan
 from tests.runtime_simulation.service_faults import ServiceFaults
 from tests.runtime_simulation.services import BrokerService, Service
 from tests.runtime_simulation.zookeeper import ZooKeeperWeather
@@ -64,6 +65,7 @@ class Faults:
             "cut controller from brokers": self._cut_controller,
             "second controller": self._delete_controller,
             "no quorum": self._lose_quorum,
+            CLOCK: self._set_clock,
             "preferred leaders elected": lambda _: self._cluster.elect_preferred(),
             **Ambushes(cluster, services).by_kind,
         }
@@ -80,6 +82,7 @@ class Faults:
         cluster.slow_disk_s = FAST_DISK_S
         cluster.network.weather = NetworkWeather()
         cluster.zookeeper.weather = ZooKeeperWeather()
+        cluster.system.ahead_s.clear()
         cluster.network.heal()
         cluster.zookeeper.cut.clear()
         cluster.zookeeper.regain_quorum()
@@ -227,6 +230,13 @@ class Faults:
         """Start a broker again that has ended by itself: it had waited for too long."""
         if broker.task is not None and broker.task.done():
             broker.start()
+
+    def _set_clock(self, fault: Fault) -> None:
+        """Set the wall clock of a service, and later set it right or to another wrong time."""
+        names = [service.name for service in self._cluster.services]
+        name = names[fault.target % len(names)]
+        for delay_s, ahead_s in wrong_times(fault):
+            self._services.later(delay_s, self._cluster.system.set_clock, name, ahead_s)
 
     def _fill_disk(self, broker: BrokerService, fault: Fault) -> None:
         broker.disk.free_bytes = 0

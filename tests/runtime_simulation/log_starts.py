@@ -6,7 +6,6 @@ as a segment file that is deleted or gets another name, past the broker's code.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,12 +80,13 @@ class LogStarts:
     def _is_asked_for(self, topic: str, newest_ms: int, segments: list[Path]) -> bool:
         """Tell whether records up to a time may go that stand before some segments.
 
-        A broker may learn late what a topic's configs are by now.
+        A broker may learn late what a topic's configs are by now. It goes by its own wall clock,
+        which may have been set back since it decided.
         """
         if self.retention is None:
             return False
         rest = sum(segment.stat().st_size for segment in segments)
-        age_ms = time.time() * 1000 - newest_ms
+        age_ms = self.system.latest_wall_s() * 1000 - newest_ms
         return any(
             0 <= one.age_ms < age_ms or 0 <= one.size_bytes <= rest
             for one in (self.retention, *self.topics.retentions_ever(topic))

@@ -61,6 +61,8 @@ class InTurn(Executor):
 class SimulatedSystem:
     """The clocks, files and random numbers of all simulated processes.
 
+    `wall_offset_s` leads from virtual time to the right wall clock, and `ahead_s` from there to the
+    wall clock of a process by its name, where that is wrong.
     Functions in `on_removal` see the path of each file of a disk that is about to be deleted, or to
     get another name.
     """
@@ -69,8 +71,34 @@ class SimulatedSystem:
     random: Random
     disks: list[Disk] = field(default_factory=list)
     wall_offset_s: float = 1_700_000_000.0
+    ahead_s: dict[str, float] = field(default_factory=dict, init=False)
     on_removal: list[Callable[[Path], None]] = field(default_factory=list, init=False)
+    _furthest_s: dict[str, float] = field(default_factory=dict, init=False)
     _paths: dict[int, str] = field(default_factory=dict, init=False)
+
+    # -- clocks ----------------------------------------------------------------
+
+    def set_clock(self, process: str, ahead_s: float) -> None:
+        """Set the wall clock of a process; also for the runs of its service that follow."""
+        self.ahead_s[process] = ahead_s
+        self._furthest_s[process] = max(ahead_s, self._furthest_s.get(process, 0.0))
+
+    @property
+    def clocks_were_set(self) -> bool:
+        """Whether any wall clock was ever wrong."""
+        return bool(self._furthest_s)
+
+    def wall_s(self) -> float:
+        """Return the time of the wall clock of the process that runs."""
+        owner = OWNER.get()
+        wrong_s = self.ahead_s.get(owner.name, 0.0) if owner is not None and self.ahead_s else 0.0
+        return self.loop.now_s + self.wall_offset_s + wrong_s
+
+    def latest_wall_s(self) -> float:
+        """Return what the wall clock of the process that runs would be if it was never set back."""
+        owner = OWNER.get()
+        furthest_s = 0.0 if owner is None else self._furthest_s.get(owner.name, 0.0)
+        return self.loop.now_s + self.wall_offset_s + furthest_s
 
     # -- files -----------------------------------------------------------------
 
@@ -208,8 +236,8 @@ class SimulatedSystem:
             "perf_counter": lambda: loop.now_s,
             "monotonic_ns": lambda: int(loop.now_s * 1e9),
             "clock_gettime_ns": lambda _: int(loop.now_s * 1e9),
-            "time": lambda: loop.now_s + self.wall_offset_s,
-            "time_ns": lambda: int((loop.now_s + self.wall_offset_s) * 1e9),
+            "time": self.wall_s,
+            "time_ns": lambda: int(self.wall_s() * 1e9),
         }
 
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from random import Random
+
 import pytest
 
-from tests.runtime_simulation.additions import FIRST_WITH_CONFIG_CHANGES
+from tests.runtime_simulation.additions import (
+    FIRST_WITH_CONFIG_CHANGES,
+    FIRST_WITH_WRONG_CLOCKS,
+)
 from tests.runtime_simulation.configuring import ALL
 from tests.runtime_simulation.drawing import make_plan
-from tests.runtime_simulation.plan import MIN_INSYNC, RETAIN, Action, Fault, Plan
+from tests.runtime_simulation.event_loop import SimulatedLoop
+from tests.runtime_simulation.plan import CLOCK, MIN_INSYNC, RETAIN, Action, Fault, Plan
+from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.run import report, simulate
-from tests.runtime_simulation.test_runtime_simulation import check_clean
+from tests.runtime_simulation.system_calls import SimulatedSystem
+from tests.runtime_simulation.test_runtime_simulation import check_clean, seeds_with
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -34,6 +43,42 @@ def test_nothing_is_lost_while_operators_change_the_configuration(count: int) ->
 def test_only_later_seeds_have_operators_who_change_the_configuration() -> None:
     first = FIRST_WITH_CONFIG_CHANGES
     assert seeds_with_actions(first - 100, first, MIN_INSYNC, RETAIN) == []
+
+
+@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+def test_nothing_is_lost_while_wall_clocks_are_wrong(count: int) -> None:
+    first = FIRST_WITH_WRONG_CLOCKS
+    seeds = seeds_with(CLOCK, first, first + 4 * count)[:count]
+
+    assert len(seeds) == count
+    assert CLOCK in check_clean(seeds)
+
+
+def test_only_later_seeds_have_wrong_clocks() -> None:
+    assert seeds_with(CLOCK, FIRST_WITH_WRONG_CLOCKS - 100, FIRST_WITH_WRONG_CLOCKS) == []
+
+
+def test_a_wall_clock_is_set_for_one_process() -> None:
+    loop = SimulatedLoop(1_000.0)
+    system = SimulatedSystem(loop, Random(1), wall_offset_s=5_000.0)
+    system.set_clock("broker-1", 3_600.0)
+
+    async def now() -> tuple[float, float, float]:
+        return time.time(), time.time_ns() / 1e9, time.monotonic()
+
+    with system.in_force():
+        tasks = [loop.in_process(Process(f"broker-{number}"), now()) for number in (1, 2)]
+        loop.run_until(1_001.0)
+        system.set_clock("broker-1", -90.0)
+        tasks.append(loop.in_process(Process("broker-1"), now()))
+        loop.run_until(1_001.0)
+    loop.close()
+
+    assert [task.result() for task in tasks] == [
+        (9_600.0, 9_600.0, 1_000.0),
+        (6_000.0, 6_000.0, 1_000.0),
+        (5_911.0, 5_911.0, 1_001.0),
+    ]
 
 
 def test_defect_32_brokers_wait_for_a_topics_own_retention() -> None:
