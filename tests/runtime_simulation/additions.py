@@ -27,6 +27,7 @@ from tests.runtime_simulation.plan import (
     RETAIN,
     SHORT,
     STRAY_GRACE_MS,
+    UNREADABLE,
     Action,
     Fault,
     Plan,
@@ -43,6 +44,7 @@ FIRST_WITH_PUBLISHERS: Final = 50_000
 FIRST_WITH_SHORTAGES: Final = 60_000
 FIRST_WITH_CONFIG_CHANGES: Final = 70_000
 FIRST_WITH_WRONG_CLOCKS: Final = 71_000
+FIRST_WITH_UNREADABLE_SEGMENTS: Final = 72_000
 
 
 def with_additions(plan: Plan, seed: int) -> Plan:
@@ -70,6 +72,8 @@ def with_additions(plan: Plan, seed: int) -> Plan:
         plan = _with_config_changes(plan, Random(f"config changes {seed}"))
     if seed >= FIRST_WITH_WRONG_CLOCKS:
         plan = _with_wrong_clocks(plan, Random(f"wrong clocks {seed}"))
+    if seed >= FIRST_WITH_UNREADABLE_SEGMENTS:
+        plan = _with_unreadable_segments(plan, Random(f"unreadable segments {seed}"))
     return _with_later_opening(plan, Random(f"later opening {seed}"))
 
 
@@ -289,6 +293,19 @@ def _with_wrong_clocks(plan: Plan, random: Random) -> Plan:
             plan, pause_s=0.03, retention=Retention(-1, random.choice((60, 1_800)) * 1000)
         )
     return replace(plan, faults=in_order([*plan.faults, *clocks]))
+
+
+def _with_unreadable_segments(plan: Plan, random: Random) -> Plan:
+    """Let a broker not read segments in half of the plans without bits that flip, mostly a leader.
+
+    Two copies of a batch may be gone at once otherwise.
+    """
+    if any(fault.kind == FLIP for fault in plan.faults) or random.random() >= 0.5:
+        return plan
+    faults = _few(
+        UNREADABLE, random, 4.0, lambda: random.randrange(1 << 16) | random.choice((0, 8))
+    )
+    return replace(plan, faults=in_order([*plan.faults, *faults]))
 
 
 def _with_later_opening(plan: Plan, random: Random) -> Plan:

@@ -14,6 +14,7 @@ from tests.runtime_simulation.administration import MOST_PARTITIONS
 from tests.runtime_simulation.cluster import GROUP_TOPIC, Cluster
 from tests.runtime_simulation.damage import DAMAGED
 from tests.runtime_simulation.member_processes import GROUP as GROUP_NAME
+from tests.runtime_simulation.plan import UNREADABLE
 from tests.runtime_simulation.services import BrokerService
 from tests.runtime_simulation.topics import name_of
 from tests.support.checks.history import Read
@@ -58,7 +59,7 @@ def check_everything(cluster: Cluster, partitions: Sequence[TopicPartition]) -> 
             problems.append(f"I5: {partition} ends at {ends}")
         require(REPLICAS, problems)
     require(REPLICAS, cluster.log_starts.problems)
-    if DAMAGED not in cluster.world.sometimes:
+    if cluster.world.sometimes.keys().isdisjoint((DAMAGED, UNREADABLE)):
         require(
             REPLICAS, [f"{one} found damage" for one in cluster.brokers.values() if _found(one)]
         )

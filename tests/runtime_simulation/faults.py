@@ -16,7 +16,18 @@ from tests.runtime_simulation.cluster import FAST_DISK_S, FIRST, Cluster
 from tests.runtime_simulation.damage import Damage
 from tests.runtime_simulation.group_faults import GroupFaults
 from tests.runtime_simulation.network import NetworkWeather
-from tests.runtime_simulation.plan import CLOCK, DIES, FLIP, HANG, OLDER_COPY, SHORT, Fault, Plan
+from tests.runtime_simulation.plan import (
+    CLOCK,
+    DIES,
+    FLIP,
+    HANG,
+    OLDER_COPY,
+    SHORT,
+    UNREADABLE,
+    Fault,
+    Plan,
+)
+from tests.runtime_simulation.reading_faults import ReadingFaults
 from tests.runtime_simulation.service_faults import ServiceFaults
 from tests.runtime_simulation.services import BrokerService, Service
 from tests.runtime_simulation.zookeeper import ZooKeeperWeather
@@ -32,6 +43,7 @@ class Faults:
         self._world = cluster.world
         self._services = services = ServiceFaults(cluster)
         self._damage = Damage(cluster)
+        self._reading = ReadingFaults(cluster.world, services)
         cluster.slow_disk_s = plan.slow_disk_s
         cluster.network.weather = plan.network
         cluster.zookeeper.weather = plan.zookeeper
@@ -46,6 +58,7 @@ class Faults:
             FLIP: self._flip,
             HANG: self._hang,
             SHORT: self._run_short,
+            UNREADABLE: self._reading.begin,
             "clean restart": self._restart,
             "cut from ZooKeeper": services.cut_from_zookeeper,
             "ZooKeeper connection lost": self._disconnect,
@@ -103,6 +116,7 @@ class Faults:
                 self._start_again(broker)
         if self._of_group is not None:
             self._of_group.heal()
+        self._reading.end()
         self._damage.repair()
 
     def _inject(self, fault: Fault) -> None:

@@ -19,6 +19,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from leadline_broker.adapters.log import checked_files, directory
+from leadline_broker.adapters.log.layout import LOG_SUFFIX
 from leadline_broker.runtime.replication import flusher, removals
 from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.event_loop import OWNER, SimulatedLoop
@@ -31,6 +32,7 @@ _real: dict[str, Any] = {
         "close",
         "fsync",
         "fdatasync",
+        "pread",
         "pwrite",
         "rename",
         "replace",
@@ -130,6 +132,16 @@ class SimulatedSystem:
             raise OSError(errno.EIO, "Input/output error")
         disk.synced(path, size)
 
+    def pread(self, descriptor: int, size: int, offset: int) -> bytes:
+        """Read a part of a file; segments of some disks cannot be read."""
+        if OWNER.get() is not None:
+            path = self._paths.get(descriptor, "")
+            disk = self._disk_of(path) if path.endswith(LOG_SUFFIX) else None
+            if disk is not None and disk.is_unreadable(path):
+                raise OSError(errno.EIO, "Input/output error")
+        found: bytes = _real["pread"](descriptor, size, offset)
+        return found
+
     def pwrite(self, descriptor: int, data: Any, offset: int) -> int:
         disk = self._disk_of(self._paths.get(descriptor, ""))
         if disk is not None and disk.free_bytes is not None:
@@ -221,6 +233,7 @@ class SimulatedSystem:
             "close": self.close,
             "fsync": self.fsync,
             "fdatasync": self.fsync,
+            "pread": self.pread,
             "pwrite": self.pwrite,
             "rename": self.rename,
             "replace": self.rename,

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from tests.runtime_simulation.additions import (
     FIRST_WITH_CONFIG_CHANGES,
+    FIRST_WITH_UNREADABLE_SEGMENTS,
     FIRST_WITH_WRONG_CLOCKS,
 )
 from tests.runtime_simulation.configuring import ALL
+from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.drawing import make_plan
 from tests.runtime_simulation.event_loop import SimulatedLoop
-from tests.runtime_simulation.plan import CLOCK, MIN_INSYNC, RETAIN, Action, Fault, Plan
+from tests.runtime_simulation.plan import (
+    CLOCK,
+    MIN_INSYNC,
+    RETAIN,
+    UNREADABLE,
+    Action,
+    Fault,
+    Plan,
+)
 from tests.runtime_simulation.process import Process
+from tests.runtime_simulation.reading_faults import REFUSED
 from tests.runtime_simulation.run import report, simulate
 from tests.runtime_simulation.system_calls import SimulatedSystem
 from tests.runtime_simulation.test_runtime_simulation import check_clean, seeds_with
@@ -79,6 +92,48 @@ def test_a_wall_clock_is_set_for_one_process() -> None:
         (6_000.0, 6_000.0, 1_000.0),
         (5_911.0, 5_911.0, 1_001.0),
     ]
+
+
+@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+def test_nothing_is_lost_while_segments_cannot_be_read(count: int) -> None:
+    first = FIRST_WITH_UNREADABLE_SEGMENTS
+    seeds = seeds_with(UNREADABLE, first, first + 8 * count)[:count]
+
+    assert len(seeds) == count
+    assert check_clean(seeds).keys() >= {UNREADABLE, REFUSED}
+
+
+def test_only_later_seeds_have_segments_that_cannot_be_read() -> None:
+    first = FIRST_WITH_UNREADABLE_SEGMENTS
+    assert seeds_with(UNREADABLE, first - 100, first) == []
+
+
+def test_only_segments_of_the_broken_part_of_a_disk_cannot_be_read(tmp_path: Path) -> None:
+    loop = SimulatedLoop(1_000.0)
+    disk = Disk(tmp_path / "broker-1", Random(1))
+    system = SimulatedSystem(loop, Random(1), [disk])
+    disk.unreadable = str(disk.root / "t-0")
+    names = ("t-0/0.log", "t-0/0.index", "t-1/0.log")
+    for name in names:
+        disk.root.joinpath(name).parent.mkdir(exist_ok=True)
+        disk.root.joinpath(name).write_bytes(b"records")
+
+    async def read(name: str) -> bytes:
+        descriptor = os.open(disk.root / name, os.O_RDONLY)
+        try:
+            return os.pread(descriptor, 3, 2)
+        finally:
+            os.close(descriptor)
+
+    with system.in_force():
+        tasks = [loop.in_process(Process("broker-1"), read(name)) for name in names]
+        loop.run_until(1_001.0)
+    loop.close()
+
+    with pytest.raises(OSError, match="Input/output error"):
+        tasks[0].result()
+    assert [task.result() for task in tasks[1:]] == [b"cor", b"cor"]
+    assert disk.refused_reads == 1
 
 
 def test_defect_32_brokers_wait_for_a_topics_own_retention() -> None:
