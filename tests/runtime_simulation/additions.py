@@ -16,7 +16,9 @@ from tests.runtime_simulation.openings import LATER_OPENINGS
 from tests.runtime_simulation.plan import (
     CLOCK,
     DELETE,
+    DELETE_GROUP,
     DIES,
+    EVICT,
     FLIP,
     HANG,
     HORIZON_S,
@@ -24,6 +26,7 @@ from tests.runtime_simulation.plan import (
     MIN_INSYNC,
     RECREATE,
     REMOVE,
+    RESET,
     RETAIN,
     SHORT,
     STRAY_GRACE_MS,
@@ -45,6 +48,7 @@ FIRST_WITH_SHORTAGES: Final = 60_000
 FIRST_WITH_CONFIG_CHANGES: Final = 70_000
 FIRST_WITH_WRONG_CLOCKS: Final = 71_000
 FIRST_WITH_UNREADABLE_SEGMENTS: Final = 72_000
+FIRST_WITH_GROUP_OPERATORS: Final = 73_000
 
 
 def with_additions(plan: Plan, seed: int) -> Plan:
@@ -68,12 +72,14 @@ def with_additions(plan: Plan, seed: int) -> Plan:
         plan = _with_publishers(plan, Random(f"publishers {seed}"))
     if seed >= FIRST_WITH_SHORTAGES:
         plan = _with_shortages(plan, Random(f"shortages {seed}"))
-    if seed >= FIRST_WITH_CONFIG_CHANGES:
-        plan = _with_config_changes(plan, Random(f"config changes {seed}"))
-    if seed >= FIRST_WITH_WRONG_CLOCKS:
-        plan = _with_wrong_clocks(plan, Random(f"wrong clocks {seed}"))
-    if seed >= FIRST_WITH_UNREADABLE_SEGMENTS:
-        plan = _with_unreadable_segments(plan, Random(f"unreadable segments {seed}"))
+    for first, name, add in (
+        (FIRST_WITH_CONFIG_CHANGES, "config changes", _with_config_changes),
+        (FIRST_WITH_WRONG_CLOCKS, "wrong clocks", _with_wrong_clocks),
+        (FIRST_WITH_UNREADABLE_SEGMENTS, "unreadable segments", _with_unreadable_segments),
+        (FIRST_WITH_GROUP_OPERATORS, "group operators", _with_group_operators),
+    ):
+        if seed >= first:
+            plan = add(plan, Random(f"{name} {seed}"))
     return _with_later_opening(plan, Random(f"later opening {seed}"))
 
 
@@ -306,6 +312,28 @@ def _with_unreadable_segments(plan: Plan, random: Random) -> Plan:
         UNREADABLE, random, 4.0, lambda: random.randrange(1 << 16) | random.choice((0, 8))
     )
     return replace(plan, faults=in_order([*plan.faults, *faults]))
+
+
+def _with_group_operators(plan: Plan, random: Random) -> Plan:
+    """Let operators of a group evict members, set it back or delete it, in eight plans of ten.
+
+    Where they delete its topic they only evict: what comes next of that begins at 0 anyhow.
+    """
+    if plan.group is None or random.random() >= 0.8:
+        return plan
+    recreates = any(action.kind == RECREATE for action in plan.actions)
+    kinds = (EVICT,) if recreates else (EVICT, RESET, RESET, DELETE_GROUP)
+    operations = [
+        Fault(
+            random.uniform(0.5, HORIZON_S),
+            random.choice(kinds),
+            random.randrange(6),
+            0.0,
+            random.randrange(1 << 16),
+        )
+        for _ in range(random.randint(1, 5))
+    ]
+    return replace(plan, faults=in_order([*plan.faults, *operations]))
 
 
 def _with_later_opening(plan: Plan, random: Random) -> Plan:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.runtime_simulation.additions import (
     FIRST_WITH_CONFIG_CHANGES,
+    FIRST_WITH_GROUP_OPERATORS,
     FIRST_WITH_UNREADABLE_SEGMENTS,
     FIRST_WITH_WRONG_CLOCKS,
 )
@@ -18,9 +19,13 @@ from tests.runtime_simulation.configuring import ALL
 from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.drawing import make_plan
 from tests.runtime_simulation.event_loop import SimulatedLoop
+from tests.runtime_simulation.group_operators import EVICTED, SET_BACK
 from tests.runtime_simulation.plan import (
     CLOCK,
+    DELETE_GROUP,
+    EVICT,
     MIN_INSYNC,
+    RESET,
     RETAIN,
     UNREADABLE,
     Action,
@@ -106,6 +111,34 @@ def test_nothing_is_lost_while_segments_cannot_be_read(count: int) -> None:
 def test_only_later_seeds_have_segments_that_cannot_be_read() -> None:
     first = FIRST_WITH_UNREADABLE_SEGMENTS
     assert seeds_with(UNREADABLE, first - 100, first) == []
+
+
+def seeds_with_group_operators(first: int, last: int) -> list[int]:
+    return sorted(
+        {s for kind in (EVICT, RESET, DELETE_GROUP) for s in seeds_with(kind, first, last)}
+    )
+
+
+@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+def test_nothing_is_lost_while_operators_change_a_group(count: int) -> None:
+    first = FIRST_WITH_GROUP_OPERATORS
+    seeds = seeds_with_group_operators(first, first + 10 * count)[:count]
+
+    assert len(seeds) == count
+    assert EVICTED in check_clean(seeds)
+
+
+@pytest.mark.slow
+def test_operators_of_groups_do_what_they_are_meant_to_do() -> None:
+    first = FIRST_WITH_GROUP_OPERATORS
+    reached = check_clean(seeds_with_group_operators(first, first + 160))
+
+    assert reached.keys() >= {f"{RESET}: done", f"{DELETE_GROUP}: done", SET_BACK}
+
+
+def test_only_later_seeds_have_operators_of_groups() -> None:
+    first = FIRST_WITH_GROUP_OPERATORS
+    assert seeds_with_group_operators(first - 100, first) == []
 
 
 def test_only_segments_of_the_broken_part_of_a_disk_cannot_be_read(tmp_path: Path) -> None:
