@@ -9,12 +9,14 @@ from random import Random
 
 import pytest
 
+from leadline_broker.domain import leadership
 from tests.runtime_simulation.additions import (
     FIRST_WITH_CONFIG_CHANGES,
     FIRST_WITH_GROUP_OPERATORS,
     FIRST_WITH_UNREADABLE_SEGMENTS,
     FIRST_WITH_WRONG_CLOCKS,
 )
+from tests.runtime_simulation.commits import COMMITTED
 from tests.runtime_simulation.configuring import ALL
 from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.drawing import make_plan
@@ -111,6 +113,20 @@ def test_nothing_is_lost_while_segments_cannot_be_read(count: int) -> None:
 def test_only_later_seeds_have_segments_that_cannot_be_read() -> None:
     first = FIRST_WITH_UNREADABLE_SEGMENTS
     assert seeds_with(UNREADABLE, first - 100, first) == []
+
+
+def test_what_too_few_replicas_hold_is_found_as_it_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ends_of_leader(*_: object, leader_end: int, **__: object) -> int:
+        return leader_end
+
+    assert simulate(0, plan=Plan(partitions=1)).sometimes[COMMITTED] > 10
+    monkeypatch.setattr(leadership, "committed_end", ends_of_leader)
+
+    result = simulate(0, plan=Plan(partitions=1))
+
+    assert result.message.startswith("R5: broker"), report(result)
 
 
 def seeds_with_group_operators(first: int, last: int) -> list[int]:
