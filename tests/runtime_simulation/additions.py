@@ -11,18 +11,26 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
+from tests.runtime_simulation.configuring import ALL
 from tests.runtime_simulation.openings import LATER_OPENINGS
 from tests.runtime_simulation.plan import (
+    CLOCK,
     DELETE,
+    DELETE_GROUP,
     DIES,
+    EVICT,
     FLIP,
     HANG,
     HORIZON_S,
     LATE_POLL,
+    MIN_INSYNC,
     RECREATE,
     REMOVE,
+    RESET,
+    RETAIN,
     SHORT,
     STRAY_GRACE_MS,
+    UNREADABLE,
     Action,
     Fault,
     Plan,
@@ -37,6 +45,10 @@ FIRST_WITH_HANGING_DISKS: Final = 30_000
 FIRST_WITH_SCRUBS: Final = 40_000
 FIRST_WITH_PUBLISHERS: Final = 50_000
 FIRST_WITH_SHORTAGES: Final = 60_000
+FIRST_WITH_CONFIG_CHANGES: Final = 70_000
+FIRST_WITH_WRONG_CLOCKS: Final = 71_000
+FIRST_WITH_UNREADABLE_SEGMENTS: Final = 72_000
+FIRST_WITH_GROUP_OPERATORS: Final = 73_000
 
 
 def with_additions(plan: Plan, seed: int) -> Plan:
@@ -60,6 +72,14 @@ def with_additions(plan: Plan, seed: int) -> Plan:
         plan = _with_publishers(plan, Random(f"publishers {seed}"))
     if seed >= FIRST_WITH_SHORTAGES:
         plan = _with_shortages(plan, Random(f"shortages {seed}"))
+    for first, name, add in (
+        (FIRST_WITH_CONFIG_CHANGES, "config changes", _with_config_changes),
+        (FIRST_WITH_WRONG_CLOCKS, "wrong clocks", _with_wrong_clocks),
+        (FIRST_WITH_UNREADABLE_SEGMENTS, "unreadable segments", _with_unreadable_segments),
+        (FIRST_WITH_GROUP_OPERATORS, "group operators", _with_group_operators),
+    ):
+        if seed >= first:
+            plan = add(plan, Random(f"{name} {seed}"))
     return _with_later_opening(plan, Random(f"later opening {seed}"))
 
 
@@ -226,6 +246,94 @@ def _with_shortages(plan: Plan, random: Random) -> Plan:
         return plan
     shortages = _few(SHORT, random, 3.0, lambda: random.randrange(1 << 16))
     return replace(plan, faults=in_order([*plan.faults, *shortages]))
+
+
+def _with_config_changes(plan: Plan, random: Random) -> Plan:
+    """Let operators change the configuration in half of the plans.
+
+    One in-sync replica is enough only where no disk is lost. Retention stays as it is where bits
+    flip: it would remove the damage.
+    """
+    if random.random() >= 0.5:
+        return plan
+    kinds = {fault.kind for fault in plan.faults}
+    fewest = 0 if kinds.isdisjoint(("wiped disk", DIES, FLIP)) else 1
+    changed = random.choice(((MIN_INSYNC,), (RETAIN,), (MIN_INSYNC, RETAIN)))
+    actions = [
+        Action(
+            random.uniform(0.1, HORIZON_S),
+            random.choice(changed),
+            random.randrange(3),
+            random.randint(fewest, 2),
+            random.randrange(1 << 16),
+        )
+        for _ in range(random.randint(1, 8))
+    ]
+    if FLIP in kinds:
+        actions = [action for action in actions if action.kind == MIN_INSYNC]
+    if any(action.kind == RETAIN for action in actions):
+        plan = replace(plan, pause_s=0.03, retention=plan.retention or ALL)
+    return replace(plan, actions=in_order([*plan.actions, *actions]))
+
+
+def _with_wrong_clocks(plan: Plan, random: Random) -> Plan:
+    """Set wall clocks in half of the plans; by chance only a clock that is ahead lets records go.
+
+    The clock of a service may be wrong several times, and while the service starts again.
+    """
+    if random.random() >= 0.5:
+        return plan
+    clocks = [
+        Fault(
+            random.choice((0.0, random.uniform(0.0, HORIZON_S))),
+            CLOCK,
+            random.randrange(12),
+            random.uniform(0.2, 4.0),
+            random.randrange(1 << 16),
+        )
+        for _ in range(random.randint(1, 5))
+    ]
+    bits_flip = any(fault.kind == FLIP for fault in plan.faults)
+    if plan.retention is None and not bits_flip and random.random() < 0.5:
+        plan = replace(
+            plan, pause_s=0.03, retention=Retention(-1, random.choice((60, 1_800)) * 1000)
+        )
+    return replace(plan, faults=in_order([*plan.faults, *clocks]))
+
+
+def _with_unreadable_segments(plan: Plan, random: Random) -> Plan:
+    """Let a broker not read segments in half of the plans without bits that flip, mostly a leader.
+
+    Two copies of a batch may be gone at once otherwise.
+    """
+    if any(fault.kind == FLIP for fault in plan.faults) or random.random() >= 0.5:
+        return plan
+    faults = _few(
+        UNREADABLE, random, 4.0, lambda: random.randrange(1 << 16) | random.choice((0, 8))
+    )
+    return replace(plan, faults=in_order([*plan.faults, *faults]))
+
+
+def _with_group_operators(plan: Plan, random: Random) -> Plan:
+    """Let operators of a group evict members, set it back or delete it, in eight plans of ten.
+
+    Where they delete its topic they only evict: what comes next of that begins at 0 anyhow.
+    """
+    if plan.group is None or random.random() >= 0.8:
+        return plan
+    recreates = any(action.kind == RECREATE for action in plan.actions)
+    kinds = (EVICT,) if recreates else (EVICT, RESET, RESET, DELETE_GROUP)
+    operations = [
+        Fault(
+            random.uniform(0.5, HORIZON_S),
+            random.choice(kinds),
+            random.randrange(6),
+            0.0,
+            random.randrange(1 << 16),
+        )
+        for _ in range(random.randint(1, 5))
+    ]
+    return replace(plan, faults=in_order([*plan.faults, *operations]))
 
 
 def _with_later_opening(plan: Plan, random: Random) -> Plan:

@@ -12,9 +12,11 @@ import msgspec
 from leadline_client.errors import LeadlineError
 from leadline_client.wire import TopicPartition
 from leadline_common.rpc import JSON
+from tests.runtime_simulation.configuring import config_change
 from tests.runtime_simulation.messages import (
     ADD_PARTITIONS_PATH,
     CANCEL_PATH,
+    CONFIGURE_PATH,
     CREATE_TOPIC_PATH,
     DELETE_TOPIC_PATH,
     REASSIGN_PATH,
@@ -28,7 +30,17 @@ from tests.runtime_simulation.messages import (
     Reassign,
 )
 from tests.runtime_simulation.network import Network
-from tests.runtime_simulation.plan import ADD, CANCEL, DELETE, REASSIGN, RECREATE, REMOVE, Action
+from tests.runtime_simulation.plan import (
+    ADD,
+    CANCEL,
+    DELETE,
+    MIN_INSYNC,
+    REASSIGN,
+    RECREATE,
+    REMOVE,
+    RETAIN,
+    Action,
+)
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.services import BrokerService
 from tests.runtime_simulation.topics import Topics
@@ -38,6 +50,7 @@ MOST_PARTITIONS = 4
 TIMEOUT_S = 3.0
 WAIT_MS = 1_000
 CANCEL_WITHIN_S = 2.0
+CONFIGURE_WITHIN_S = 3.0
 AWAY = "a broker was away while its partition was removed"
 
 
@@ -126,6 +139,8 @@ class Administration:
             await self._add(name)
         elif action.kind == REMOVE:
             await self._remove(name, action.choice)
+        elif action.kind in (MIN_INSYNC, RETAIN):
+            await self._configure(action)
         elif action.kind == RECREATE:
             await self._recreate_group_topic(idle=action.choice % 4 > 0)
         else:
@@ -134,6 +149,16 @@ class Administration:
                 await self._cancel()
 
     # -- what operators do -----------------------------------------------------
+
+    async def _configure(self, action: Action) -> None:
+        """Change the configs of a topic or of the cluster, if a controller takes that in time."""
+        group = () if self.group_topic is None else (self.group_topic.name,)
+        wanted = config_change(action, [*self.names, *group])
+        until_s = self.world.loop.now_s + CONFIGURE_WITHIN_S
+        while self.world.loop.now_s < until_s:
+            if await self._try(CONFIGURE_PATH, wanted):
+                self.world.reached(action.kind)
+                return
 
     async def _recreate(self, name: str, partitions: int) -> None:
         """Delete a topic, and create it again as soon as that is possible."""

@@ -14,6 +14,7 @@ from leadline_client.wire import NewTopic, TopicPartition
 from leadline_common import znodes
 from leadline_controller.runtime.topics.elections import ElectLeaders
 from tests.runtime_simulation.client_producers import ClientProducer
+from tests.runtime_simulation.configuring import changes_retention
 from tests.runtime_simulation.controllers import ControllerHost
 from tests.runtime_simulation.coordinators import CoordinatorHost
 from tests.runtime_simulation.disk import Disk
@@ -57,17 +58,17 @@ class Cluster:
         self.zookeeper = ZooKeeper(world)
         self.topics = Topics(world, self.zookeeper)
         self.network = Network(world)
-        group = plan.group
         self.machine = machine = Machine(
             world,
             self.system,
             self.zookeeper,
             self.network,
             plan.stray_grace_ms,
-            serves_http=group is not None,
+            serves_http=plan.group is not None,
             removes_records=plan.retention is not None,
             scrubs=plan.scrubs,
             fetches_little=plan.publishes,
+            keeps_nothing=changes_retention(plan),
             healing_ms=plan.healing_ms,
         )
         self.removes_partitions = any(action.kind == REMOVE for action in plan.actions)
@@ -78,7 +79,7 @@ class Cluster:
             self.system.disks.append(disk)
             self.brokers[number] = BrokerService(machine, number, disk)
         self.controllers = [ControllerHost(machine, n) for n in range(1, plan.controllers + 1)]
-        numbers = range(1, 1 + (0 if group is None else group.coordinators))
+        numbers = range(1, 1 + (0 if plan.group is None else plan.group.coordinators))
         self.coordinators = [CoordinatorHost(machine, number) for number in numbers]
         self.client_producers: list[ClientProducer] = []
         self.members: Members | None = None
@@ -159,8 +160,7 @@ class Cluster:
     def describe(self, partitions: Iterable[TopicPartition]) -> str:
         """Describe the cluster for a person."""
         states = [f"{'-'.join(map(str, p))}: {self.topics.state(p)}" for p in partitions]
-        acked = [producer.acked for producer in self.producers]
-        acked += [producer.count for producer in self.client_producers]
+        acked = [*(p.acked for p in self.producers), *(p.count for p in self.client_producers)]
         running = [service.name for service in self.services if service.running]
         return f"{states}, acknowledged {acked}, running {running}"
 

@@ -11,6 +11,11 @@ from leadline_common.tasks import TargetRow
 from leadline_controller.adapters.brokers import BrokerRpcClient
 from leadline_controller.adapters.zk_store import ControllerZkStore
 from leadline_controller.domain.reassignment.requests import Submission
+from leadline_controller.runtime.engine.dynamic_configs import (
+    CLUSTER,
+    AlterConfigs,
+    ConfigResource,
+)
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.leadership import ControllerDependencies, ControllerLeadership
 from leadline_controller.runtime.ports import ControllerStore
@@ -21,11 +26,13 @@ from tests.runtime_simulation.clock import SimulatedClock
 from tests.runtime_simulation.messages import (
     ADD_PARTITIONS_PATH,
     CANCEL_PATH,
+    CONFIGURE_PATH,
     CREATE_TOPIC_PATH,
     DELETE_TOPIC_PATH,
     REASSIGN_PATH,
     REMOVE_PARTITIONS_PATH,
     Cancel,
+    Configure,
     Create,
     Delete,
     Done,
@@ -144,6 +151,12 @@ def _add_administration(routes: Routes, service: ControllerService) -> None:
         await service.ask(CancelReassignment(partition))
         return Done()
 
+    async def configure(request: Configure) -> Done:
+        owner = ConfigResource("topic", request.topic) if request.topic else CLUSTER
+        await service.ask(AlterConfigs(owner, request.configs, request.remove, dry_run=False))
+        return Done()
+
+    routes.add(CONFIGURE_PATH, Configure, configure)
     routes.add(CREATE_TOPIC_PATH, Create, create)
     routes.add(DELETE_TOPIC_PATH, Delete, delete)
     routes.add(ADD_PARTITIONS_PATH, MorePartitions, add_partitions)

@@ -34,6 +34,11 @@ class Disk:
     hangs: bool = False
     shortage: int = 0
     """Why it opens no files (EMFILE) or creates none (ENOSPC); 0 if it does."""
+    unreadable: str = ""
+    """Segments whose paths begin so cannot be read; none if it is empty."""
+    unreadable_share: float = 1.0
+    """How many of the reads of these fail."""
+    refused_reads: int = 0
     on_wait: Callable[[], None] = lambda: None
     """Called when the only thread of a process waits for a disk that hangs."""
     _removed: dict[str, list[int]] = field(default_factory=dict, init=False)
@@ -54,6 +59,14 @@ class Disk:
         """
         if self.shortage == errno.EMFILE or (creates and self.shortage == errno.ENOSPC):
             raise OSError(self.shortage, os.strerror(self.shortage))
+
+    def is_unreadable(self, path: str) -> bool:
+        """Tell whether a read of a segment fails."""
+        share = self.unreadable_share
+        may_fail = bool(self.unreadable) and path.startswith(self.unreadable)
+        fails = may_fail and (share == 1.0 or self.random.random() < share)
+        self.refused_reads += fails
+        return fails
 
     def synced(self, path: str, size: int | None = None) -> None:
         """Note that a file's first `size` bytes, or all, or a directory's entries, are durable."""

@@ -11,11 +11,23 @@ from typing import Final
 from leadline_broker.adapters.log.root_files import read_directory_version
 from leadline_common import znodes
 from tests.runtime_simulation.ambushes import Ambushes
+from tests.runtime_simulation.clock import wrong_times
 from tests.runtime_simulation.cluster import FAST_DISK_S, FIRST, Cluster
 from tests.runtime_simulation.damage import Damage
 from tests.runtime_simulation.group_faults import GroupFaults
 from tests.runtime_simulation.network import NetworkWeather
-from tests.runtime_simulation.plan import DIES, FLIP, HANG, OLDER_COPY, SHORT, Fault, Plan
+from tests.runtime_simulation.plan import (
+    CLOCK,
+    DIES,
+    FLIP,
+    HANG,
+    OLDER_COPY,
+    SHORT,
+    UNREADABLE,
+    Fault,
+    Plan,
+)
+from tests.runtime_simulation.reading_faults import ReadingFaults
 from tests.runtime_simulation.service_faults import ServiceFaults
 from tests.runtime_simulation.services import BrokerService, Service
 from tests.runtime_simulation.zookeeper import ZooKeeperWeather
@@ -31,6 +43,7 @@ class Faults:
         self._world = cluster.world
         self._services = services = ServiceFaults(cluster)
         self._damage = Damage(cluster)
+        self._reading = ReadingFaults(cluster.world, services)
         cluster.slow_disk_s = plan.slow_disk_s
         cluster.network.weather = plan.network
         cluster.zookeeper.weather = plan.zookeeper
@@ -45,6 +58,7 @@ class Faults:
             FLIP: self._flip,
             HANG: self._hang,
             SHORT: self._run_short,
+            UNREADABLE: self._reading.begin,
             "clean restart": self._restart,
             "cut from ZooKeeper": services.cut_from_zookeeper,
             "ZooKeeper connection lost": self._disconnect,
@@ -64,6 +78,7 @@ class Faults:
             "cut controller from brokers": self._cut_controller,
             "second controller": self._delete_controller,
             "no quorum": self._lose_quorum,
+            CLOCK: self._set_clock,
             "preferred leaders elected": lambda _: self._cluster.elect_preferred(),
             **Ambushes(cluster, services).by_kind,
         }
@@ -80,6 +95,7 @@ class Faults:
         cluster.slow_disk_s = FAST_DISK_S
         cluster.network.weather = NetworkWeather()
         cluster.zookeeper.weather = ZooKeeperWeather()
+        cluster.system.ahead_s.clear()
         cluster.network.heal()
         cluster.zookeeper.cut.clear()
         cluster.zookeeper.regain_quorum()
@@ -100,6 +116,7 @@ class Faults:
                 self._start_again(broker)
         if self._of_group is not None:
             self._of_group.heal()
+        self._reading.end()
         self._damage.repair()
 
     def _inject(self, fault: Fault) -> None:
@@ -227,6 +244,13 @@ class Faults:
         """Start a broker again that has ended by itself: it had waited for too long."""
         if broker.task is not None and broker.task.done():
             broker.start()
+
+    def _set_clock(self, fault: Fault) -> None:
+        """Set the wall clock of a service, and later set it right or to another wrong time."""
+        names = [service.name for service in self._cluster.services]
+        name = names[fault.target % len(names)]
+        for delay_s, ahead_s in wrong_times(fault):
+            self._services.later(delay_s, self._cluster.system.set_clock, name, ahead_s)
 
     def _fill_disk(self, broker: BrokerService, fault: Fault) -> None:
         broker.disk.free_bytes = 0

@@ -8,9 +8,18 @@ from typing import Final
 from leadline_common import consumer_znodes
 from tests.runtime_simulation.cluster import Cluster
 from tests.runtime_simulation.coordinators import CoordinatorHost
+from tests.runtime_simulation.group_operators import GroupOperators
 from tests.runtime_simulation.member_processes import MemberProcess
 from tests.runtime_simulation.members import Members
-from tests.runtime_simulation.plan import FORMER, LATE_COMMIT, LATE_POLL, Fault
+from tests.runtime_simulation.plan import (
+    DELETE_GROUP,
+    EVICT,
+    FORMER,
+    LATE_COMMIT,
+    LATE_POLL,
+    RESET,
+    Fault,
+)
 from tests.runtime_simulation.polled_members import HELD_BACK, PolledMember
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.service_faults import ServiceFaults
@@ -26,6 +35,7 @@ class GroupFaults:
         self._cluster = cluster
         self._members = members
         self._services = services
+        self._operators = GroupOperators(cluster, members)
         self._by_kind: dict[str, Callable[[Fault], None]] = {
             "kill coordinator": lambda fault: services.kill(self._coordinator(fault), fault),
             "freeze coordinator": lambda fault: services.freeze(self._coordinator(fault), fault),
@@ -43,6 +53,7 @@ class GroupFaults:
             LATE_COMMIT: self._delay_commit,
             LATE_POLL: self._delay_poll,
             FORMER: self._supersede,
+            **dict.fromkeys((EVICT, RESET, DELETE_GROUP), self._operators.begin),
         }
 
     def inject(self, fault: Fault) -> bool:
@@ -121,7 +132,7 @@ class GroupFaults:
             self._members.join_again(member)
 
     def _has_room(self) -> bool:
-        return len(self._members.running()) < _MOST_MEMBERS
+        return not self._operators.busy and len(self._members.running()) < _MOST_MEMBERS
 
     def _peers(self, member: MemberProcess) -> list[str]:
         """Return the names of the services that a member needs: coordinators, or brokers."""

@@ -6,7 +6,6 @@ as a segment file that is deleted or gets another name, past the broker's code.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,16 +73,24 @@ class LogStarts:
         name = self.topics.name_at(partition, identity.topic_id, headers[0].leader_epoch)
         place = (name, identity.partition)
         self._highest[place] = max(start, self._highest.get(place, 0))
-        if not self._is_asked_for(max(one.max_timestamp for one in headers), segments[1:]):
+        newest_ms = max(one.max_timestamp for one in headers)
+        if not self._is_asked_for(identity.topic, newest_ms, segments[1:]):
             self._report(f"{where} begins at {start}: retention asks for more")
 
-    def _is_asked_for(self, newest_ms: int, segments: list[Path]) -> bool:
-        """Tell whether records up to a time may go that stand before some segments."""
+    def _is_asked_for(self, topic: str, newest_ms: int, segments: list[Path]) -> bool:
+        """Tell whether records up to a time may go that stand before some segments.
+
+        A broker may learn late what a topic's configs are by now. It goes by its own wall clock,
+        which may have been set back since it decided.
+        """
         if self.retention is None:
             return False
         rest = sum(segment.stat().st_size for segment in segments)
-        aged = 0 <= self.retention.age_ms < time.time() * 1000 - newest_ms
-        return aged or 0 <= self.retention.size_bytes <= rest
+        age_ms = self.system.latest_wall_s() * 1000 - newest_ms
+        return any(
+            0 <= one.age_ms < age_ms or 0 <= one.size_bytes <= rest
+            for one in (self.retention, *self.topics.retentions_ever(topic))
+        )
 
     def _compare(self) -> None:
         """Compare each log start with the high watermark, and with what it was before."""

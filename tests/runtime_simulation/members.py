@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import ClassVar, Final
 
@@ -34,7 +35,19 @@ from tests.support.groups.log import (
 )
 from tests.support.groups.member import Member
 
+_MOST_GENERATIONS: Final = 1_000_000
 KEPT: Final = "a static member got its partitions again"
+
+
+@dataclass(frozen=True, slots=True)
+class SetBack:
+    """An offset that operators have set back, or deleted, at a node of ZooKeeper."""
+
+    partition: Partition
+    offset: int
+    path: str
+    zxid: int
+    at_s: float
 
 
 class SimulatedMember(Member):
@@ -117,6 +130,9 @@ class Members:
     group: Group
     history: History
     ever: list[MemberProcess] = field(default_factory=list, init=False)
+    deleted_s: list[float] = field(default_factory=list, init=False)
+    """When the group was deleted: another one of its name begins with the first generation."""
+    set_back: list[SetBack] = field(default_factory=list, init=False)
 
     def join(self, instance: str | None = None, *, polled: bool = False) -> MemberProcess:
         """Start another member; a static one is the same as an earlier one of its `instance`."""
@@ -196,13 +212,23 @@ class Members:
         holds = [hold for member in self.ever for hold in member.holds()]
         anomalies, of_incarnations = Anomalies(), self.events()
         instances = {member.name: member.instance for member in self.ever if member.instance}
-        group_history(GROUP, of_incarnations, instances).check(anomalies)
+        history = group_history(GROUP, map(self._of_its_group, of_incarnations), instances)
+        for one in self.set_back:
+            history.was_reset(one.partition, one.offset, one.at_s)
+        history.check(anomalies)
         return [
             *two_owners(holds),
             *consumed_without_holding(sorted(events, key=_time), holds),
             *map(str, anomalies.all()),
             *unconsumed(acked, of_incarnations),
         ]
+
+    def _of_its_group(self, event: Event) -> Event:
+        """Return an event with a generation that no other group of the name has had."""
+        if event.kind != "assigned" or not event.detail:
+            return event
+        earlier = bisect_right(self.deleted_s, event.at_s)
+        return replace(event, detail=str(int(event.detail) + earlier * _MOST_GENERATIONS))
 
     def events(self) -> list[Event]:
         """Return what happened to all members, with incarnations as topics."""

@@ -104,6 +104,7 @@ ADD_PARTITIONS_PATH = "/v1/topics/partitions/add"
 REMOVE_PARTITIONS_PATH = "/v1/topics/partitions/remove"
 REASSIGN_PATH = "/v1/reassignments/submit"
 CANCEL_PATH = "/v1/reassignments/cancel"
+CONFIGURE_PATH = "/v1/configs/alter"
 
 
 class Create(msgspec.Struct):
@@ -150,6 +151,14 @@ class Cancel(msgspec.Struct):
 
     topic: str
     partition: int
+
+
+class Configure(msgspec.Struct):
+    """Sets and removes configs of a topic, or of the cluster without a name."""
+
+    topic: str
+    configs: dict[str, str]
+    remove: tuple[str, ...] = ()
 
 
 class Done(msgspec.Struct):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from leadline_client.wire import TopicPartition
-from tests.runtime_simulation import forwarding
+from tests.runtime_simulation import commits, forwarding
 from tests.runtime_simulation.administration import MOST_PARTITIONS, Administration, GroupTopic
 from tests.runtime_simulation.checks import (
     ADMINISTRATION,
@@ -88,7 +88,12 @@ def simulate(
 def _run(world: World, plan: Plan, root: Path, result: Result) -> None:
     cluster = Cluster(world, root, plan)
     machine = cluster.machine
-    with cluster.system.in_force(), forwarding.in_force(machine.web), machine.sockets.in_force():
+    with (
+        cluster.system.in_force(),
+        forwarding.in_force(machine.web),
+        machine.sockets.in_force(),
+        nullcontext() if result.flaw else commits.watched(cluster),
+    ):
         try:
             _live(cluster, plan, result)
         finally:

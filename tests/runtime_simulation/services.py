@@ -44,8 +44,9 @@ class Machine:
 
     `healing_ms` is one of the controllers. With `removes_records` brokers look for old records
     often, and with `scrubs` for damage, otherwise never within a run. With `fetches_little`
-    followers get a batch of an application in several answers. With `serves_http` they serve their
-    applications on `web`.
+    followers get a batch of an application in several answers. With `keeps_nothing` topics that
+    do not say otherwise keep only their last segment, and high watermarks are written often. With
+    `serves_http` they serve their applications on `web`.
     """
 
     world: World
@@ -57,6 +58,7 @@ class Machine:
     removes_records: bool = False
     scrubs: bool = False
     fetches_little: bool = False
+    keeps_nothing: bool = False
     healing_ms: int = -1
     web: Web = field(init=False)
     sockets: WebSockets = field(init=False)
@@ -288,6 +290,8 @@ def broker_settings(number: int, log_dir: str, machine: Machine) -> BrokerSettin
         log_segment_bytes=1_024,
         log_flush_timeout_ms=1_500,
         stray_grace_ms=machine.stray_grace_ms,
+        log_retention_bytes=0 if machine.keeps_nothing else -1,
+        replica_high_watermark_checkpoint_interval_ms=500 if machine.keeps_nothing else 5_000,
         log_retention_check_interval_ms=300 if machine.removes_records else 300_000,
         log_scrub_interval_ms=1_000 if machine.scrubs else 3_600_000,
     )

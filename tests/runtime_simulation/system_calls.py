@@ -19,6 +19,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from leadline_broker.adapters.log import checked_files, directory
+from leadline_broker.adapters.log.layout import LOG_SUFFIX
 from leadline_broker.runtime.replication import flusher, removals
 from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.event_loop import OWNER, SimulatedLoop
@@ -31,6 +32,7 @@ _real: dict[str, Any] = {
         "close",
         "fsync",
         "fdatasync",
+        "pread",
         "pwrite",
         "rename",
         "replace",
@@ -61,6 +63,8 @@ class InTurn(Executor):
 class SimulatedSystem:
     """The clocks, files and random numbers of all simulated processes.
 
+    `wall_offset_s` leads from virtual time to the right wall clock, and `ahead_s` from there to the
+    wall clock of a process by its name, where that is wrong.
     Functions in `on_removal` see the path of each file of a disk that is about to be deleted, or to
     get another name.
     """
@@ -69,8 +73,34 @@ class SimulatedSystem:
     random: Random
     disks: list[Disk] = field(default_factory=list)
     wall_offset_s: float = 1_700_000_000.0
+    ahead_s: dict[str, float] = field(default_factory=dict, init=False)
     on_removal: list[Callable[[Path], None]] = field(default_factory=list, init=False)
+    _furthest_s: dict[str, float] = field(default_factory=dict, init=False)
     _paths: dict[int, str] = field(default_factory=dict, init=False)
+
+    # -- clocks ----------------------------------------------------------------
+
+    def set_clock(self, process: str, ahead_s: float) -> None:
+        """Set the wall clock of a process; also for the runs of its service that follow."""
+        self.ahead_s[process] = ahead_s
+        self._furthest_s[process] = max(ahead_s, self._furthest_s.get(process, 0.0))
+
+    @property
+    def clocks_were_set(self) -> bool:
+        """Whether any wall clock was ever wrong."""
+        return bool(self._furthest_s)
+
+    def wall_s(self) -> float:
+        """Return the time of the wall clock of the process that runs."""
+        owner = OWNER.get()
+        wrong_s = self.ahead_s.get(owner.name, 0.0) if owner is not None and self.ahead_s else 0.0
+        return self.loop.now_s + self.wall_offset_s + wrong_s
+
+    def latest_wall_s(self) -> float:
+        """Return what the wall clock of the process that runs would be if it was never set back."""
+        owner = OWNER.get()
+        furthest_s = 0.0 if owner is None else self._furthest_s.get(owner.name, 0.0)
+        return self.loop.now_s + self.wall_offset_s + furthest_s
 
     # -- files -----------------------------------------------------------------
 
@@ -101,6 +131,16 @@ class SimulatedSystem:
         if disk.failing:
             raise OSError(errno.EIO, "Input/output error")
         disk.synced(path, size)
+
+    def pread(self, descriptor: int, size: int, offset: int) -> bytes:
+        """Read a part of a file; segments of some disks cannot be read."""
+        if OWNER.get() is not None:
+            path = self._paths.get(descriptor, "")
+            disk = self._disk_of(path) if path.endswith(LOG_SUFFIX) else None
+            if disk is not None and disk.is_unreadable(path):
+                raise OSError(errno.EIO, "Input/output error")
+        found: bytes = _real["pread"](descriptor, size, offset)
+        return found
 
     def pwrite(self, descriptor: int, data: Any, offset: int) -> int:
         disk = self._disk_of(self._paths.get(descriptor, ""))
@@ -193,6 +233,7 @@ class SimulatedSystem:
             "close": self.close,
             "fsync": self.fsync,
             "fdatasync": self.fsync,
+            "pread": self.pread,
             "pwrite": self.pwrite,
             "rename": self.rename,
             "replace": self.rename,
@@ -208,8 +249,8 @@ class SimulatedSystem:
             "perf_counter": lambda: loop.now_s,
             "monotonic_ns": lambda: int(loop.now_s * 1e9),
             "clock_gettime_ns": lambda _: int(loop.now_s * 1e9),
-            "time": lambda: loop.now_s + self.wall_offset_s,
-            "time_ns": lambda: int((loop.now_s + self.wall_offset_s) * 1e9),
+            "time": self.wall_s,
+            "time_ns": lambda: int(self.wall_s() * 1e9),
         }
 
 

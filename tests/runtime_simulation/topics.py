@@ -16,6 +16,7 @@ from leadline_client.wire import TopicPartition
 from leadline_common import znodes
 from leadline_common.tasks import Intent, decode_intent
 from leadline_common.znodes import PartitionState, TopicAssignment
+from tests.runtime_simulation.plan import Retention
 from tests.runtime_simulation.world import World
 from tests.runtime_simulation.zookeeper import ZooKeeper
 from tests.runtime_simulation.zookeeper_tree import Change
@@ -110,10 +111,33 @@ class Topics:
         node = self.zookeeper.tree.now(znodes.state_path(*partition))
         return None if node is None else znodes.decode_state(node.data)
 
+    def configs(self, name: str) -> dict[str, str]:
+        """Return a topic's own configs."""
+        node = self.zookeeper.tree.now(znodes.topic_config_path(name))
+        return {} if node is None else znodes.decode_configs(node.data)
+
+    def retentions_ever(self, name: str) -> list[Retention]:
+        """Return what the topics of a name have stated about their retention, by now."""
+        history = self.zookeeper.tree.history(znodes.topic_config_path(name))
+        found = [znodes.decode_configs(node.data) for _, node in history if node is not None]
+        return [
+            Retention(int(one["retention.bytes"]), int(one["retention.ms"]))
+            for one in found
+            if "retention.bytes" in one
+        ]
+
     def replicas(self, partition: TopicPartition) -> tuple[int, ...]:
         """Return a partition's assigned replicas; none if there is no such partition."""
         topic = self.assignment(partition.topic)
         return () if topic is None else topic.partitions.get(partition.partition, ())
+
+    def is_going(self, topic_id: str, partition: int) -> bool:
+        """Tell whether a partition is being deleted, alone or with its topic, or was deleted."""
+        name = next((name for name, ids in self.ever.items() if ids[-1] == topic_id), None)
+        if name is None or self.state(TopicPartition(name, partition)) is None:
+            return True
+        removal = f"{znodes.PARTITIONS_REMOVE}/{name}/{partition}"
+        return topic_id in self._tombstones or self.zookeeper.tree.now(removal) is not None
 
     def partitions(self) -> list[TopicPartition]:
         """Return all partitions that topics have now."""

@@ -109,3 +109,19 @@ async def test_a_replica_does_not_begin_with_a_log_whose_deletion_failed(
     assert replica.log.log_end_offset == 0
     await engine.serving.produce(TOPIC, 0, batch("w"), acks="all", timeout_ms=5_000)
     assert f"{topic_id}-0" in left(cluster)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+async def test_a_deletion_that_failed_ends_although_no_controller_repeats_it(
+    cluster: SmallCluster, operation: str
+) -> None:
+    work = cluster.brokers[1].engine.maintenance
+    with pytest.MonkeyPatch.context() as broken:
+        break_disk(broken, operation)
+        assert await stop(cluster, 2) == StorageFailed.code
+        with pytest.raises(StorageFailed):
+            await work.finish_deletions()
+
+    await work.finish_deletions()
+
+    assert left(cluster) == []

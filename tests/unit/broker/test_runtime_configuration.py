@@ -509,3 +509,27 @@ async def test_more_producers_are_remembered_from_now_on(tmp_path: Path) -> None
         await configured(cluster, producer_ids_max=2)
 
         await cluster.send(1, batch("v", producer=(2, 0, 0)))
+
+
+async def test_defect_32_nothing_is_deleted_before_the_topics_own_retention_is_known(
+    tmp_path: Path,
+) -> None:
+    """Without a controller a started broker knows its own defaults only."""
+    async with await three(tmp_path, log_segment_bytes=1_024, log_retention_bytes=0) as cluster:
+        await granted(cluster, **{"retention.bytes": "-1"})
+        for _ in range(4):
+            await cluster.produce(1, "x" * 1_000)
+        await cluster.brokers[1].engine.maintenance.checkpoint()
+        await cluster.stop(1)
+        await cluster.start(1)
+        engine = cluster.brokers[1].engine
+        work, replicas = engine.maintenance, engine.replicas
+
+        await work.apply_retention()
+        await configured(cluster, log_retention_ms=0)
+        await work.apply_retention()
+        assert replicas.describe()[0].log_start_offset == 0
+
+        await cluster.grant(1, init=True)
+        await work.apply_retention()
+        assert replicas.describe()[0].log_start_offset == 3

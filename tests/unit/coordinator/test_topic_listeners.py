@@ -6,7 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from leadline_coordinator.domain.records import TopicState
+import pytest
+
+from leadline_client.wire import TopicPartition
+from leadline_common.znodes import TopicAssignment
+from leadline_coordinator.adapters.zk_store import ZkCoordinatorStore
+from leadline_coordinator.domain.commits import is_outdated
+from leadline_coordinator.domain.records import CommittedOffset, TopicState
 from leadline_coordinator.runtime.context import CoordinatorContext
 from leadline_coordinator.runtime.topics import TopicListeners
 
@@ -17,6 +23,7 @@ class Topics:
 
     names: list[str] = field(default_factory=list)
     watches: dict[str, Callable[[], None]] = field(default_factory=dict)
+    state: TopicState | None = None
 
     @property
     def store(self) -> Topics:
@@ -38,7 +45,7 @@ class Topics:
         self, names: Sequence[str], watches: Mapping[str, Callable[[], None]]
     ) -> dict[str, TopicState]:
         self.watches |= watches
-        return {name: TopicState(f"id of {name}", 1) for name in names}
+        return {name: self.state or TopicState(f"id of {name}", 1) for name in names}
 
 
 async def test_nothing_is_kept_of_deleted_topics() -> None:
@@ -78,3 +85,45 @@ async def test_a_topic_has_one_callback() -> None:
     first()
     await listeners.read()
     assert zookeeper.watches["orders"] is first
+
+
+async def test_defect_34_a_partition_that_was_added_again_unseen_is_another_one() -> None:
+    """It was removed and added between two looks at its topic, or while nobody looked."""
+    zookeeper, gone = Topics(["orders"]), list[Mapping[str, int]]()
+    listeners = zookeeper.listeners()
+    listeners._on_change = lambda _, lost: gone.append(lost)
+    zookeeper.state = TopicState("id", 3)
+    await listeners.read()
+    zookeeper.state = TopicState("id", 3, {1: 4, 2: 5})
+    await listeners.read()
+    zookeeper.state = TopicState("id", 3, {1: 4, 2: 7})
+    await listeners.read()
+    zookeeper.state = TopicState("id", 4, {1: 4, 2: 7})
+    await listeners.read()
+
+    assert gone == [{}, {"orders": 1}, {"orders": 2}, {}]
+
+
+@pytest.mark.parametrize(
+    ("leader_epoch", "outdated"), [(3, True), (4, False), (None, False), (-1, False)]
+)
+def test_defect_34_an_offset_of_the_partition_before_is_outdated(
+    leader_epoch: int | None, outdated: bool
+) -> None:
+    topics = {"orders": TopicState("id", 2, {1: 4})}
+    committed = CommittedOffset(50, 0, leader_epoch, topic_id="id")
+
+    assert is_outdated(topics, TopicPartition("orders", 1), committed) is outdated
+    assert not is_outdated(topics, TopicPartition("orders", 0), committed)
+
+
+async def test_defect_34_the_store_tells_with_which_epochs_partitions_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def read_all(_: object, __: object) -> list[TopicAssignment]:
+        return [TopicAssignment("id", {0: (1,), 1: (1,)}, first_epochs={1: 4})]
+
+    store = ZkCoordinatorStore()
+    monkeypatch.setattr(store, "_read_all", read_all)
+
+    assert await store.read_topics(["orders"], {}) == {"orders": TopicState("id", 2, {1: 4})}

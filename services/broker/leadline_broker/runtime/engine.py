@@ -96,7 +96,7 @@ class Engine:
             isr_writer=self.isr_writer,
         )
         logs.limit_open_files(dependencies.configuration.current.open_files_max)
-        self.replicas.load(logs.stored(), self._topic_settings.of({}))
+        self.replicas.load(logs.stored(), self._topic_settings.before_known())
         self.repairs = self._repairs()
         self.sessions, self.heartbeats = self._sessions(), self._heartbeats()
         self.commands = self._commands()

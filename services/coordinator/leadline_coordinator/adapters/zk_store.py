@@ -91,7 +91,7 @@ class ZkCoordinatorStore(ElectionStore):
         await asyncio.gather(*setting)
         found = await self._read_all(list(map(znodes.topic_path, names)), znodes.decode_topic)
         return {
-            name: TopicState(topic.topic_id, len(topic.partitions))
+            name: TopicState(topic.topic_id, len(topic.partitions), topic.first_epochs)
             for name, topic in zip(names, found, strict=True)
             if topic is not None
         }

@@ -114,7 +114,10 @@ def is_outdated(
     topic = topics.get(topic_partition.topic)
     if topic is None or topic_partition.partition >= topic.partitions:
         return True
-    return committed.topic_id not in ("", topic.topic_id)
+    if committed.topic_id not in ("", topic.topic_id):
+        return True
+    epoch = committed.leader_epoch
+    return epoch is not None and 0 <= epoch < topic.first_epochs.get(topic_partition.partition, 0)
 
 
 def is_superseded(

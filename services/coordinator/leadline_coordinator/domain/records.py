@@ -12,10 +12,25 @@ from leadline_common.group_polls import OffsetReset
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic's id and its number of partitions."""
+    """A topic's id and its number of partitions.
+
+    `first_epochs` has the first leader epoch of partitions that were removed and added again.
+    """
 
     topic_id: str
     partitions: int
+    first_epochs: Mapping[int, int] = field(default_factory=dict)
+
+    def left_of(self, before: TopicState) -> int:
+        """Return how many partitions are still those of `before`; the removed ones are the last.
+
+        One that was added again is another one, also if nobody has seen the topic without it.
+        """
+        if self.topic_id != before.topic_id:
+            return 0
+        known, now = before.first_epochs, self.first_epochs
+        again = [number for number, epoch in now.items() if epoch != known.get(number)]
+        return min(self.partitions, *again) if again else self.partitions
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,4 +123,4 @@ class TopicListeners:
 
 def _left_of(before: TopicState, now: TopicState | None) -> int:
     """Return how many partitions are still those of `before`."""
-    return now.partitions if now is not None and now.topic_id == before.topic_id else 0
+    return 0 if now is None else now.left_of(before)

@@ -18,6 +18,7 @@ from leadline_broker.adapters.log.deletions import Deletions
 from leadline_broker.adapters.log.directory_identity import DirectoryIdentity
 from leadline_broker.adapters.log.errors import STORAGE_ERRORS, CorruptFile, storage_error
 from leadline_broker.adapters.log.file_cache import FileCache
+from leadline_broker.adapters.log.high_watermark_file import HighWatermarkFile
 from leadline_broker.adapters.log.layout import (
     LogConfig,
     PartitionIdentity,
@@ -89,7 +90,7 @@ class LogDirectory:
         self._files = files or FileCache()
         self._logs: dict[ReplicaKey, PartitionLog] = {}
         self._names: dict[str, ReplicaKey] = {}
-        self._checkpointing = threading.Lock()
+        self._watermarks = HighWatermarkFile(root)
         self._setting_aside = threading.Lock()
         self._lock = root_files.lock_root(root)
         try:
@@ -134,7 +135,8 @@ class LogDirectory:
 
         One that cannot be read has an id of its own only until it can be read again.
         """
-        inventory, ends = self._inventory, self.high_watermarks()
+        inventory = self._inventory
+        ends = self._watermarks.compared_with({*self._logs, *self.unopened.failures})
         stored = {key: log for key, log in self._logs.items() if log.recovery.has_segments}
         gone = [key for key in inventory.lost_in(stored) if key not in self.unopened.failures]
         self.unopened.give_ids(ends)
@@ -202,12 +204,12 @@ class LogDirectory:
         if name in self._names:
             self.to_stray(self._names[name])
         self._deletions.finish(self.root / name)
-        stored = partial(self._inventory.add, [identity.key])
+        created = partial(self._created, identity.key)
         with STORAGE_ERRORS:
             self._prepare_directory(identity)
-            log = PartitionLog(self.root, identity, self._config, self._files, on_created=stored)
+            log = PartitionLog(self.root, identity, self._config, self._files, on_created=created)
             if log.recovery.has_segments:  # It was a stray.
-                stored()
+                self._inventory.add([identity.key])
         self._add(log)
         return log
 
@@ -221,7 +223,9 @@ class LogDirectory:
             log.close()
         except StorageFailed:
             log.discard()  # The files stay as they are; recovery truncates them if restored.
-        self._forget(key)
+        self._watermarks.log_goes(key)
+        with STORAGE_ERRORS:
+            self._inventory.remove(key)
         if log.directory.exists():
             self._move_to_stray(log.directory, log.identity.topic_id)
 
@@ -234,6 +238,7 @@ class LogDirectory:
         if key in self._logs:
             log = self._take(key)
             log.discard()
+            self._watermarks.log_goes(key)
             self._deletions.begin(key, log.directory)
         return self._deletions.go_on(key)
 
@@ -285,13 +290,12 @@ class LogDirectory:
 
         Those of logs that could not be read stay as they were.
         """
-        with self._checkpointing, STORAGE_ERRORS:
-            ends = {**self.unopened.high_watermarks, **high_watermarks}
-            root_files.write_high_watermarks(self.root, ends)
+        with STORAGE_ERRORS:
+            self._watermarks.write({**self.unopened.high_watermarks, **high_watermarks})
 
     def high_watermarks(self) -> dict[ReplicaKey, int]:
         """Return the checkpointed high watermarks, by (topic id, partition)."""
-        return root_files.read_high_watermarks(self.root)
+        return self._watermarks.read()
 
     def close(self, incarnation: int) -> bool:
         """Close all logs and unlock the directory; return whether the shutdown was clean.
@@ -350,10 +354,9 @@ class LogDirectory:
         del self._names[log.identity.directory_name]
         return log
 
-    def _forget(self, key: ReplicaKey) -> None:
-        """Remove a replica from the inventory before its directory goes."""
-        with STORAGE_ERRORS:
-            self._inventory.remove(key)
+    def _created(self, key: ReplicaKey) -> None:
+        self._watermarks.log_created(key)
+        self._inventory.add([key])
 
     def _prepare_directory(self, identity: PartitionIdentity) -> None:
         """Ensure that the partition's directory is its own log, or does not exist."""

@@ -1,4 +1,4 @@
-"""Periodic work: ISR checks, high watermark checkpoints, retention, and strays."""
+"""Periodic work: ISR checks, high watermark checkpoints, retention, strays, deletions."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ _LONGEST_ISR_CHECK_MS: Final = 500
 _ISR_CHECK_PAUSE_S: Final = 0.05
 """Pause after 500 partitions, whose check takes 5 ms: roles and fetches need the processor more."""
 _STRAY_CHECK_MS: Final = 600_000
+_DELETION_RETRY_MS: Final = 5_000
 
 
 @dataclass(eq=False, kw_only=True)
@@ -62,6 +63,7 @@ class Maintenance:
                 lambda settings: settings.log_retention_check_interval_ms, self.apply_retention
             ),
             self._every(_stray_check_ms, self.purge_strays),
+            self._every(lambda _: _DELETION_RETRY_MS, self.finish_deletions),
         ]
 
     async def _every(
@@ -166,6 +168,15 @@ class Maintenance:
             partition.settings.retention_bytes,
             partition.replica.state.high_watermark,
         )
+
+    async def finish_deletions(self) -> None:
+        """Go on with deletions that the disk has refused.
+
+        The controller that ordered them repeats that, but the next one does not know of them.
+        """
+        for key in list(self.logs.unfinished):
+            if key in self.logs.unfinished:  # Still: the name may be that of a new log by now.
+                await asyncio.to_thread(self.logs.delete(key))
 
     async def purge_strays(self) -> None:
         """Delete the strays whose grace period has ended."""

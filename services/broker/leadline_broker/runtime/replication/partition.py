@@ -23,11 +23,11 @@ NOT_APPLIED = -1
 class PartitionSettings:
     """The settings in force for the partitions of one topic. Bytes and milliseconds.
 
-    `configs` are the topic's own settings, which override the broker's. A negative
-    `timestamp_after_max_ms` is no limit.
+    `configs` are the topic's own settings, which override the broker's; None before they are
+    known. A negative `timestamp_after_max_ms` or retention is no limit.
     """
 
-    configs: frozenset[tuple[str, str]]
+    configs: frozenset[tuple[str, str]] | None
     replica: ReplicaConfig
     max_message_bytes: int
     timestamp_after_max_ms: int

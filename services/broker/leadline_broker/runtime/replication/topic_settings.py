@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
 
 import structlog
 
@@ -11,6 +13,8 @@ from leadline_broker.runtime.replication.partition import PartitionSettings
 from leadline_common.settings import BrokerSettings, accept_configs, parse_topic_configs
 
 logger = structlog.get_logger(__name__)
+
+_NO_LIMIT: Final = -1
 
 
 class TopicSettings:
@@ -31,9 +35,18 @@ class TopicSettings:
             found = self._known[key] = self._merge(configs)
         return found
 
+    def before_known(self) -> PartitionSettings:
+        """Return the settings of a topic whose configs no controller has told yet: keep all.
+
+        They may ask to keep what the broker's own settings would delete.
+        """
+        own = self.of({})
+        return replace(own, configs=None, retention_ms=_NO_LIMIT, retention_bytes=_NO_LIMIT)
+
     def updated(self, settings: PartitionSettings) -> PartitionSettings:
         """Return the current settings for the configs behind `settings`."""
-        return self.of(dict(settings.configs))
+        configs = settings.configs
+        return self.before_known() if configs is None else self.of(dict(configs))
 
     def rebase(self, settings: BrokerSettings) -> None:
         """Use other broker settings from now on."""

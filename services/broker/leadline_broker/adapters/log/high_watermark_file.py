@@ -1,0 +1,72 @@
+"""The checkpoint of all high watermarks, and which of its entries are of logs that are gone.
+
+A partition that is removed and added again is another one with the same topic id and number, and a
+replica that is reassigned away and back begins again. What the checkpoint has of the former log
+would make the new one count as lost (rule R17), or as committed beyond what it is (rule R5).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from pathlib import Path
+
+from leadline_broker.adapters.log.root_files import (
+    HighWatermarks,
+    read_high_watermarks,
+    write_high_watermarks,
+)
+from leadline_broker.domain.state import ReplicaKey
+
+
+class HighWatermarkFile:
+    """The high watermarks of one log directory by (topic id, partition). Thread-safe.
+
+    Methods that write raise OSError.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+        self._without_log: set[ReplicaKey] = set()
+        self._begun_again: set[ReplicaKey] = set()
+
+    def read(self) -> dict[ReplicaKey, int]:
+        """Return the high watermarks of the last checkpoint."""
+        return read_high_watermarks(self._root)
+
+    def write(self, high_watermarks: HighWatermarks) -> None:
+        """Replace the checkpoint; durable when this returns.
+
+        What was collected before a log was created may be of the former one. So the first
+        checkpoint after that has no entry of it.
+        """
+        with self._lock:
+            again = self._begun_again & high_watermarks.keys()
+            written = {k: end for k, end in high_watermarks.items() if k not in again}
+            write_high_watermarks(self._root, written if again else high_watermarks)
+            self._begun_again.clear()
+            self._without_log &= high_watermarks.keys()
+
+    def compared_with(self, stored: Collection[ReplicaKey]) -> dict[ReplicaKey, int]:
+        """Return the last checkpoint, and note which logs there are when the broker starts."""
+        found = self.read()
+        self._without_log = {key for key in found if key not in stored}
+        return found
+
+    def log_goes(self, key: ReplicaKey) -> None:
+        """Note that a log is about to be deleted, or set aside."""
+        self._without_log.add(key)
+
+    def log_created(self, key: ReplicaKey) -> None:
+        """Remove what there is of a former log of a replica; durable when this returns.
+
+        Entries of other logs that are gone go with it.
+        """
+        if key not in self._without_log:
+            return
+        with self._lock:
+            left = {k: end for k, end in self.read().items() if k not in self._without_log}
+            write_high_watermarks(self._root, left)
+            self._without_log.clear()
+            self._begun_again.add(key)
