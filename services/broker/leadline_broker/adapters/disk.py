@@ -110,6 +110,11 @@ class LazyLog:
         """Whether a write or an fsync failed."""
         return self._log is not None and self._log.failed
 
+    @property
+    def has_unsynced(self) -> bool:
+        """See `PartitionLog.has_unsynced`."""
+        return self._log is not None and self._log.has_unsynced
+
     def roll_at(self, segment_bytes: int) -> None:
         """See `PartitionLog.roll_at`."""
         self._segment_bytes = segment_bytes

@@ -77,6 +77,10 @@ class Log(LogView, Protocol):
     def failed(self) -> bool:
         """Whether a write or an fsync has failed; such a log refuses all use."""
 
+    @property
+    def has_unsynced(self) -> bool:
+        """Whether anything was written that is not fsynced yet."""
+
     def append(self, data: Buffer, *, crc_checked: bool = False) -> int:
         """Append stamped batches and return the new end; see `PartitionLog`."""
 
@@ -84,10 +88,7 @@ class Log(LogView, Protocol):
         """Fsync and return the durable end; thread-safe."""
 
     def begin_flush(self, on_flushed: Callable[[StorageFailed | None], None]) -> bool:
-        """Start a flush that needs no thread, if that is possible now; return whether.
-
-        `on_flushed` is called on the event loop when it has ended.
-        """
+        """Start a flush that needs no thread, if that is possible now; return whether."""
 
     def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
         """Return whole batches from the one that holds `offset`, none past `end_offset`."""

@@ -114,6 +114,11 @@ class Durability:
     def __post_init__(self) -> None:
         self.durable_end_offset = self.end_offset
 
+    @property
+    def has_unsynced(self) -> bool:
+        """Whether any part of the log has changed since the last sync."""
+        return self.durable_end_offset < self.end_offset or self._unsynced != Unsynced()
+
     def require_usable(self) -> None:
         """Raise `LogFailed` or `LogClosed` unless the log can be used."""
         if self.failure is not None:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from leadline_broker.adapters.log import recovery
 from leadline_broker.adapters.log.checked_files import fsync_path
+from leadline_broker.adapters.log.creation import beginning
 from leadline_broker.adapters.log.durability import Durability, OnFlushed
 from leadline_broker.adapters.log.epoch_file import write_unsynced_epochs
 from leadline_broker.adapters.log.errors import NO_SPACE, READ_ERRORS, STORAGE_ERRORS
 from leadline_broker.adapters.log.file_cache import FileCache
-from leadline_broker.adapters.log.layout import METADATA_FILE, LogConfig, PartitionIdentity
+from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.retention import Retention, remove_files
 from leadline_broker.adapters.log.scan import admit
 from leadline_broker.adapters.log.segment import Segment
-from leadline_broker.adapters.log.snapshots import begin_snapshots, remove_snapshots, write_snapshot
+from leadline_broker.adapters.log.snapshots import remove_snapshots, write_snapshot
 from leadline_broker.adapters.log.stored_batches import StoredBatches
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
@@ -114,15 +115,15 @@ class PartitionLog:
         """Bytes of all batches."""
         return sum(segment.size for segment in self._state.segments)
 
-    def size_from(self, offset: int) -> int:
-        """Return the bytes from `offset` to the end, rounded to index entries."""
-        with STORAGE_ERRORS:
-            return self._state.size_from(offset)
-
     @property
     def failed(self) -> bool:
         """Whether a write or an fsync failed; such a log only raises `LogFailed`."""
         return self._durability.failure is not None
+
+    @property
+    def has_unsynced(self) -> bool:
+        """Whether anything was written that is not fsynced yet, a repair among it."""
+        return self._durability.has_unsynced
 
     def roll_at(self, segment_bytes: int) -> None:
         """From now on, close a segment before it grows beyond `segment_bytes`."""
@@ -202,6 +203,11 @@ class PartitionLog:
     def batches(self) -> StoredBatches:
         """What checks and repairs the stored batches."""
         return StoredBatches(self._state, self._durability)
+
+    def size_from(self, offset: int) -> int:
+        """Return the bytes from `offset` to the end, rounded to index entries."""
+        with STORAGE_ERRORS:
+            return self._state.size_from(offset)
 
     def learn_timestamps(self) -> bool:
         """Read what lookups by time need of some closed segments; return whether any is left.
@@ -331,19 +337,11 @@ class PartitionLog:
 
     def _add_segment(self, base: int, told: ProducerStates | None, *, provisional: bool) -> Segment:
         is_first = not self._state.segments
-        new_directory = is_first and not (self.directory / METADATA_FILE).exists()
         files, interval = self._files, self._config.index_interval_bytes
         segment = Segment(self.directory, base, files, interval, provisional=provisional)
-        try:
-            if new_directory:
-                recovery.create(self.directory, self.identity)
-            if is_first:
-                begin_snapshots(self.directory, base, told)
+        log = self.directory, self.identity, base, told
+        with beginning(*log) if is_first else nullcontext():
             files.create(segment.file)
-        except OSError:
-            if new_directory:  # What stays, for want of a descriptor, is completed next time.
-                shutil.rmtree(self.directory, ignore_errors=True)
-            raise
         self._state.segments.append(segment)
         self._durability.entries_changed(new_directory=is_first)
         return segment

@@ -37,10 +37,8 @@ from leadline_broker.adapters.log.layout import (
     METADATA_FILE,
     PROVISIONAL_SUFFIX,
     LogConfig,
-    PartitionIdentity,
     offset_name,
     offsets_named,
-    write_identity,
 )
 from leadline_broker.adapters.log.scan import check_stored, defect_of, whole_batches
 from leadline_broker.adapters.log.segment import Segment
@@ -208,16 +206,6 @@ def load(
     epochs.truncate_to(segments[-1].next_offset)
     producers = replay_producers(directory, segments, files, on_segment)
     return LogState(segments, epochs, producers), report
-
-
-def create(directory: Path, identity: PartitionIdentity) -> None:
-    """Create the directory of a log that gets its first batch; nothing is synced.
-
-    The identity is the last, so that a directory that has it has everything.
-    """
-    directory.mkdir(exist_ok=True)
-    write_epochs(directory, (), sync=False)  # If it is missing later, it was lost.
-    write_identity(directory, identity)
 
 
 def _segments(directory: Path, config: LogConfig, files: FileCache) -> list[Segment]:
