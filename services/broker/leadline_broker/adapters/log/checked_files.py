@@ -48,30 +48,33 @@ def write_checked(path: Path, kind: str, body: bytes, *, sync: bool = True) -> N
     replace_file(path, head + body, sync=sync)
 
 
+def read_small(path: Path) -> bytes:
+    """Return the content of a small file.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        CorruptFile: a sector of it cannot be read, which is damage as a flipped bit is.
+
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        raise CorruptFile(f"{path.name} cannot be read: {error.strerror}") from error
+
+
 def read_checked(path: Path, kind: str) -> bytes:
     """Return the body of a checked file.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        CorruptFile: it has another kind or version, or its checksum does not match.
+        CorruptFile: it cannot be read, has another kind or version, or its checksum does not match.
 
     """
-    content = path.read_bytes()
+    content = read_small(path)
     head, newline, body = content.partition(b"\n")
     expected = f"{kind} {_VERSION} crc32c={google_crc32c.value(body):08x}".encode()
     if not newline or head != expected:
         raise CorruptFile(f"{path.name} is not a valid {kind}")
     return body
-
-
-def read_derived(path: Path, kind: str) -> bytes:
-    """Return the body of a checked file whose content can be derived again; see `read_checked`.
-
-    A sector that cannot be read is damage, as a flipped bit is.
-    """
-    try:
-        return read_checked(path, kind)
-    except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-        raise CorruptFile(f"{path.name} cannot be read: {error.strerror}") from error
