@@ -111,6 +111,11 @@ class LazyLog:
         return self._log is not None and self._log.failed
 
     @property
+    def lacks_records(self) -> bool:
+        """See `PartitionLog.lacks_records`."""
+        return self._log is not None and self._log.lacks_records
+
+    @property
     def has_unsynced(self) -> bool:
         """See `PartitionLog.has_unsynced`."""
         return self._log is not None and self._log.has_unsynced

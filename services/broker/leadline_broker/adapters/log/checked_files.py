@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import google_crc32c
@@ -31,15 +32,20 @@ def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
     """Replace the content of `path` atomically.
 
     With `sync` the new content is on the disk before the rename. The caller must fsync the
-    directory.
+    directory. If that fails, nothing new is left to fill a disk that is full.
     """
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
-    with temporary.open("wb") as file:
-        file.write(content)
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_checked(path: Path, kind: str, body: bytes, *, sync: bool = True) -> None:

@@ -203,18 +203,13 @@ class Durability:
                     return
 
     @contextmanager
-    def replacing(self, *, has_files: bool = True) -> Iterator[None]:
-        """Be exclusive while files are removed or replaced: an error on the way is final.
-
-        Without files nothing is left half done if there is no space or no descriptor for new ones.
-        """
+    def replacing(self) -> Iterator[None]:
+        """Be exclusive while files are removed or replaced: an OSError on the way is final."""
         with self.exclusive():
             self.require_usable()
             try:
                 yield
             except OSError as error:
-                if not has_files and error.errno in NO_SPACE | NO_DESCRIPTOR:
-                    raise storage_error(error) from error
                 raise self.fail(error) from error
 
     def begin_flush(self, on_flushed: OnFlushed) -> bool:
