@@ -9,6 +9,7 @@ from pathlib import Path
 
 from leadline_broker.adapters.log.epoch_file import write_epochs
 from leadline_broker.adapters.log.layout import METADATA_FILE, PartitionIdentity, write_identity
+from leadline_broker.adapters.log.log_start import write_log_start
 from leadline_broker.adapters.log.snapshots import begin_snapshots
 from leadline_broker.domain.producers import ProducerStates
 
@@ -29,6 +30,7 @@ def beginning(
     try:
         if is_new:
             _create(directory, identity)
+        write_log_start(directory, base)
         begin_snapshots(directory, base, told)
         yield
     except OSError:

@@ -21,6 +21,7 @@ from leadline_broker.adapters.log.errors import (
     STORAGE_ERRORS,
     storage_error,
 )
+from leadline_broker.adapters.log.log_start import write_log_start
 from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.adapters.log.snapshots import set_aside_snapshot
 from leadline_client.errors import StorageFailed
@@ -63,6 +64,7 @@ class Retention:
         try:
             with STORAGE_ERRORS:
                 for segment in self.expired(segments):
+                    write_log_start(segment.file.path.parent, segment.next_offset)
                     renamed.append(segment.set_aside())
                     renamed += set_aside_snapshot(segment.file.path.parent, segment.base_offset)
                     count, size = count + 1, size + segment.size
