@@ -402,6 +402,94 @@ def test_high_watermarks_are_kept_unless_damaged(start: Start) -> None:
     assert directory.high_watermarks() == {}
 
 
+AT_THE_START = {
+    "meta.json": WrongDirectory,
+    "directory-version": CorruptFile,
+    "controller-epoch": CorruptFile,
+    "clean-shutdown": None,
+    "replication-offset-checkpoint": None,
+    "partition.metadata": None,
+    "leader-epoch-checkpoint": None,
+    f"{ID_1}-0": None,
+}
+"""What refuses the start when a file of this name cannot be read."""
+
+
+@pytest.mark.parametrize("name", AT_THE_START)
+def test_defect_36_a_sector_that_cannot_be_read_is_as_a_damaged_file(
+    start: Start, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The broker did not start, for want of files that it can do without or derives again."""
+    directory = start()
+    directory.open("t", ID_1, 0).append(batch(0))
+    directory.persist_controller_epoch(3)
+    directory.identity.persist_version(1)
+    directory.checkpoint_high_watermarks({(ID_1, 0): 1})
+    assert directory.close(incarnation=41)
+    real, refused, refusal = Path.read_bytes, list[Path](), AT_THE_START[name]
+
+    def read_bytes(path: Path) -> bytes:
+        if path.name == name:
+            refused.append(path)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    if refusal is None:
+        again = start()
+        logs = [] if name == "partition.metadata" else [(ID_1, 0)]
+        assert [log.identity.key for log in again.logs()] == logs
+        assert again.clean_incarnation == (None if name == "clean-shutdown" else 41)
+        # A loss before cannot be excluded without the entry, and the log is not known by its name.
+        is_lost = name in {f"{ID_1}-0", "partition.metadata"}
+        assert own_ids(again) == ({ID_1} if is_lost else set())
+    else:
+        with pytest.raises(refusal, match=name):
+            start()
+    assert refused
+
+
+@pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "damaged"])
+@pytest.mark.parametrize("is_late", [True, False], ids=["opened-later", "opened"])
+def test_defect_36_without_high_watermarks_a_truncated_log_counts_as_lost(
+    start: Start, short: set[str], *, is_gone: bool, is_late: bool
+) -> None:
+    """What was truncated may have been committed, and the log could be elected with the rest."""
+    directory = start()
+    written(directory, "a", "b", "c")
+    directory.checkpoint_high_watermarks({(f"id-{one}", 0): 3 for one in "abc"})
+    directory.identity.persist_version(1)
+    checkpoint = directory.root / "replication-offset-checkpoint"
+    if is_gone:
+        checkpoint.unlink()
+    else:
+        flip_last_byte(checkpoint)
+    (segment,) = (directory.root / "a-0").glob("*.log")
+    os.truncate(segment, segment.stat().st_size - 1)
+    directory.release()
+    if is_late:
+        short |= {"a", "b"}
+
+    again = start()
+    short.clear()
+    if is_late:
+        assert again.unopened.open_again()
+        again.take_opened()
+
+    assert own_ids(again) == {"a"}
+    assert all(high_watermark == 0 for *_, high_watermark in again.stored())
+    again.release()
+    assert own_ids(start()) == {"a"}
+
+
+def test_a_directory_without_a_checkpoint_yet_has_lost_nothing(start: Start) -> None:
+    directory = start()
+    written(directory, "a")
+    (segment,) = (directory.root / "a-0").glob("*.log")
+    os.truncate(segment, segment.stat().st_size - 1)
+    assert own_ids(start()) == set()
+
+
 # -- directory ids and lost logs (R17) --------------------------------------------------
 
 

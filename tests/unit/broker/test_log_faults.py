@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from leadline_broker.adapters.log.checked_files import write_checked
 from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_broker.adapters.log.epoch_file import read_epochs
 from leadline_broker.adapters.log.errors import DiskFull, LogFailed
@@ -181,19 +182,70 @@ def test_a_log_that_begins_again_has_the_room_of_its_former_records(
     log.discard()
 
 
-def test_a_log_that_has_lost_its_records_and_cannot_begin_again_has_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("shortage", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
+def test_defect_37_a_log_that_has_lost_its_records_can_begin_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shortage: int
 ) -> None:
-    """It is not empty as that of a new replica: the next start finds that it was lost."""
+    """It is not empty as that of a new replica, and the next start finds that it was lost."""
     log = open_log(tmp_path)
     log.append(batch(0))
     log.flush()
+
+    def create(*_: object) -> None:
+        raise OSError(shortage, os.strerror(shortage))
+
     with monkeypatch.context() as full:
-        fill_disk(full, log.directory)
-        with pytest.raises(LogFailed):
-            log.reset_to(20, ProducerStates())
-    assert log.failed
-    log.discard()
+        full.setattr(FileCache, "create", create)
+        for _ in range(2):
+            with pytest.raises(StorageFailed):
+                log.reset_to(20, ProducerStates())
+            assert (log.failed, log.lacks_records) == (False, True)
+            assert (log.log_start_offset, log.log_end_offset, log.epochs.latest) == (0, 0, -1)
+    left = open_log(tmp_path)
+    assert not left.recovery.has_segments
+    left.discard()
+
+    log.append(batch(0, b"of a leader that has all"))
+    assert log.lacks_records, "it has less than it had"
+    log.reset_to(20, ProducerStates())
+    assert not log.lacks_records
+    log.append(batch(20))
+    assert log.flush() == 21
+    log.close()
+    assert read_all(open_log(tmp_path, clean=True)) == [batch(20)]
+
+
+def test_what_leaves_a_log_on_a_disk_without_room_for_its_longer_name_is_removed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention would never free any space there."""
+    log = open_log(tmp_path, segment_bytes=100)
+    for number in range(3):
+        log.append(batch(number, b"x" * 100))
+        log.flush()
+    real = Path.rename
+
+    def rename(path: Path, target: Path) -> Path:
+        if target.suffix == ".deleted":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(path, target)
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "rename", rename)
+        while log.apply_retention(0, -1, 0, 3):
+            pass
+    removal = log.removal()
+    assert removal is not None
+    removal()
+    assert [path.stem for path in log.directory.glob("*.log")] == [f"{2:020}"]
+    log.close()
+    assert read_all(open_log(tmp_path, clean=True)) == [batch(2, b"x" * 100)]
+
+
+def test_a_small_file_that_a_full_disk_refuses_takes_no_space(small_disk: Path) -> None:
+    with pytest.raises(OSError, match="No space"):
+        write_checked(small_disk / "large", "large", b"x" * 1_000_000)
+    assert list(small_disk.iterdir()) == []
 
 
 def test_a_flush_without_room_for_the_epochs_can_be_tried_again(small_disk: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from leadline_broker.adapters.log.errors import DiskFull, LogFailed
+from leadline_broker.adapters.log.errors import DiskFull, LogFailed, NoDescriptor
 from leadline_broker.adapters.log.kernel_fsyncs import Fsyncs, OnDone, kernel_fsyncs
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.runtime.replication.flusher import GroupFlusher
@@ -300,6 +300,39 @@ async def test_flushes_that_are_postponed_are_logged_once_in_a_while(
     [line] = [line for line in lines if line["event"] == "flush postponed"]
     assert (line["error"], line["more_before"]) == ("no space left", 0)
     assert not failures
+
+
+async def test_what_was_rewritten_is_flushed_again_when_that_was_postponed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of the log had been durable before, so that it was forgotten."""
+    monkeypatch.setattr("leadline_broker.runtime.replication.flusher._RETRY_S", 0.0)
+    partition = led(tmp_path, 0)
+    sound = log_support.batch(0)
+    partition.log.append(sound)
+    partition.log.flush()
+    durable, left = list[Partition](), [None] * 2
+    real = PartitionLog.flush
+
+    def flush(log: PartitionLog) -> int:
+        if left:
+            left.pop()
+            raise NoDescriptor("too many open files")
+        return real(log)
+
+    assert not partition.log.has_unsynced
+    [path] = partition.log.directory.glob("*.log")
+    path.write_bytes(bytes(len(sound)))
+    assert partition.log.batches.repair(sound) == 1
+    assert partition.log.has_unsynced
+    monkeypatch.setattr(PartitionLog, "flush", flush)
+    flusher = GroupFlusher(on_durable=durable.append, on_failed=print, on_group=lambda _: None)
+    running = asyncio.create_task(flusher.run())
+    flusher.mark(partition)
+    await until(lambda: durable == [partition], "it is flushed")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert not partition.log.has_unsynced
 
 
 async def test_a_failed_fsync_is_reported_and_makes_no_other_log_fail(

@@ -6,11 +6,13 @@ import errno
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from leadline_broker.runtime.replication import repairs
 from leadline_client.errors import DamagedBatch, StorageFailed
+from tests.runtime_simulation.disk import Disk
 from tests.support.services.cluster import wait_until
 from tests.unit.broker.small_cluster import TOPIC, SmallCluster, three, values
 
@@ -90,6 +92,26 @@ async def test_a_leader_copies_from_its_followers(cluster: SmallCluster) -> None
     assert cluster.stored(1) == cluster.stored(2)
     assert count(cluster, 1, FOUND) == 1
     assert count(cluster, 1, REPAIRED) > 1, "all that lay behind it"
+
+
+async def test_defect_35_a_power_cut_does_not_bring_back_what_was_repaired(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It did until the next append, which an idle partition may never have."""
+    offset = damage(cluster, 1)
+    third, disk = segments(cluster, 1)[2], Disk(cluster.root / "1", Random(0))
+    disk.synced(str(third))
+    real = os.fdatasync
+
+    def fdatasync(fd: int) -> None:
+        disk.synced(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        real(fd)
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    await succeeds(lambda: cluster.read(1, offset))
+
+    inode = third.stat().st_ino
+    await cluster.until(lambda: disk.contents[inode] == third.read_bytes(), "it is fsynced")
 
 
 async def test_a_follower_copies_from_its_leader(cluster: SmallCluster) -> None:

@@ -14,8 +14,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from leadline_broker.adapters.log import durability, epoch_file
-from leadline_client.errors import LeadershipLost
-from tests.unit.broker.small_cluster import SmallCluster, three
+from leadline_broker.adapters.log.file_cache import FileCache, LogFile
+from leadline_client.errors import LeadershipLost, StorageFailed
+from tests.unit.broker.small_cluster import TOPIC, SmallCluster, batch, three
 
 COMMITTED = "committed records were truncated: the leader lacks them"
 
@@ -126,6 +127,57 @@ async def test_defect_30_a_follower_that_begins_again_on_a_full_disk_goes_on_whe
         await cluster.grant(3, init=True)
         await cluster.until(lambda: cluster.end(3) == cluster.end(2), "it has caught up")
         assert not left
+
+
+@pytest.mark.parametrize("shortage", [errno.ENOSPC, errno.EDQUOT])
+async def test_defect_37_a_follower_that_cannot_begin_again_waits_for_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shortage: int
+) -> None:
+    """It ended its broker, with all the other replicas."""
+    full, real = True, FileCache.create
+
+    def create(files: FileCache, file: LogFile) -> None:
+        if full and file.path.parent == tmp_path / "3" / f"{TOPIC}-0":
+            raise OSError(shortage, os.strerror(shortage))
+        real(files, file)
+
+    async with without_3(tmp_path) as cluster:
+        monkeypatch.setattr(FileCache, "create", create)
+        await cluster.start(3)
+        cluster.publish(2, 1, (1, 2), partition=1)
+        await cluster.grant(1, 2, partitions=(0, 1))
+        await cluster.grant(3, init=True, partitions=(0, 1))
+        broker = cluster.brokers[3]
+        await cluster.until(lambda: bool(broker.problems()), "it says what it lacks")
+        [problem] = broker.problems()
+        assert f"what they fetch: 1, first {TOPIC}-0: no space left" in problem.reason
+        assert problem.serving
+        assert not broker._has_failed
+        assert list((tmp_path / "3" / f"{TOPIC}-0").glob("*.log*")) == []
+
+        produced = cluster.brokers[2].engine.serving.produce(
+            TOPIC, 1, batch("another"), acks="all", timeout_ms=5_000
+        )
+        await produced
+        await cluster.until(lambda: ends(cluster, 3)[1] == 1, "others are replicated")
+
+        # The members of its directory may have been in sync.
+        cluster.publish(3, 2, (3, 2))
+        assert await cluster.grant(3) == [[[StorageFailed.code]]]
+        assert any("lacks the space" in one.reason for one in broker.problems())
+
+        cluster.publish(2, 3, (1, 2))
+        await cluster.grant(3, 2, 1)
+        full = False
+        await cluster.until(lambda: cluster.end(3) == cluster.end(2), "it has caught up")
+        assert broker.problems() == []
+        cluster.publish(3, 4, (3, 2))
+        assert await cluster.grant(3) == [[[0]]]
+
+
+def ends(cluster: SmallCluster, at: int) -> list[int]:
+    """Return the log ends of a broker's replicas."""
+    return [one.log_end_offset for one in cluster.brokers[at].engine.replicas.describe()]
 
 
 async def test_defect_31_what_retention_has_removed_from_a_leader_is_not_missing_there(

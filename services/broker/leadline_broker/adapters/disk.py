@@ -110,6 +110,16 @@ class LazyLog:
         """Whether a write or an fsync failed."""
         return self._log is not None and self._log.failed
 
+    @property
+    def lacks_records(self) -> bool:
+        """See `PartitionLog.lacks_records`."""
+        return self._log is not None and self._log.lacks_records
+
+    @property
+    def has_unsynced(self) -> bool:
+        """See `PartitionLog.has_unsynced`."""
+        return self._log is not None and self._log.has_unsynced
+
     def roll_at(self, segment_bytes: int) -> None:
         """See `PartitionLog.roll_at`."""
         self._segment_bytes = segment_bytes

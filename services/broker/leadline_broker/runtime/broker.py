@@ -218,7 +218,10 @@ class Broker:
 
     def problems(self) -> list[Problem]:
         """Return why this broker is not ready, and what is wrong although it is."""
-        return [*map(Problem, self.readiness()), *self._full_disk()]
+        problems = [*map(Problem, self.readiness()), *self._full_disk()]
+        if self._engine is not None:  # The other replicas are served, so that it stays ready.
+            problems += [Problem(one, serving=True) for one in self._engine.fetchers.problems()]
+        return problems
 
     def _full_disk(self) -> list[Problem]:
         """Return that the disk is full; the broker serves what it has, so that it stays ready."""

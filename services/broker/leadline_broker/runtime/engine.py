@@ -159,6 +159,7 @@ class Engine:
             find=self.replicas.find,
             on_found=self._dependencies.metrics.damaged.inc,
             on_repaired=self._dependencies.metrics.repaired.inc,
+            mark=self.flusher.mark,
         )
 
     def _scrubber(self) -> Scrubber:

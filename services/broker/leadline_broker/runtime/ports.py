@@ -77,6 +77,14 @@ class Log(LogView, Protocol):
     def failed(self) -> bool:
         """Whether a write or an fsync has failed; such a log refuses all use."""
 
+    @property
+    def lacks_records(self) -> bool:
+        """Whether it has removed its records to restart, and could not restart (rule R17)."""
+
+    @property
+    def has_unsynced(self) -> bool:
+        """Whether anything was written that is not fsynced yet."""
+
     def append(self, data: Buffer, *, crc_checked: bool = False) -> int:
         """Append stamped batches and return the new end; see `PartitionLog`."""
 
@@ -84,10 +92,7 @@ class Log(LogView, Protocol):
         """Fsync and return the durable end; thread-safe."""
 
     def begin_flush(self, on_flushed: Callable[[StorageFailed | None], None]) -> bool:
-        """Start a flush that needs no thread, if that is possible now; return whether.
-
-        `on_flushed` is called on the event loop when it has ended.
-        """
+        """Start a flush that needs no thread, if that is possible now; return whether."""
 
     def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
         """Return whole batches from the one that holds `offset`, none past `end_offset`."""
@@ -165,20 +170,10 @@ class LogStore(UnopenedLogs, Protocol):
         """The version of the log directory; lower than ZooKeeper's in an older copy (rule R17)."""
 
     def persist_directory_version(self, version: int) -> None:
-        """Store a higher version of the log directory; durable when this returns.
-
-        Raises:
-            StorageFailed: the write failed.
-
-        """
+        """Store a higher version of the log directory durably, or raise StorageFailed."""
 
     def renew_directory_id(self) -> None:
-        """Give the log directory and all of its replicas another id, durably.
-
-        Raises:
-            StorageFailed: the write failed.
-
-        """
+        """Give the log directory and its replicas another id durably, or raise StorageFailed."""
 
     def own_directory_ids(self) -> Mapping[ReplicaKey, str]:
         """Return the directory ids of the replicas whose logs were lost within the directory."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import google_crc32c
@@ -31,15 +32,20 @@ def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
     """Replace the content of `path` atomically.
 
     With `sync` the new content is on the disk before the rename. The caller must fsync the
-    directory.
+    directory. If that fails, nothing new is left to fill a disk that is full.
     """
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
-    with temporary.open("wb") as file:
-        file.write(content)
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_checked(path: Path, kind: str, body: bytes, *, sync: bool = True) -> None:
@@ -48,30 +54,33 @@ def write_checked(path: Path, kind: str, body: bytes, *, sync: bool = True) -> N
     replace_file(path, head + body, sync=sync)
 
 
+def read_small(path: Path) -> bytes:
+    """Return the content of a small file.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        CorruptFile: a sector of it cannot be read, which is damage as a flipped bit is.
+
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        raise CorruptFile(f"{path.name} cannot be read: {error.strerror}") from error
+
+
 def read_checked(path: Path, kind: str) -> bytes:
     """Return the body of a checked file.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        CorruptFile: it has another kind or version, or its checksum does not match.
+        CorruptFile: it cannot be read, has another kind or version, or its checksum does not match.
 
     """
-    content = path.read_bytes()
+    content = read_small(path)
     head, newline, body = content.partition(b"\n")
     expected = f"{kind} {_VERSION} crc32c={google_crc32c.value(body):08x}".encode()
     if not newline or head != expected:
         raise CorruptFile(f"{path.name} is not a valid {kind}")
     return body
-
-
-def read_derived(path: Path, kind: str) -> bytes:
-    """Return the body of a checked file whose content can be derived again; see `read_checked`.
-
-    A sector that cannot be read is damage, as a flipped bit is.
-    """
-    try:
-        return read_checked(path, kind)
-    except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-        raise CorruptFile(f"{path.name} cannot be read: {error.strerror}") from error

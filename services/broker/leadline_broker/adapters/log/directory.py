@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from leadline_broker.adapters.log import root_files
 from leadline_broker.adapters.log.checked_files import fsync_path
+from leadline_broker.adapters.log.committed_ends import CommittedEnds
 from leadline_broker.adapters.log.deletions import Deletions
 from leadline_broker.adapters.log.directory_identity import DirectoryIdentity
 from leadline_broker.adapters.log.errors import STORAGE_ERRORS, CorruptFile, storage_error
@@ -131,25 +132,24 @@ class LogDirectory:
         return self.logs()
 
     def _note_losses(self) -> None:
-        """Find the logs that are gone, cannot be read, or end below their high watermark.
+        """Find the logs that are gone, cannot be read, or lack committed records at their end.
 
         One that cannot be read has an id of its own only until it can be read again.
         """
-        inventory = self._inventory
-        ends = self._watermarks.compared_with({*self._logs, *self.unopened.failures})
+        inventory, committed = self._inventory, CommittedEnds.read(self.root, self.identity.version)
+        self._watermarks.starts_with(committed.by_key, {*self._logs, *self.unopened.failures})
         stored = {key: log for key, log in self._logs.items() if log.recovery.has_segments}
         gone = [key for key in inventory.lost_in(stored) if key not in self.unopened.failures]
-        self.unopened.give_ids(ends)
+        self.unopened.give_ids(committed)
         inventory.add(stored)
-        short = [key for key, log in stored.items() if log.log_end_offset < ends.get(key, 0)]
+        short = [key for key, log in stored.items() if committed.is_short(log)]
         self.lost = [*gone, *short]
-        if self.lost:
-            directory_id = uuid4().hex
-            inventory.lose(gone, directory_id, written=False)
-            inventory.lose(short, directory_id, written=True)
-        if short:  # They are not found again at the next start.
+        directory_id = uuid4().hex
+        inventory.lose(gone, directory_id, written=False)
+        inventory.lose(short, directory_id, written=True)
+        if short and committed.are_known:  # They are not found again at the next start.
             left = {key: self._logs[key].log_end_offset for key in short}
-            self.checkpoint_high_watermarks({**ends, **left})
+            self.checkpoint_high_watermarks({**committed.by_key, **left})
 
     def take_opened(self) -> None:
         """Take into use what `unopened` has opened again; the broker is about to register.
@@ -294,7 +294,7 @@ class LogDirectory:
             self._watermarks.write({**self.unopened.high_watermarks, **high_watermarks})
 
     def high_watermarks(self) -> dict[ReplicaKey, int]:
-        """Return the checkpointed high watermarks, by (topic id, partition)."""
+        """Return the checkpointed high watermarks, by (topic id, partition); none if unreadable."""
         return self._watermarks.read()
 
     def close(self, incarnation: int) -> bool:

@@ -114,6 +114,11 @@ class Durability:
     def __post_init__(self) -> None:
         self.durable_end_offset = self.end_offset
 
+    @property
+    def has_unsynced(self) -> bool:
+        """Whether any part of the log has changed since the last sync."""
+        return self.durable_end_offset < self.end_offset or self._unsynced != Unsynced()
+
     def require_usable(self) -> None:
         """Raise `LogFailed` or `LogClosed` unless the log can be used."""
         if self.failure is not None:
@@ -198,18 +203,13 @@ class Durability:
                     return
 
     @contextmanager
-    def replacing(self, *, has_files: bool = True) -> Iterator[None]:
-        """Be exclusive while files are removed or replaced: an error on the way is final.
-
-        Without files nothing is left half done if there is no space or no descriptor for new ones.
-        """
+    def replacing(self) -> Iterator[None]:
+        """Be exclusive while files are removed or replaced: an OSError on the way is final."""
         with self.exclusive():
             self.require_usable()
             try:
                 yield
             except OSError as error:
-                if not has_files and error.errno in NO_SPACE | NO_DESCRIPTOR:
-                    raise storage_error(error) from error
                 raise self.fail(error) from error
 
     def begin_flush(self, on_flushed: OnFlushed) -> bool:

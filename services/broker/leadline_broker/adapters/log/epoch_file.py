@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from leadline_broker.adapters.log.checked_files import read_derived, write_checked
+from leadline_broker.adapters.log.checked_files import read_checked, write_checked
 from leadline_broker.adapters.log.errors import CorruptFile
 from leadline_broker.adapters.log.layout import EPOCH_FILE, UNSYNCED_EPOCH_FILE
 from leadline_broker.domain.epochs import EpochHistory
@@ -64,7 +64,7 @@ def _encoded(entries: _Entries) -> bytes:
 
 def _read(directory: Path, name: str) -> list[tuple[int, int]]:
     try:
-        lines = read_derived(directory / name, name).decode().splitlines()
+        lines = read_checked(directory / name, name).decode().splitlines()
     except FileNotFoundError as error:
         raise CorruptFile(f"{directory.name} has no {name}") from error
     pairs = (line.split() for line in lines)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
+from leadline_broker.adapters.log.errors import CorruptFile
 from leadline_broker.adapters.log.root_files import (
     HighWatermarks,
     read_high_watermarks,
@@ -32,8 +34,10 @@ class HighWatermarkFile:
         self._begun_again: set[ReplicaKey] = set()
 
     def read(self) -> dict[ReplicaKey, int]:
-        """Return the high watermarks of the last checkpoint."""
-        return read_high_watermarks(self._root)
+        """Return the high watermarks of the last checkpoint; none if it cannot be read."""
+        with suppress(CorruptFile):
+            return read_high_watermarks(self._root)
+        return {}
 
     def write(self, high_watermarks: HighWatermarks) -> None:
         """Replace the checkpoint; durable when this returns.
@@ -48,11 +52,9 @@ class HighWatermarkFile:
             self._begun_again.clear()
             self._without_log &= high_watermarks.keys()
 
-    def compared_with(self, stored: Collection[ReplicaKey]) -> dict[ReplicaKey, int]:
-        """Return the last checkpoint, and note which logs there are when the broker starts."""
-        found = self.read()
+    def starts_with(self, found: HighWatermarks, stored: Collection[ReplicaKey]) -> None:
+        """Note the last checkpoint, and which logs there are, when the broker starts."""
         self._without_log = {key for key in found if key not in stored}
-        return found
 
     def log_goes(self, key: ReplicaKey) -> None:
         """Note that a log is about to be deleted, or set aside."""

@@ -4,7 +4,8 @@ A partition is in ``<root>/<topic>-<partition>``: for each segment
 ``<20-digit base offset>.log``, with ``.index`` and ``.timeindex`` once it is
 closed, ``<20-digit offset>.snapshot`` of the idempotent producers,
 ``<20-digit base offset>.next`` for a new segment until those before it are durable,
-``leader-epoch-checkpoint``, ``leader-epoch-unsynced`` and ``partition.metadata``.
+``leader-epoch-checkpoint``, ``leader-epoch-unsynced``, ``log-start-offset`` and
+``partition.metadata``.
 """
 
 from __future__ import annotations

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from leadline_broker.adapters.log import recovery
 from leadline_broker.adapters.log.checked_files import fsync_path
+from leadline_broker.adapters.log.creation import beginning
 from leadline_broker.adapters.log.durability import Durability, OnFlushed
 from leadline_broker.adapters.log.epoch_file import write_unsynced_epochs
-from leadline_broker.adapters.log.errors import NO_SPACE, READ_ERRORS, STORAGE_ERRORS
+from leadline_broker.adapters.log.errors import READ_ERRORS, STORAGE_ERRORS
 from leadline_broker.adapters.log.file_cache import FileCache
-from leadline_broker.adapters.log.layout import METADATA_FILE, LogConfig, PartitionIdentity
-from leadline_broker.adapters.log.retention import Retention, remove_files
+from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
+from leadline_broker.adapters.log.retention import LeftFiles, Retention
 from leadline_broker.adapters.log.scan import admit
 from leadline_broker.adapters.log.segment import Segment
-from leadline_broker.adapters.log.snapshots import begin_snapshots, remove_snapshots, write_snapshot
+from leadline_broker.adapters.log.snapshots import remove_snapshots, write_snapshot
 from leadline_broker.adapters.log.stored_batches import StoredBatches
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
 from leadline_client.batch_header import Buffer
-from leadline_client.errors import OffsetOutOfRange
+from leadline_client.errors import OffsetOutOfRange, StorageFailed
 
 
 class PartitionLog:
@@ -47,7 +48,8 @@ class PartitionLog:
         "_config",
         "_durability",
         "_files",
-        "_renamed",
+        "_left",
+        "_lost_before",
         "_state",
         "directory",
         "identity",
@@ -75,7 +77,8 @@ class PartitionLog:
         self.directory = root / identity.directory_name
         self._config = config
         self._files = files
-        self._renamed: list[Path] = []
+        self._lost_before = 0
+        self._left = LeftFiles(self.directory)
         with STORAGE_ERRORS:
             self._state, self.recovery = recovery.load(
                 self.directory, config, files, clean=clean, on_segment=on_segment
@@ -114,15 +117,20 @@ class PartitionLog:
         """Bytes of all batches."""
         return sum(segment.size for segment in self._state.segments)
 
-    def size_from(self, offset: int) -> int:
-        """Return the bytes from `offset` to the end, rounded to index entries."""
-        with STORAGE_ERRORS:
-            return self._state.size_from(offset)
-
     @property
     def failed(self) -> bool:
         """Whether a write or an fsync failed; such a log only raises `LogFailed`."""
         return self._durability.failure is not None
+
+    @property
+    def lacks_records(self) -> bool:
+        """Whether it lacks what it has removed to restart, for it could not restart (rule R17)."""
+        return self.log_end_offset < self._lost_before
+
+    @property
+    def has_unsynced(self) -> bool:
+        """Whether anything was written that is not fsynced yet, a repair among it."""
+        return self._durability.has_unsynced
 
     def roll_at(self, segment_bytes: int) -> None:
         """From now on, close a segment before it grows beyond `segment_bytes`."""
@@ -203,11 +211,13 @@ class PartitionLog:
         """What checks and repairs the stored batches."""
         return StoredBatches(self._state, self._durability)
 
-    def learn_timestamps(self) -> bool:
-        """Read what lookups by time need of some closed segments; return whether any is left.
+    def size_from(self, offset: int) -> int:
+        """Return the bytes from `offset` to the end, rounded to index entries."""
+        with STORAGE_ERRORS:
+            return self._state.size_from(offset)
 
-        A lookup reads the rest itself, which may take long.
-        """
+    def learn_timestamps(self) -> bool:
+        """Read what lookups by time need of some closed segments; return whether any is left."""
         self._durability.require_usable()
         with STORAGE_ERRORS:
             return self._state.learn_timestamps()
@@ -232,7 +242,7 @@ class PartitionLog:
         before the log start the log becomes empty and restarts at `offset`.
 
         Raises:
-            LogFailed: the disk operation failed.
+            LogFailed, StorageFailed: see `reset_to`.
 
         """
         with self._durability.replacing():
@@ -250,10 +260,10 @@ class PartitionLog:
 
         Raises:
             LogFailed: the disk operation failed.
-            StorageFailed: an empty log stays as it is: no space, or no descriptor.
+            StorageFailed: no space, or no descriptor; perhaps it `lacks_records` then.
 
         """
-        with self._durability.replacing(has_files=bool(self._state.segments)):
+        with self._durability.replacing():
             self._restart_at(offset, producers)
             self.flush()
 
@@ -273,7 +283,7 @@ class PartitionLog:
         self._durability.require_usable()
         limit_offset = min(limit_offset, self._state.deletable_end_offset)
         retention = Retention(now_ms, retention_ms, retention_bytes, limit_offset)
-        size = retention.set_aside(self._state.segments, self._renamed)
+        size = retention.set_aside(self._state.segments, self._left.paths)
         if size:
             self._durability.entries_changed()
             with self._durability.marking:
@@ -287,10 +297,7 @@ class PartitionLog:
 
         Whoever deletes or truncates has it run: nobody else does before the log is opened again.
         """
-        if not self._renamed:
-            return None
-        renamed, self._renamed = self._renamed, []
-        return partial(remove_files, self.directory, renamed)
+        return self._left.removal()
 
     def close(self) -> None:
         """Flush, write index and snapshot, and close the files; the next open may be `clean`.
@@ -331,19 +338,11 @@ class PartitionLog:
 
     def _add_segment(self, base: int, told: ProducerStates | None, *, provisional: bool) -> Segment:
         is_first = not self._state.segments
-        new_directory = is_first and not (self.directory / METADATA_FILE).exists()
         files, interval = self._files, self._config.index_interval_bytes
         segment = Segment(self.directory, base, files, interval, provisional=provisional)
-        try:
-            if new_directory:
-                recovery.create(self.directory, self.identity)
-            if is_first:
-                begin_snapshots(self.directory, base, told)
+        log = self.directory, self.identity, base, told
+        with beginning(*log) if is_first else nullcontext():
             files.create(segment.file)
-        except OSError:
-            if new_directory:  # What stays, for want of a descriptor, is completed next time.
-                shutil.rmtree(self.directory, ignore_errors=True)
-            raise
         self._state.segments.append(segment)
         self._durability.entries_changed(new_directory=is_first)
         return segment
@@ -372,23 +371,25 @@ class PartitionLog:
         self._durability.truncated(end)
 
     def _restart_at(self, offset: int, producers: ProducerStates) -> None:
+        had_files = bool(self._state.segments)
         self._remove_from(0)
         self.epochs.truncate_to(0)
+        begin = partial(self._add_segment, offset, producers, provisional=False)
         try:
-            self._add_segment(offset, producers, provisional=False)
-        except OSError as error:
-            if error.errno not in NO_SPACE or (removal := self.removal()) is None:
-                raise
-            removal()
-            self._add_segment(offset, producers, provisional=False)
-        self._state.producers = producers
+            self._left.make_room_for(begin)
+        except StorageFailed:
+            if had_files:
+                self._lost_before, self._state.producers = offset, ProducerStates()
+                self._durability.truncated(0)
+            raise
+        self._lost_before, self._state.producers = 0, producers
         self._durability.truncated(offset)
 
     def _remove_from(self, number: int) -> None:
         """Remove segments, the last one first, so that a crash leaves a prefix of the log."""
         self._durability.forget_files()
         while len(self._state.segments) > number:
-            self._renamed.append(self._state.segments[-1].set_aside())
+            self._left.paths.append(self._state.segments[-1].set_aside())
             self._state.segments.pop()
 
     def _release(self) -> None:

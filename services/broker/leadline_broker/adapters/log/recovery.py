@@ -37,11 +37,10 @@ from leadline_broker.adapters.log.layout import (
     METADATA_FILE,
     PROVISIONAL_SUFFIX,
     LogConfig,
-    PartitionIdentity,
     offset_name,
     offsets_named,
-    write_identity,
 )
+from leadline_broker.adapters.log.log_start import lost_start, stand_in
 from leadline_broker.adapters.log.scan import check_stored, defect_of, whole_batches
 from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.adapters.log.snapshots import latest_snapshot, remove_snapshots, sync_snapshot
@@ -188,6 +187,10 @@ def load(
         return LogState([], EpochHistory(), ProducerStates()), RecoveryReport(has_segments=False)
     report = RecoveryReport()
     recorded = recorded_histories(directory)
+    start = lost_start(directory, segments[0].base_offset, recorded)
+    if start is not None:
+        stand_in(directory, start, segments[0].base_offset)
+        segments = _segments(directory, config, files)
     if clean and _opens_without_scan(segments[-1]):
         epochs = recorded[0] if recorded else _epochs_of_batches(segments, on_segment)
         _remove_provisional(directory)
@@ -208,16 +211,6 @@ def load(
     epochs.truncate_to(segments[-1].next_offset)
     producers = replay_producers(directory, segments, files, on_segment)
     return LogState(segments, epochs, producers), report
-
-
-def create(directory: Path, identity: PartitionIdentity) -> None:
-    """Create the directory of a log that gets its first batch; nothing is synced.
-
-    The identity is the last, so that a directory that has it has everything.
-    """
-    directory.mkdir(exist_ok=True)
-    write_epochs(directory, (), sync=False)  # If it is missing later, it was lost.
-    write_identity(directory, identity)
 
 
 def _segments(directory: Path, config: LogConfig, files: FileCache) -> list[Segment]:

@@ -7,14 +7,21 @@ next opening of the log does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from leadline_broker.adapters.log.errors import STORAGE_ERRORS
+from leadline_broker.adapters.log.errors import (
+    NO_DESCRIPTOR,
+    NO_SPACE,
+    STORAGE_ERRORS,
+    storage_error,
+)
+from leadline_broker.adapters.log.log_start import write_log_start
 from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.adapters.log.snapshots import set_aside_snapshot
 from leadline_client.errors import StorageFailed
@@ -57,6 +64,7 @@ class Retention:
         try:
             with STORAGE_ERRORS:
                 for segment in self.expired(segments):
+                    write_log_start(segment.file.path.parent, segment.next_offset)
                     renamed.append(segment.set_aside())
                     renamed += set_aside_snapshot(segment.file.path.parent, segment.base_offset)
                     count, size = count + 1, size + segment.size
@@ -69,7 +77,42 @@ class Retention:
         return size
 
 
-def remove_files(directory: Path, renamed: Sequence[Path]) -> None:
+@dataclass(slots=True)
+class LeftFiles:
+    """The renamed files that have left a log, and that nobody has begun to remove."""
+
+    directory: Path
+    paths: list[Path] = field(default_factory=list)
+
+    def removal(self) -> Callable[[], None] | None:
+        """See `PartitionLog.removal`."""
+        if not self.paths:
+            return None
+        paths, self.paths = self.paths, []
+        return partial(_remove_files, self.directory, paths)
+
+    def make_room_for(self, work: Callable[[], object]) -> None:
+        """Do what needs space, if need be in that of these files.
+
+        Raises:
+            StorageFailed: there is no space, or no descriptor; another error is an OSError.
+
+        """
+        try:
+            try:
+                work()
+            except OSError as error:
+                if error.errno not in NO_SPACE or (removal := self.removal()) is None:
+                    raise
+                removal()
+                work()
+        except OSError as error:
+            if error.errno not in NO_SPACE | NO_DESCRIPTOR:
+                raise
+            raise storage_error(error) from error
+
+
+def _remove_files(directory: Path, renamed: Sequence[Path]) -> None:
     """Remove the renamed files of a log. Thread-safe: no file of its own has such a name.
 
     What cannot be removed stays until the log is opened again.

@@ -12,6 +12,7 @@ import structlog
 from leadline_broker.adapters.log.checked_files import (
     fsync_path,
     read_checked,
+    read_small,
     replace_file,
     write_checked,
 )
@@ -124,8 +125,8 @@ def _decode_owner(root: Path) -> Owner:
     """
     path = root / META_FILE
     try:
-        owner = _owner.decode(path.read_bytes())
-    except msgspec.MsgspecError as error:
+        owner = _owner.decode(read_small(path))
+    except (CorruptFile, msgspec.MsgspecError) as error:
         raise WrongDirectory(
             f"{path} is damaged: put back a copy of it; or give an empty log.dir, and the broker "
             "copies its replicas from the others"
@@ -203,14 +204,15 @@ def write_directory_version(root: Path, version: int) -> None:
 
 
 def read_high_watermarks(root: Path) -> dict[ReplicaKey, int]:
-    """Return the checkpointed high watermarks; empty if the file is missing or damaged.
+    """Return the checkpointed high watermarks; empty if the file is missing.
 
-    Losing them is harmless: replicas learn them again, and logs are never truncated to them
-    (rule R2).
+    Raises:
+        CorruptFile: the file is damaged.
+
     """
     try:
         body = read_checked(root / HIGH_WATERMARK_FILE, HIGH_WATERMARK_FILE)
-    except (FileNotFoundError, CorruptFile):
+    except FileNotFoundError:
         return {}
     rows = (line.split() for line in body.decode().splitlines())
     return {(topic_id, int(partition)): int(offset) for topic_id, partition, offset in rows}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from leadline_broker.adapters.log.errors import CorruptFile, CorruptStoredBatch
+from leadline_broker.adapters.log.errors import NO_SPACE, CorruptFile, CorruptStoredBatch
 from leadline_broker.adapters.log.file_cache import FileCache, LogFile
 from leadline_broker.adapters.log.index import (
     NO_TIMESTAMP,
@@ -216,11 +216,21 @@ class Segment:
         self.file.path.with_suffix(TIME_INDEX_SUFFIX).unlink(missing_ok=True)
 
     def set_aside(self) -> Path:
-        """Delete the segment from the log, but only rename its file, which is returned."""
+        """Delete the segment from the log, but only rename its file, which is returned.
+
+        A full disk may have no room for the longer name. Then the file is removed at once.
+        """
         self.remove_index_files()
         self._files.close(self.file)
         path = self.file.location
-        return path.rename(path.with_name(path.name + DELETED_SUFFIX))
+        renamed = path.with_name(path.name + DELETED_SUFFIX)
+        try:
+            return path.rename(renamed)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            path.unlink()
+            return renamed
 
     def boundary(self, offset: int) -> tuple[int, int]:
         """Return (position, offset) of the last valid batch boundary at or before `offset`."""

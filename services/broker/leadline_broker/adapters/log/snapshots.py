@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from leadline_broker.adapters.log.checked_files import fsync_path, read_derived, write_checked
+from leadline_broker.adapters.log.checked_files import fsync_path, read_checked, write_checked
 from leadline_broker.adapters.log.errors import CorruptFile
 from leadline_broker.adapters.log.layout import (
     DELETED_SUFFIX,
@@ -82,7 +82,7 @@ def latest_snapshot(directory: Path, at_most: int, default: int) -> tuple[int, P
 
 def _read(path: Path, offset: int) -> ProducerStates:
     with collector_paused():
-        found = _snapshot.decode(read_derived(path, _KIND))
+        found = _snapshot.decode(read_checked(path, _KIND))
         if isinstance(found, list):
             return ProducerStates(found, as_of=offset)
         return ProducerStates(found.producers, found.publishes, offset)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import uuid4
 
+from leadline_broker.adapters.log.committed_ends import CommittedEnds
 from leadline_broker.adapters.log.errors import DiskFull, LogClosed, NoDescriptor
 from leadline_broker.adapters.log.layout import PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
@@ -30,13 +31,15 @@ class UnopenedLogs:
     Attributes:
         open_log: opens a log; it may raise StorageFailed.
         failures: why each of them could not be opened.
-        high_watermarks: as far as the checkpoint has them.
+        committed: what the checkpoint told of all logs.
+        high_watermarks: those of these logs, as far as the checkpoint has them.
         directory_ids: those of their own.
 
     """
 
     open_log: Callable[[PartitionIdentity, OnSegment], PartitionLog]
     failures: dict[ReplicaKey, StorageFailed] = field(default_factory=dict, init=False)
+    committed: CommittedEnds = field(default=CommittedEnds({}, are_known=True), init=False)
     high_watermarks: dict[ReplicaKey, int] = field(default_factory=dict, init=False)
     directory_ids: dict[ReplicaKey, str] = field(default_factory=dict, init=False)
     _retriable: dict[ReplicaKey, PartitionIdentity] = field(default_factory=dict, init=False)
@@ -67,11 +70,12 @@ class UnopenedLogs:
                 self._retriable[identity.key] = identity
         return opened
 
-    def give_ids(self, high_watermarks: Mapping[ReplicaKey, int]) -> None:
+    def give_ids(self, committed: CommittedEnds) -> None:
         """Give what could not be opened an id of its own, and keep its high watermark."""
         self.directory_ids = dict.fromkeys(self.failures, uuid4().hex)
-        known = high_watermarks.keys() & self.failures
-        self.high_watermarks = {key: high_watermarks[key] for key in known}
+        self.committed = committed
+        known = committed.by_key.keys() & self.failures
+        self.high_watermarks = {key: committed.by_key[key] for key in known}
 
     @property
     def has_retriable(self) -> bool:
@@ -102,7 +106,7 @@ class UnopenedLogs:
             raise LogClosed("the broker stops")
 
     def opened(self) -> tuple[list[PartitionLog], list[ReplicaKey]]:
-        """Return what is open now, and which of them end below their high watermarks.
+        """Return what is open now, and which of them lack committed records at their end.
 
         From now on they are as any other log.
         """
@@ -115,7 +119,8 @@ class UnopenedLogs:
                 continue
             del self.directory_ids[key]
             logs.append(log)
-            if log.log_end_offset < self.high_watermarks.pop(key, 0):
+            self.high_watermarks.pop(key, None)
+            if self.committed.is_short(log):
                 cut_short.append(key)
         return logs, cut_short
 

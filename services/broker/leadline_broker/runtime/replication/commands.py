@@ -189,6 +189,8 @@ class ControllerCommands:
             return NO_ERROR
         try:
             partition = self._kept_or_created(known, topic, row, settings, order)
+            if row.leader == self.broker_state.broker_id and partition.log.lacks_records:
+                raise StorageFailed("its log was to begin again, and lacks the space")
             if order >= self._latest:
                 self.replicas.configure(partition, settings)
                 # Later metadata may bring back the settings that it applied before.

@@ -184,9 +184,12 @@ class EffectExecutor:
         producers = ProducerStates.after(effect.known, effect.start_offset)
         end_before = partition.log.log_end_offset
         end = max(effect.start_offset, partition.log.log_start_offset)
-        with self._removing_files(partition):
-            partition.log.reset_to(effect.start_offset, producers)
-        self._count_truncated(partition, end, end_before, effect.committed)
+        try:
+            with self._removing_files(partition):
+                partition.log.reset_to(effect.start_offset, producers)
+        finally:
+            if partition.log.log_end_offset != end_before:  # Perhaps there is no space to begin.
+                self._count_truncated(partition, end, end_before, effect.committed)
 
     def _count_truncated(
         self, partition: Partition, end: int, end_before: int, committed: int

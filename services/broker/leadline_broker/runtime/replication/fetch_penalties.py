@@ -10,7 +10,7 @@ import structlog
 from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_client.backoff import Backoff
-from leadline_client.errors import LeadlineError
+from leadline_client.errors import LeadlineError, StorageFailed
 from leadline_common.clock import Clock
 from leadline_common.log_rate import LogRate
 
@@ -20,7 +20,10 @@ T = TypeVar("T")
 
 
 class Penalties:
-    """Delays the next fetch of partitions that failed, longer after each failure in a row."""
+    """Delays the next fetch of partitions that failed, longer after each failure in a row.
+
+    `unstored` says what partitions lack, such as space, to store what their leader sends.
+    """
 
     def __init__(self, leader: int, clock: Clock, backoff: Callable[[], Backoff]) -> None:
         self._leader = leader
@@ -29,6 +32,7 @@ class Penalties:
         self._new_backoff = backoff
         self._due_ms: dict[ReplicaKey, float] = {}
         self._backoffs: dict[ReplicaKey, Backoff] = {}
+        self.unstored: dict[ReplicaKey, str] = {}
 
     def refuse(self, partition: Partition, error: LeadlineError) -> None:
         """Delay a partition that has refused what its leader sent, and log why once in a while.
@@ -36,6 +40,10 @@ class Penalties:
         A full disk refuses the records of all partitions.
         """
         self.impose(partition.key)
+        if isinstance(error, StorageFailed):
+            self.unstored[partition.key] = (
+                f"{partition.topic}-{partition.partition}: {error.message}"
+            )
         kind, now_ms = type(error).__name__, self._clock.monotonic_ms()
         if (more_before := self._refusals.admit(kind, now_ms)) is not None:
             logger.warning(
@@ -57,6 +65,7 @@ class Penalties:
         if self._backoffs:
             self._due_ms.pop(key, None)
             self._backoffs.pop(key, None)
+            self.unstored.pop(key, None)
 
     def without_delayed(self, partitions: Mapping[ReplicaKey, T]) -> dict[ReplicaKey, T]:
         """Return the partitions that are not delayed."""

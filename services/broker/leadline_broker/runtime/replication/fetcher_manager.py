@@ -57,6 +57,13 @@ class ReplicaFetcherManager:
         if fetcher is not None:
             fetcher.remove(partition)
 
+    def problems(self) -> list[str]:
+        """Return how many replicas cannot store what they fetch, and the first of them."""
+        unstored = [one for fetcher in self._fetchers.values() for one in fetcher.unstored]
+        if not unstored:
+            return []
+        return [f"replicas that cannot store what they fetch: {len(unstored)}, first {unstored[0]}"]
+
     async def close(self) -> None:
         """Stop all fetchers."""
         for task in self._tasks.values():

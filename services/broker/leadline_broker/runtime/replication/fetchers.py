@@ -15,7 +15,7 @@ fetcher for each task, because each task has a rate of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Collection, Iterator, Sized
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -124,6 +124,11 @@ class ReplicaFetcher:
 
     def __len__(self) -> int:
         return len(self._partitions)
+
+    @property
+    def unstored(self) -> Collection[str]:
+        """Which replicas cannot store what they fetch, and why."""
+        return self._penalties.unstored.values()
 
     def add(self, partition: Partition) -> None:
         """Add a partition; this ends the wait of a request at the leader."""

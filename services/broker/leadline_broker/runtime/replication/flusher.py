@@ -136,7 +136,7 @@ class GroupFlusher:
                 self.on_durable(partition)
             elif partition.log.failed:
                 self.on_failed(failure)
-            elif partition.log.durable_end_offset < partition.log.log_end_offset:
+            elif partition.log.has_unsynced:
                 # No space or descriptor, or the log was closed: only that is not retried.
                 self._log_postponed(partition, failure)
                 asyncio.get_running_loop().call_later(_RETRY_S, self._mark_again, partition)

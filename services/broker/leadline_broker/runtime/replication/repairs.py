@@ -67,7 +67,7 @@ class Repairs:
     """Repairs one partition at a time. Owned by the event loop.
 
     `on_found()` is called for each damage that a reader meets, again after a repair that failed;
-    `on_repaired(batches)` after each repair.
+    `on_repaired(batches)` after each repair. `mark(partition)` has what was written fsynced.
     """
 
     broker_state: BrokerState
@@ -76,6 +76,7 @@ class Repairs:
     find: Callable[[ReplicaKey], Partition | None]
     on_found: Callable[[], None]
     on_repaired: Callable[[int], None]
+    mark: Callable[[Partition], None]
     _known: dict[ReplicaKey, _Damage] = field(default_factory=dict, init=False)
     _queue: asyncio.Queue[Partition] = field(default_factory=asyncio.Queue, init=False)
 
@@ -183,6 +184,7 @@ class Repairs:
                 all_answered = False
             elif replaced := _repaired(partition, copies):
                 known.unrepairable = False
+                self.mark(partition)  # Or a power cut brings the damage back.
                 self.on_repaired(replaced)
                 logger.warning(
                     "damaged batches repaired",
