@@ -8,8 +8,8 @@ from typing import Final
 
 from tests.runtime_simulation.plan import Fault
 
-_WRONG_S: Final = (-72_000.0, -3_600.0, -90.0, -1.5, 1.5, 90.0, 3_600.0, 72_000.0)
-"""Less than a day: a broker that is further behind refuses the records of the others' time."""
+_WRONG_S: Final = (-72_000.0, -3_600.0, -90.0, -1.5, 1.5, 90.0, 3_600.0, 2_592_000.0)
+"""Less than a day behind: brokers that all are further behind refuse the records of now."""
 
 
 def wrong_times(fault: Fault) -> list[tuple[float, float]]:

@@ -80,8 +80,8 @@ class LogStarts:
     def _is_asked_for(self, topic: str, newest_ms: int, segments: list[Path]) -> bool:
         """Tell whether records up to a time may go that stand before some segments.
 
-        A broker may learn late what a topic's configs are by now. It goes by its own wall clock,
-        which may have been set back since it decided.
+        A broker may learn late what a topic's configs are by now, and its own wall clock may have
+        been set back since it decided.
         """
         if self.retention is None:
             return False

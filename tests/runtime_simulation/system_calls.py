@@ -76,6 +76,7 @@ class SimulatedSystem:
     ahead_s: dict[str, float] = field(default_factory=dict, init=False)
     on_removal: list[Callable[[Path], None]] = field(default_factory=list, init=False)
     _furthest_s: dict[str, float] = field(default_factory=dict, init=False)
+    _were_two_ahead: bool = field(default=False, init=False)
     _paths: dict[int, str] = field(default_factory=dict, init=False)
 
     # -- clocks ----------------------------------------------------------------
@@ -84,6 +85,7 @@ class SimulatedSystem:
         """Set the wall clock of a process; also for the runs of its service that follow."""
         self.ahead_s[process] = ahead_s
         self._furthest_s[process] = max(ahead_s, self._furthest_s.get(process, 0.0))
+        self._were_two_ahead |= sum(one > 0 for one in self.ahead_s.values()) > 1
 
     @property
     def clocks_were_set(self) -> bool:
@@ -97,10 +99,15 @@ class SimulatedSystem:
         return self.loop.now_s + self.wall_offset_s + wrong_s
 
     def latest_wall_s(self) -> float:
-        """Return what the wall clock of the process that runs would be if it was never set back."""
+        """Return the latest time that the process that runs may take for that of the cluster.
+
+        A clock alone that is ahead makes no difference. If two were at once, most may have been for
+        a while, as services end; then it is what its own would be if it was never set back.
+        """
         owner = OWNER.get()
         furthest_s = 0.0 if owner is None else self._furthest_s.get(owner.name, 0.0)
-        return self.loop.now_s + self.wall_offset_s + furthest_s
+        ahead_s = furthest_s if self._were_two_ahead else 0.0
+        return self.loop.now_s + self.wall_offset_s + ahead_s
 
     # -- files -----------------------------------------------------------------
 

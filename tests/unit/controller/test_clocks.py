@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from leadline_controller.domain.clocks import BrokerClocks
 
+MONOTONIC = 5_000
 NOW = 1_700_000_000_000
 YEARS = 10 * 365 * 86_400_000
 WRONG = st.one_of(st.integers(-YEARS, -100_000), st.integers(100_000, YEARS))
@@ -16,8 +17,8 @@ def time_by(ahead: dict[int, int], own_ahead: int = 0) -> int:
     """Return the time when brokers and the controller's own clock are ahead of `NOW`."""
     clocks = BrokerClocks()
     for broker, ms in ahead.items():
-        clocks.said(broker, NOW + ms, NOW + own_ahead)
-    return clocks.cluster_time_ms(ahead.keys(), NOW + own_ahead)
+        clocks.said(broker, NOW + ms, MONOTONIC)
+    return clocks.cluster_time_ms(ahead.keys(), NOW + own_ahead, MONOTONIC)
 
 
 @given(
@@ -42,15 +43,23 @@ def test_of_two_groups_of_clocks_the_earlier_counts() -> None:
 def test_brokers_that_are_gone_do_not_count() -> None:
     clocks = BrokerClocks()
     for broker in (1, 2, 3):
-        clocks.said(broker, NOW + YEARS, NOW)
-    assert clocks.cluster_time_ms({1, 2, 3}, NOW) == NOW + YEARS
-    assert clocks.cluster_time_ms(frozenset[int](), NOW) == NOW
-    assert clocks.cluster_time_ms({1, 2, 3}, NOW) == NOW
+        clocks.said(broker, NOW + YEARS, MONOTONIC)
+    assert clocks.cluster_time_ms({1, 2, 3}, NOW, MONOTONIC) == NOW + YEARS
+    assert clocks.cluster_time_ms(frozenset[int](), NOW, MONOTONIC) == NOW
+    assert clocks.cluster_time_ms({1, 2, 3}, NOW, MONOTONIC) == NOW
 
 
 def test_a_clock_that_is_set_right_counts_as_it_is_now() -> None:
     clocks = BrokerClocks()
     for ahead in (YEARS, 0):
-        clocks.said(1, NOW + ahead, NOW)
-        clocks.said(2, NOW + ahead, NOW)
-    assert clocks.cluster_time_ms({1, 2}, NOW) == NOW
+        clocks.said(1, NOW + ahead, MONOTONIC)
+        clocks.said(2, NOW + ahead, MONOTONIC)
+    assert clocks.cluster_time_ms({1, 2}, NOW, MONOTONIC) == NOW
+
+
+def test_the_clocks_of_brokers_go_on_when_the_controllers_is_set() -> None:
+    clocks = BrokerClocks()
+    for broker in (1, 2):
+        clocks.said(broker, NOW, MONOTONIC)
+    later = clocks.cluster_time_ms({1, 2}, NOW + YEARS, MONOTONIC + 700)
+    assert later == NOW + 700

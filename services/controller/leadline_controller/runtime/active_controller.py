@@ -281,9 +281,9 @@ class ActiveController:
         if not self.dispatcher.on_heartbeat(beat):
             self.queue.trigger(BrokersChanged)
             return
-        if beat.time_ms:
-            self._clocks.said(beat.broker_id, beat.time_ms, self.context.clock.wall_ms())
         now_ms = self.context.clock.monotonic_ms()
+        if beat.time_ms:
+            self._clocks.said(beat.broker_id, beat.time_ms, now_ms)
         self.progress.on_heartbeat(beat.broker_id, beat.moving, now_ms)
         if beat.metadata_version > self.image.version:
             self.image.advance_version(beat.metadata_version)
@@ -293,7 +293,8 @@ class ActiveController:
 
     def cluster_time_ms(self) -> int:
         """Return the time by the clocks of most brokers and this controller (Unix ms)."""
-        return self._clocks.cluster_time_ms(self.image.brokers, self.context.clock.wall_ms())
+        own_ms, now_ms = self.context.clock.wall_ms(), self.context.clock.monotonic_ms()
+        return self._clocks.cluster_time_ms(self.image.brokers, own_ms, now_ms)
 
     # -- running ---------------------------------------------------------------
 
