@@ -10,7 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
-from leadline_client.errors import NotCoordinator, RebalanceInProgress, TopicIdMismatch
+from leadline_client.errors import (
+    NotCoordinator,
+    RebalanceInProgress,
+    TopicIdMismatch,
+    UnknownPartition,
+)
 from leadline_client.wire import TopicPartition
 from leadline_common import consumer_znodes, znodes
 from leadline_common.zk.errors import ConnectionLoss
@@ -69,8 +74,12 @@ def active(rig: CoordinatorRig) -> Coordinator:
     return rig.elector.coordinator
 
 
-async def commit(rig: CoordinatorRig, offset: int, **body: Any) -> httpx.Response:
+async def commit(
+    rig: CoordinatorRig, offset: int, epoch: int | None = None, **body: Any
+) -> httpx.Response:
     row = {"topic": "orders", "partition": 0, "offset": offset}
+    if epoch is not None:
+        row["leader_epoch"] = epoch
     return await rig.http.post(OFFSETS, json={"offsets": [row]} | body)
 
 
@@ -119,6 +128,23 @@ def by_member(consumer: FrameConsumer, **changed: Any) -> dict[str, Any]:
 
 
 # -- topics that are deleted and recreated ---------------------------------------------
+
+
+async def test_defect_34_a_late_commit_of_a_partition_that_was_added_again_is_refused(
+    rig: CoordinatorRig, zk_session: ZkSession
+) -> None:
+    await commit(rig, 500, epoch=3)
+    await make_topic(zk_session, "orders", 2, topic_id="first", first_epochs={0: 4})
+    await until(lambda: active(rig).topics.topics["orders"].first_epochs == {0: 4}, "it is seen")
+    assert await committed(rig) == {}
+
+    late = await commit(rig, 500, epoch=3)
+    assert late.json()["offsets"][0]["error_code"] == UnknownPartition.code
+    assert await committed(rig) == {}
+
+    good = await commit(rig, 5, epoch=4)
+    assert good.json()["offsets"][0]["error_code"] == 0
+    assert await committed(rig) == {0: 5}
 
 
 async def recreate(rig: CoordinatorRig, session: ZkSession, topic_id: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -293,11 +294,19 @@ def stopped(stop: Stop) -> Stopped:
     )
 
 
-async def make_topic(session: ZkSession, name: str, partitions: int, topic_id: str = "") -> None:
+async def make_topic(
+    session: ZkSession,
+    name: str,
+    partitions: int,
+    topic_id: str = "",
+    first_epochs: Mapping[int, int] = MappingProxyType({}),
+) -> None:
     """Write the node of a topic, as a controller does."""
     await session.ensure_path(znodes.TOPICS)
     assignment = TopicAssignment(
-        topic_id or uuid.uuid4().hex, dict.fromkeys(range(partitions), (1,))
+        topic_id or uuid.uuid4().hex,
+        dict.fromkeys(range(partitions), (1,)),
+        first_epochs=dict(first_epochs),
     )
     data = znodes.encode_topic(assignment)
     try:

@@ -10,6 +10,7 @@ from leadline_client.errors import (
     LeaderNotAvailable,
     LeadlineError,
     OffsetOutOfRange,
+    UnknownPartition,
 )
 from leadline_client.wire import TopicPartition
 from leadline_common.group_commits import CommitRequest, OffsetToCommit, ResetTo
@@ -21,6 +22,7 @@ from leadline_coordinator.domain.commits import (
     check_without_members,
     committing_member,
     existing_topic,
+    is_outdated,
     is_superseded,
 )
 from leadline_coordinator.domain.log_ends import LogPoint, later
@@ -144,9 +146,14 @@ class GroupOffsets:
         topic = self._existing(topic_partition, topic_id)
         check_owned(member, topic_partition)
         now_ms = self._context.time.latest_ms()
-        return CommittedOffset(
+        committed = CommittedOffset(
             new.offset, now_ms, new.leader_epoch, new.metadata, topic_id=topic.topic_id
         )
+        if is_outdated(self._coordinator.topics.topics, topic_partition, committed):
+            raise UnknownPartition(
+                f"{topic_partition} was removed and added again: the offset is one of the former"
+            )
+        return committed
 
     async def reset(
         self,
