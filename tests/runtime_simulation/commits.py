@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from leadline_broker.adapters.disk import DiskLogs
 from leadline_broker.domain.effects import Effect
 from leadline_broker.domain.leadership import PartitionLeadership
 from leadline_broker.domain.state import ReplicaState
@@ -64,13 +65,23 @@ def _look(cluster: Cluster, state: ReplicaState) -> None:
 def _holds(broker: BrokerService, state: ReplicaState) -> bool:
     """Tell whether a broker's replica is synced up to the high watermark.
 
-    While a broker starts nobody knows: its log is on the disk as it was.
+    While a broker starts, or cannot read the log, nobody knows: it is on the disk as it was.
     """
     try:
         replica = _replica(broker, state)
     except BrokerFenced:
         return True
+    if replica is None and _is_unopened(broker, state):
+        return True
     return replica is not None and replica.log.durable_end_offset >= state.high_watermark
+
+
+def _is_unopened(broker: BrokerService, state: ReplicaState) -> bool:
+    if broker.broker is None:
+        return False
+    logs = broker.broker.engine.logs
+    assert isinstance(logs, DiskLogs)
+    return (state.topic_id, state.partition) in logs._directory.unopened.failures
 
 
 def _replica(broker: BrokerService, state: ReplicaState) -> Partition | None:

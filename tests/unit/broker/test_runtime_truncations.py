@@ -150,7 +150,7 @@ async def test_defect_37_a_follower_that_cannot_begin_again_waits_for_room(
         broker = cluster.brokers[3]
         await cluster.until(lambda: bool(broker.problems()), "it says what it lacks")
         [problem] = broker.problems()
-        assert f"what they fetch: 1, first {TOPIC}-0: no space left" in problem.reason
+        assert f"cannot begin again: 1, first {TOPIC}-0: no space left" in problem.reason
         assert problem.serving
         assert not broker._has_failed
         assert list((tmp_path / "3" / f"{TOPIC}-0").glob("*.log*")) == []

@@ -22,7 +22,7 @@ T = TypeVar("T")
 class Penalties:
     """Delays the next fetch of partitions that failed, longer after each failure in a row.
 
-    `unstored` says what partitions lack, such as space, to store what their leader sends.
+    `not_begun` says what partitions lack, such as space, to begin again where their leader does.
     """
 
     def __init__(self, leader: int, clock: Clock, backoff: Callable[[], Backoff]) -> None:
@@ -32,7 +32,7 @@ class Penalties:
         self._new_backoff = backoff
         self._due_ms: dict[ReplicaKey, float] = {}
         self._backoffs: dict[ReplicaKey, Backoff] = {}
-        self.unstored: dict[ReplicaKey, str] = {}
+        self.not_begun: dict[ReplicaKey, str] = {}
 
     def refuse(self, partition: Partition, error: LeadlineError) -> None:
         """Delay a partition that has refused what its leader sent, and log why once in a while.
@@ -40,8 +40,8 @@ class Penalties:
         A full disk refuses the records of all partitions.
         """
         self.impose(partition.key)
-        if isinstance(error, StorageFailed):
-            self.unstored[partition.key] = (
+        if isinstance(error, StorageFailed) and partition.log.lacks_records:
+            self.not_begun[partition.key] = (
                 f"{partition.topic}-{partition.partition}: {error.message}"
             )
         kind, now_ms = type(error).__name__, self._clock.monotonic_ms()
@@ -65,7 +65,7 @@ class Penalties:
         if self._backoffs:
             self._due_ms.pop(key, None)
             self._backoffs.pop(key, None)
-            self.unstored.pop(key, None)
+            self.not_begun.pop(key, None)
 
     def without_delayed(self, partitions: Mapping[ReplicaKey, T]) -> dict[ReplicaKey, T]:
         """Return the partitions that are not delayed."""

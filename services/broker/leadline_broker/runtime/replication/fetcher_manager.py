@@ -58,11 +58,11 @@ class ReplicaFetcherManager:
             fetcher.remove(partition)
 
     def problems(self) -> list[str]:
-        """Return how many replicas cannot store what they fetch, and the first of them."""
-        unstored = [one for fetcher in self._fetchers.values() for one in fetcher.unstored]
-        if not unstored:
+        """Return how many replicas cannot begin again, and the first of them."""
+        waiting = [one for fetcher in self._fetchers.values() for one in fetcher.not_begun]
+        if not waiting:
             return []
-        return [f"replicas that cannot store what they fetch: {len(unstored)}, first {unstored[0]}"]
+        return [f"replicas that cannot begin again: {len(waiting)}, first {waiting[0]}"]
 
     async def close(self) -> None:
         """Stop all fetchers."""

@@ -126,9 +126,9 @@ class ReplicaFetcher:
         return len(self._partitions)
 
     @property
-    def unstored(self) -> Collection[str]:
-        """Which replicas cannot store what they fetch, and why."""
-        return self._penalties.unstored.values()
+    def not_begun(self) -> Collection[str]:
+        """Which replicas cannot begin again at their leader's log start, and why."""
+        return self._penalties.not_begun.values()
 
     def add(self, partition: Partition) -> None:
         """Add a partition; this ends the wait of a request at the leader."""
