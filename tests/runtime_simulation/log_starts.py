@@ -101,8 +101,8 @@ class LogStarts:
 
     def _compare_broker(self, broker: BrokerService) -> None:
         for replica in broker.replicas():
-            if replica.log.failed:
-                continue  # It is not used any more, and its broker ends.
+            if replica.log.failed or replica.log.lacks_records:
+                continue  # It is not used any more, or waits without records for space to begin.
             start, mark = replica.log.log_start_offset, replica.replica.state.high_watermark
             where = f"{broker.name} {replica.topic}-{replica.partition}"
             if start > mark:
