@@ -11,7 +11,7 @@ from itertools import product
 from typing import TypeAlias
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from leadline_client.wire import TopicPartition
@@ -75,7 +75,17 @@ def costs_of_hops(
     return costs
 
 
+ONE_HAD_ALL: Group = (
+    {"t": 1, "u": 1, "v": 5},
+    {"a": ["t", "v"], "b": ["u", "v"], "c": ["t", "u", "v"]},
+    {TopicPartition(*one): "a" for one in [("t", 0), ("u", 0), *(("v", n) for n in range(5))]},
+    {},
+)
+"""Rare at random: members whose number of partitions is just the level."""
+
+
 @given(groups())
+@example(ONE_HAD_ALL)
 def test_no_chain_of_moves_is_an_improvement(group: Group) -> None:
     topics, subscriptions, owners, threads = group
     claims = claims_of(owners)
