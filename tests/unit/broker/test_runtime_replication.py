@@ -231,6 +231,8 @@ class WatchedFetches:
         self.delays = False
         self.under_way = 0
         self._second = asyncio.Event()
+        self._never = asyncio.Event()
+        """Held here: the collector would end a request that waits for an event of its own."""
         self._cluster = cluster
         self._waiting = 0
         self._fetch = cluster.wires[2].fetch
@@ -254,7 +256,7 @@ class WatchedFetches:
         self.under_way += 1
         try:
             if self.delays and not request.wait_ms:
-                await asyncio.Event().wait()
+                await self._never.wait()
             return await self._answer(to, request, timeout_ms)
         finally:
             self.under_way -= 1
