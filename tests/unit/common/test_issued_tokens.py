@@ -6,7 +6,8 @@ import asyncio
 import base64
 import json
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -184,6 +185,16 @@ def test_only_bearer_tokens_of_three_parts_are_the_issuers(issuer: TestIssuer) -
         assert issued_token_in(other) is None
 
 
+@asynccontextmanager
+async def client_of(issuer: TestIssuer, now: list[float]) -> AsyncIterator[IssuerClient]:
+    """A client that has read the issuer's keys, and whose clock shows the one number of `now`."""
+    async with issuer.serving():
+        client = IssuerClient(Issuer(issuer.url, AUDIENCE), clock=lambda: now[0])
+        async with reading_keys(client):
+            await until(lambda: client._is_read, "the keys are read")
+            yield client
+
+
 async def test_keys_are_read_again_when_a_token_names_a_new_one() -> None:
     issuer = TestIssuer()
     issuer.add_rsa("old")
@@ -212,46 +223,40 @@ async def test_a_key_may_be_new_although_another_was_not_there_just_now() -> Non
     issuer.add_rsa("old")
     strange = issuer.token("mallory", "strange", key=issuer.keys["old"])
     now = [0.0]
-    async with issuer.serving():
-        client = IssuerClient(Issuer(issuer.url, AUDIENCE), clock=lambda: now[0])
-        async with reading_keys(client):
-            await until(lambda: client.keys is not None, "the keys are read")
-            now[0] += RETRY_S
+    async with client_of(issuer, now) as client:
+        now[0] += RETRY_S
+        with pytest.raises(UsersNotRead):
+            client.user_of(strange)
+        await until(lambda: bool(client._missing), "the keys are read for it")
+        issuer.add_rsa("new")
+        with pytest.raises(UsersNotRead):
+            client.user_of(issuer.token("alice", "new"))
+        for number in range(200):  # Anybody can name as many as that.
             with pytest.raises(UsersNotRead):
-                client.user_of(strange)
-            await until(lambda: bool(client._missing), "the keys are read for it")
-            issuer.add_rsa("new")
-            with pytest.raises(UsersNotRead):
-                client.user_of(issuer.token("alice", "new"))
-            for number in range(200):  # Anybody can name as many as that.
-                with pytest.raises(UsersNotRead):
-                    client.user_of(issuer.token("m", f"{number}", key=issuer.keys["old"]))
-            with pytest.raises(Unauthorized, match="no key"):
-                client.user_of(strange)
-            now[0] += RETRY_S
-            with pytest.raises(UsersNotRead):
-                client.user_of(issuer.token("alice", "new"))
-            await until(lambda: len(client.keys.by_id if client.keys else ()) == 2, "the new")
-            assert client.user_of(issuer.token("alice", "new")).name == "alice"
+                client.user_of(issuer.token("m", f"{number}", key=issuer.keys["old"]))
+        with pytest.raises(Unauthorized, match="no key"):
+            client.user_of(strange)
+        now[0] += RETRY_S
+        with pytest.raises(UsersNotRead):
+            client.user_of(issuer.token("alice", "new"))
+        await until(lambda: len(client.keys.by_id if client.keys else ()) == 2, "the new")
+        assert client.user_of(issuer.token("alice", "new")).name == "alice"
 
 
 async def test_keys_stay_in_use_while_the_issuer_cannot_be_read() -> None:
     issuer = TestIssuer()
     issuer.add_rsa("old")
     now = [0.0]
-    async with issuer.serving():
-        client = IssuerClient(Issuer(issuer.url, AUDIENCE), clock=lambda: now[0])
-        async with reading_keys(client):
-            await until(lambda: client.keys is not None, "the keys are read")
-            kept, token = dict(issuer.keys), issuer.token("alice", "old")
-            issuer.keys.clear()
-            now[0] += RETRY_S
-            with pytest.raises(UsersNotRead):
-                client.user_of(issuer.token("alice", "new", key=kept["old"]))
-            await until(lambda: issuer.reads == 2, "an empty set is read")
-            assert client.user_of(token).name == "alice"
-            with pytest.raises(UsersNotRead):  # Nobody knows whether the issuer has it.
-                client.user_of(issuer.token("alice", "new", key=kept["old"]))
+    async with client_of(issuer, now) as client:
+        kept, token = dict(issuer.keys), issuer.token("alice", "old")
+        issuer.keys.clear()
+        now[0] += RETRY_S
+        with pytest.raises(UsersNotRead):
+            client.user_of(issuer.token("alice", "new", key=kept["old"]))
+        await until(lambda: issuer.reads == 2, "an empty set is read")
+        assert client.user_of(token).name == "alice"
+        with pytest.raises(UsersNotRead):  # Nobody knows whether the issuer has it.
+            client.user_of(issuer.token("alice", "new", key=kept["old"]))
 
 
 async def test_a_service_says_that_it_could_not_read_the_keys() -> None:
@@ -374,21 +379,18 @@ async def test_tokens_that_come_while_keys_are_read_cause_no_second_read() -> No
     issuer.add_rsa("a")
     strange = issuer.token("alice", "strange", key=issuer.keys["a"])
     now = [0.0]
-    async with issuer.serving():
-        client = IssuerClient(Issuer(issuer.url, AUDIENCE), clock=lambda: now[0])
-        async with reading_keys(client):
-            await until(lambda: client._is_read, "the keys are read")
-            issuer.answers.clear()
-            now[0] += RETRY_S
-            for _ in range(2):
-                with pytest.raises(UsersNotRead):
-                    client.user_of(strange)
-                await until(lambda: issuer.reads == 2, "the keys are being read again")
-            issuer.answers.set()
-            await until(lambda: client._is_read, "they are read")
-            assert issuer.reads == 2
-            with pytest.raises(Unauthorized, match="no key"):
+    async with client_of(issuer, now) as client:
+        issuer.answers.clear()
+        now[0] += RETRY_S
+        for _ in range(2):
+            with pytest.raises(UsersNotRead):
                 client.user_of(strange)
+            await until(lambda: issuer.reads == 2, "the keys are being read again")
+        issuer.answers.set()
+        await until(lambda: client._is_read, "they are read")
+        assert issuer.reads == 2
+        with pytest.raises(Unauthorized, match="no key"):
+            client.user_of(strange)
 
 
 async def test_the_description_must_be_the_issuers_own() -> None:

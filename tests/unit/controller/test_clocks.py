@@ -17,7 +17,7 @@ def time_by(ahead: dict[int, int], own_ahead: int = 0) -> int:
     """Return the time when brokers and the controller's own clock are ahead of `NOW`."""
     clocks = BrokerClocks()
     for broker, ms in ahead.items():
-        clocks.said(broker, NOW + ms, MONOTONIC)
+        clocks.note(broker, NOW + ms, MONOTONIC)
     return clocks.cluster_time_ms(ahead.keys(), NOW + own_ahead, MONOTONIC)
 
 
@@ -43,7 +43,7 @@ def test_of_two_groups_of_clocks_the_earlier_counts() -> None:
 def test_brokers_that_are_gone_do_not_count() -> None:
     clocks = BrokerClocks()
     for broker in (1, 2, 3):
-        clocks.said(broker, NOW + YEARS, MONOTONIC)
+        clocks.note(broker, NOW + YEARS, MONOTONIC)
     assert clocks.cluster_time_ms({1, 2, 3}, NOW, MONOTONIC) == NOW + YEARS
     assert clocks.cluster_time_ms(frozenset[int](), NOW, MONOTONIC) == NOW
     assert clocks.cluster_time_ms({1, 2, 3}, NOW, MONOTONIC) == NOW
@@ -52,14 +52,14 @@ def test_brokers_that_are_gone_do_not_count() -> None:
 def test_a_clock_that_is_set_right_counts_as_it_is_now() -> None:
     clocks = BrokerClocks()
     for ahead in (YEARS, 0):
-        clocks.said(1, NOW + ahead, MONOTONIC)
-        clocks.said(2, NOW + ahead, MONOTONIC)
+        clocks.note(1, NOW + ahead, MONOTONIC)
+        clocks.note(2, NOW + ahead, MONOTONIC)
     assert clocks.cluster_time_ms({1, 2}, NOW, MONOTONIC) == NOW
 
 
 def test_the_clocks_of_brokers_go_on_when_the_controllers_is_set() -> None:
     clocks = BrokerClocks()
     for broker in (1, 2):
-        clocks.said(broker, NOW, MONOTONIC)
+        clocks.note(broker, NOW, MONOTONIC)
     later = clocks.cluster_time_ms({1, 2}, NOW + YEARS, MONOTONIC + 700)
     assert later == NOW + 700

@@ -16,7 +16,7 @@ class BrokerClocks:
 
     _at_zero_ms: dict[int, int] = field(default_factory=dict)
 
-    def said(self, broker: int, time_ms: int, monotonic_ms: int) -> None:
+    def note(self, broker: int, time_ms: int, monotonic_ms: int) -> None:
         """Note what time a broker says it is now."""
         self._at_zero_ms[broker] = time_ms - monotonic_ms
 

@@ -283,7 +283,7 @@ class ActiveController:
             return
         now_ms = self.context.clock.monotonic_ms()
         if beat.time_ms:
-            self._clocks.said(beat.broker_id, beat.time_ms, now_ms)
+            self._clocks.note(beat.broker_id, beat.time_ms, now_ms)
         self.progress.on_heartbeat(beat.broker_id, beat.moving, now_ms)
         if beat.metadata_version > self.image.version:
             self.image.advance_version(beat.metadata_version)

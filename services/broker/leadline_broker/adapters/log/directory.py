@@ -137,7 +137,7 @@ class LogDirectory:
         One that cannot be read has an id of its own only until it can be read again.
         """
         inventory, committed = self._inventory, CommittedEnds.read(self.root, self.identity.version)
-        self._watermarks.starts_with(committed.by_key, {*self._logs, *self.unopened.failures})
+        self._watermarks.note_start(committed.by_key, {*self._logs, *self.unopened.failures})
         stored = {key: log for key, log in self._logs.items() if log.recovery.has_segments}
         gone = [key for key in inventory.lost_in(stored) if key not in self.unopened.failures]
         self.unopened.give_ids(committed)

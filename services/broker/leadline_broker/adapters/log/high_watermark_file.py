@@ -46,13 +46,14 @@ class HighWatermarkFile:
         checkpoint after that has no entry of it.
         """
         with self._lock:
-            again = self._begun_again & high_watermarks.keys()
-            written = {k: end for k, end in high_watermarks.items() if k not in again}
-            write_high_watermarks(self._root, written if again else high_watermarks)
+            if self._begun_again:
+                again = self._begun_again
+                high_watermarks = {k: e for k, e in high_watermarks.items() if k not in again}
+            write_high_watermarks(self._root, high_watermarks)
             self._begun_again.clear()
             self._without_log &= high_watermarks.keys()
 
-    def starts_with(self, found: HighWatermarks, stored: Collection[ReplicaKey]) -> None:
+    def note_start(self, found: HighWatermarks, stored: Collection[ReplicaKey]) -> None:
         """Note the last checkpoint, and which logs there are, when the broker starts."""
         self._without_log = {key for key in found if key not in stored}
 

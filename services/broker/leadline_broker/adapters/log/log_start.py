@@ -49,7 +49,7 @@ def lost_start(directory: Path, base: int, recorded: Sequence[EpochHistory]) -> 
     return start if start < base else None
 
 
-def stand_in(directory: Path, start: int, base: int) -> None:
+def create_placeholder(directory: Path, start: int, base: int) -> None:
     """Create the empty segment at `start` that stands for all that is lost before `base`."""
     logger.error("first segments lost", directory=directory.name, start=start, first_left=base)
     (directory / offset_name(start, LOG_SUFFIX)).touch(exist_ok=False)

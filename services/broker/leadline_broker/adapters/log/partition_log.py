@@ -17,7 +17,7 @@ from leadline_broker.adapters.log.epoch_file import write_unsynced_epochs
 from leadline_broker.adapters.log.errors import READ_ERRORS, STORAGE_ERRORS
 from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
-from leadline_broker.adapters.log.retention import LeftFiles, Retention
+from leadline_broker.adapters.log.retention import RenamedFiles, Retention
 from leadline_broker.adapters.log.scan import admit
 from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.adapters.log.snapshots import remove_snapshots, write_snapshot
@@ -48,8 +48,8 @@ class PartitionLog:
         "_config",
         "_durability",
         "_files",
-        "_left",
         "_lost_before",
+        "_renamed",
         "_state",
         "directory",
         "identity",
@@ -78,7 +78,7 @@ class PartitionLog:
         self._config = config
         self._files = files
         self._lost_before = 0
-        self._left = LeftFiles(self.directory)
+        self._renamed = RenamedFiles(self.directory)
         with STORAGE_ERRORS:
             self._state, self.recovery = recovery.load(
                 self.directory, config, files, clean=clean, on_segment=on_segment
@@ -283,7 +283,7 @@ class PartitionLog:
         self._durability.require_usable()
         limit_offset = min(limit_offset, self._state.deletable_end_offset)
         retention = Retention(now_ms, retention_ms, retention_bytes, limit_offset)
-        size = retention.set_aside(self._state.segments, self._left.paths)
+        size = retention.set_aside(self._state.segments, self._renamed.paths)
         if size:
             self._durability.entries_changed()
             with self._durability.marking:
@@ -297,7 +297,7 @@ class PartitionLog:
 
         Whoever deletes or truncates has it run: nobody else does before the log is opened again.
         """
-        return self._left.removal()
+        return self._renamed.removal()
 
     def close(self) -> None:
         """Flush, write index and snapshot, and close the files; the next open may be `clean`.
@@ -376,7 +376,7 @@ class PartitionLog:
         self.epochs.truncate_to(0)
         begin = partial(self._add_segment, offset, producers, provisional=False)
         try:
-            self._left.make_room_for(begin)
+            self._renamed.make_room_for(begin)
         except StorageFailed:
             if had_files:
                 self._lost_before, self._state.producers = offset, ProducerStates()
@@ -389,7 +389,7 @@ class PartitionLog:
         """Remove segments, the last one first, so that a crash leaves a prefix of the log."""
         self._durability.forget_files()
         while len(self._state.segments) > number:
-            self._left.paths.append(self._state.segments[-1].set_aside())
+            self._renamed.paths.append(self._state.segments[-1].set_aside())
             self._state.segments.pop()
 
     def _release(self) -> None:

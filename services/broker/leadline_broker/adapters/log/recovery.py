@@ -40,7 +40,7 @@ from leadline_broker.adapters.log.layout import (
     offset_name,
     offsets_named,
 )
-from leadline_broker.adapters.log.log_start import lost_start, stand_in
+from leadline_broker.adapters.log.log_start import create_placeholder, lost_start
 from leadline_broker.adapters.log.scan import check_stored, defect_of, whole_batches
 from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.adapters.log.snapshots import latest_snapshot, remove_snapshots, sync_snapshot
@@ -189,7 +189,7 @@ def load(
     recorded = recorded_histories(directory)
     start = lost_start(directory, segments[0].base_offset, recorded)
     if start is not None:
-        stand_in(directory, start, segments[0].base_offset)
+        create_placeholder(directory, start, segments[0].base_offset)
         segments = _segments(directory, config, files)
     if clean and _opens_without_scan(segments[-1]):
         epochs = recorded[0] if recorded else _epochs_of_batches(segments, on_segment)

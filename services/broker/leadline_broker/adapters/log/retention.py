@@ -78,7 +78,7 @@ class Retention:
 
 
 @dataclass(slots=True)
-class LeftFiles:
+class RenamedFiles:
     """The renamed files that have left a log, and that nobody has begun to remove."""
 
     directory: Path
