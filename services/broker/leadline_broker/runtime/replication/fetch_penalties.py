@@ -67,6 +67,10 @@ class Penalties:
             self._backoffs.pop(key, None)
             self.not_begun.pop(key, None)
 
+    def delays(self, key: ReplicaKey) -> bool:
+        """Tell whether the partition is delayed."""
+        return key in self._due_ms
+
     def without_delayed(self, partitions: Mapping[ReplicaKey, T]) -> dict[ReplicaKey, T]:
         """Return the partitions that are not delayed."""
         if not self._due_ms:

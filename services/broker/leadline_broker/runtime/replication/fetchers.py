@@ -378,10 +378,13 @@ class ReplicaFetcher:
         if row.error_code not in {NO_ERROR, OffsetOutOfRange.code}:
             self._penalties.impose(partition.key)
             return
-        self._penalties.lift(partition.key)
+        moved = row.records or row.diverging_end >= 0 or row.error_code != NO_ERROR
+        if moved or not self._penalties.delays(partition.key):
+            self._penalties.lift(partition.key)
+        # The leader does not send again what was refused until it is told the position again.
         if self.on_caught_up is not None and not partition.replica.catching_up:
             self.on_caught_up(partition)
-        elif row.records or row.diverging_end >= 0 or row.error_code != NO_ERROR:
+        elif moved:
             self._changed[partition.key] = partition
 
 
