@@ -28,7 +28,7 @@ from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_client.errors import StorageFailed
 from leadline_common.settings import BrokerSettings
 from tests.support.services.up import until
-from tests.unit.broker.log_support import batch, read_all
+from tests.unit.broker.log_support import batch, no_descriptors, read_all
 
 ID_1 = "11111111-0000-0000-0000-000000000000"
 ID_2 = "22222222-0000-0000-0000-000000000000"
@@ -190,14 +190,15 @@ def test_a_stray_of_a_former_one_s_name_has_a_grace_period_of_its_own(
         directory.open("t", ID_1, partition).append(batch(0))
         directory.to_stray((ID_1, partition))
         os.utime(directory.root / f"t-{partition}.{ID_1}-stray", (0, 0))
-    deleting, go_on, rmtree = Event(), Event(), shutil.rmtree
+    deleting, go_on, rename = Event(), Event(), directory._rename_expired
 
-    def wait_and_delete(path: Path, *, ignore_errors: bool) -> None:
+    def rename_and_wait(name: str, since: int) -> bool:
+        is_renamed = rename(name, since)
         deleting.set()
         assert go_on.wait(DEADLINE_S)
-        rmtree(path, ignore_errors=ignore_errors)
+        return is_renamed
 
-    monkeypatch.setattr(shutil, "rmtree", wait_and_delete)
+    monkeypatch.setattr(directory, "_rename_expired", rename_and_wait)
     with ThreadPoolExecutor(1) as thread:
         purging = thread.submit(directory.purge_strays, 2_000, grace_ms=1_000)
         assert deleting.wait(DEADLINE_S)
@@ -229,6 +230,21 @@ def test_a_deleted_replica_is_gone_even_if_the_work_is_never_finished(start: Sta
     assert [path.name for path in directory.root.glob("*-delete")] == [f"t-1.{ID_1}-delete"]
     again = start()
     assert (again.logs(), list(again.root.glob("t-*"))) == ([], [])
+
+
+def test_what_could_not_be_removed_of_a_deleted_replica_is_removed_later(start: Start) -> None:
+    """Without a free descriptor, none of its files can be removed."""
+    directory = start()
+    directory.open("t", ID_1, 0).append(batch(0))
+    finish = directory.delete((ID_1, 0))
+    with no_descriptors():
+        finish()
+    (left,) = directory.root.glob("*-delete")
+    assert list(left.iterdir())
+
+    assert directory.purge_strays(0, grace_ms=1_000) == []
+
+    assert not left.exists()
 
 
 LENGTHS = [1, 199, 210, 216, 220, 248, 249]

@@ -75,6 +75,16 @@ class Deletions:
                 self.go_on(key)
 
 
+def remove_deleted(root: Path) -> None:
+    """Remove what is left of deleted replicas. What the disk refuses is left for the next time.
+
+    Raises:
+        OSError: the directory cannot be read.
+
+    """
+    _remove([path for path in root.iterdir() if path.name.endswith(DELETE_SUFFIX)])
+
+
 def _remove(directories: list[Path]) -> None:
     for directory in directories:
         shutil.rmtree(directory, ignore_errors=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import threading
 from collections.abc import Callable, Collection, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,7 @@ from uuid import uuid4
 from leadline_broker.adapters.log import root_files
 from leadline_broker.adapters.log.checked_files import fsync_path
 from leadline_broker.adapters.log.committed_ends import CommittedEnds
-from leadline_broker.adapters.log.deletions import Deletions
+from leadline_broker.adapters.log.deletions import Deletions, remove_deleted
 from leadline_broker.adapters.log.directory_identity import DirectoryIdentity
 from leadline_broker.adapters.log.errors import STORAGE_ERRORS, CorruptFile, storage_error
 from leadline_broker.adapters.log.file_cache import FileCache
@@ -117,10 +116,9 @@ class LogDirectory:
         threads.
         """
         identities = []
+        remove_deleted(self.root)
         for path in sorted(self.root.iterdir()):
-            if path.name.endswith(DELETE_SUFFIX):
-                shutil.rmtree(path, ignore_errors=True)
-            elif is_replica_directory(path):
+            if is_replica_directory(path) and not path.name.endswith(DELETE_SUFFIX):
                 identity = self._identity_or_stray(path)
                 if identity is not None:
                     identities.append(identity)
@@ -257,26 +255,26 @@ class LogDirectory:
         return found
 
     def purge_strays(self, now_ms: int, grace_ms: int) -> list[str]:
-        """Delete the strays older than `stray.grace.ms`; return their names. Thread-safe."""
+        """Delete the strays older than `stray.grace.ms`; return their names. Thread-safe.
+
+        What could not be removed of replicas that were deleted earlier is removed, too.
+        """
         with STORAGE_ERRORS:
-            strays = self.strays()
-        purged = []
-        for name, since in strays.items():
-            if since <= now_ms - grace_ms and (renamed := self._rename_expired(name, since)):
-                shutil.rmtree(renamed, ignore_errors=True)
-                purged.append(name)
+            old = {one: since for one, since in self.strays().items() if since <= now_ms - grace_ms}
+            purged = [name for name, since in old.items() if self._rename_expired(name, since)]
+            remove_deleted(self.root)
         return purged
 
-    def _rename_expired(self, name: str, since: int) -> Path | None:
-        """Rename a stray for its removal; return None if it is not that one any more."""
+    def _rename_expired(self, name: str, since: int) -> bool:
+        """Rename a stray for its removal; return False if it is not that one any more."""
         # `open` may have just restored it, and its replica may be a stray of this name again.
         stray = self.root / name
         with self._setting_aside, contextlib.suppress(OSError, StorageFailed):
             if stray.stat().st_mtime_ns // _MS == since:
                 renamed = self.root / (name.removesuffix(STRAY_SUFFIX) + DELETE_SUFFIX)
                 self._rename(stray, renamed)
-                return renamed
-        return None
+                return True
+        return False
 
     def persist_controller_epoch(self, epoch: int) -> None:
         """Store the highest accepted controller epoch; durable when this returns."""
