@@ -111,7 +111,8 @@ class GroupNode(msgspec.Struct, frozen=True):
 class MemberNode(msgspec.Struct, frozen=True, omit_defaults=True):
     """A member's subscription when it joined, and SHA-256 of its secrets, in hex.
 
-    A member that polls over HTTP has a `session_timeout_ms`, and starts at `offset_reset`.
+    A member that polls over HTTP has a `session_timeout_ms`, and starts at `offset_reset`. A static
+    member names those that it has `replaced`.
     """
 
     client_id: str = ""
@@ -125,6 +126,7 @@ class MemberNode(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int = 1
     session_timeout_ms: int | None = None
     offset_reset: Literal["earliest", "latest"] = "earliest"
+    replaced: tuple[str, ...] = ()
 
 
 class OwnersNode(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ import pytest
 from leadline_client.channel import Hello
 from leadline_client.errors import (
     CoordinatorNotAvailable,
+    FencedInstance,
     GroupFull,
     StoreOutcomeUnknown,
     TooManyChannels,
@@ -206,9 +207,9 @@ def cursor_of(answer: SyncAnswer, **positions: int) -> str:
     return encode_cursor(Cursor(answer.point, answer.generation, topics))
 
 
-async def waiting_poll(world: World) -> tuple[Consumer, asyncio.Task[SyncAnswer]]:
+async def waiting_poll(world: World, **hello: Any) -> tuple[Consumer, asyncio.Task[SyncAnswer]]:
     """Return a member of a settled group, and its poll that waits for news."""
-    consumer = world.join()
+    consumer = world.join(**hello)
     await consumer.settled(0, 1)
     told = await consumer.poll()
     waiting = asyncio.create_task(consumer.sync(commit=False, watch=told.point, wait_ms=20_000))
@@ -267,6 +268,24 @@ async def test_a_static_member_that_is_back_commits_like_a_new_one(world: World)
     await consumer.poll(p0=8)
 
     assert world.offsets == {P0: 8}
+
+
+async def test_a_replaced_consumer_gets_no_answer_to_a_poll_any_more(world: World) -> None:
+    instance = {"instance_id": "i", "instance_secret": "what the operator has given it"}
+    replaced, waiting = await waiting_poll(world, **instance)
+    successor = world.join(**instance)
+
+    with pytest.raises(FencedInstance):
+        await waiting
+    with pytest.raises(FencedInstance):
+        await replaced.sync()
+
+    await wait_until(lambda: is_given(successor), "the successor gets the partitions")
+
+
+async def is_given(consumer: Consumer) -> bool:
+    consumer.world.pass_time(500)
+    return owned(await consumer.poll()) == {0, 1}
 
 
 async def test_a_commit_survives_that_the_member_is_given_more_meanwhile(world: World) -> None:

@@ -17,6 +17,7 @@ from leadline_client.errors import (
     BodyTooLarge,
     ConnectionLost,
     CoordinatorNotAvailable,
+    FencedInstance,
     GroupFull,
     GroupNotEmpty,
     GroupUnreadable,
@@ -125,6 +126,7 @@ class GroupRoutes(Protocol):
         UnknownGroup,
         GroupUnreadable,
         UnknownMember,
+        FencedInstance,
         WrongMemberSecret,
     )
     def leave_group(
@@ -277,6 +279,7 @@ SYNC: Final = Operation(
         UnknownGroup,
         GroupUnreadable,
         UnknownMember,
+        FencedInstance,
         WrongMemberSecret,
         RebalanceInProgress,
         TooManyChannels,
@@ -327,6 +330,7 @@ COMMIT: Final = Operation(
         StoreOutcomeUnknown,
         ConnectionLost,
         UnknownMember,
+        FencedInstance,
         WrongMemberSecret,
         StaleGeneration,
     ],

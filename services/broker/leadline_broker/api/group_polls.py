@@ -21,6 +21,7 @@ from leadline_client.errors import (
     BrokerFenced,
     ConnectionLost,
     CoordinatorNotAvailable,
+    FencedInstance,
     Forbidden,
     GroupUnreadable,
     LeadlineError,
@@ -160,7 +161,9 @@ OPERATION = Operation(
         "**Lease.** The records may be processed until `lease_ms` after the poll was *sent*, by "
         "the consumer's own clock. After that another consumer may read them: discard the "
         "rest, also of a response that arrives late. A consumer that does not poll within its "
-        "session timeout is removed (`UnknownMember`): it joins again.\n\n"
+        "session timeout is removed (`UnknownMember`): it joins again. One whose place another "
+        "consumer with its instance id has taken (`FencedInstance`) ends: if it joined again, the "
+        "two would take the place from each other.\n\n"
         "Poll one at a time. A poll that is still waiting when another one comes is answered with "
         "`PollSuperseded`. Before it leaves, a consumer polls with `max_records` 0, to commit.\n\n"
         "**Quota.** A poll that is refused with 429 commits nothing and extends no lease. While it "
@@ -194,6 +197,7 @@ OPERATION = Operation(
         UnknownGroup,
         GroupUnreadable,
         UnknownMember,
+        FencedInstance,
         RebalanceInProgress,
         PollSuperseded,
         BrokerFenced,

@@ -58,6 +58,7 @@ def _member_value(subscription: MemberSubscription, credentials: MemberCredentia
             node,
             secret_hash=credentials.secret_hash,
             instance_hash=credentials.instance_hash,
+            replaced=credentials.replaced,
         )
     )
 
@@ -103,7 +104,9 @@ def record_of(
         one = decoded(_decode_member, data, nodes.member_path(group, member))
         if one is not None:
             subscriptions[member] = msgspec.convert(one, MemberSubscription, from_attributes=True)
-            credentials[member] = MemberCredentials(one.secret_hash, one.instance_hash)
+            credentials[member] = MemberCredentials(
+                one.secret_hash, one.instance_hash, one.replaced
+            )
     owned: dict[TopicPartition, str] = {}
     for topic, data in owners.items():
         row = decoded(_decode_owners, data, nodes.topic_owners_path(group, topic))

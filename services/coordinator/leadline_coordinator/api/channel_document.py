@@ -48,7 +48,8 @@ that a consumer is the member is the `secret` of its first `welcome`, which it k
 `hello` that names a member has the member's secret, and so has each commit and the request to
 leave; without it they are refused (`WrongMemberSecret`), and change nothing. A static member that
 gave an `instance_secret` is replaced only by a `hello` with the same one. One that gave none is
-replaced only once it has certainly stopped; until then the coordinator answers `InstanceInUse`.
+replaced only once it has certainly stopped; until then the coordinator answers `InstanceInUse`. The
+replaced consumer gets `FencedInstance`, at once or when it connects again, and ends.
 
 **End.** A consumer stops at once when the channel ends. It connects again, and claims the
 partitions that it had in `hello.owned`. It reads again after the next `start`. If `welcome.member`

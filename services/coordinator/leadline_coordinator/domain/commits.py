@@ -19,7 +19,6 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_client.wire import TopicPartition
-from leadline_coordinator.domain.credentials import check_member_secret
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import GroupMember
 from leadline_coordinator.domain.records import CommittedOffset, TopicState
@@ -36,16 +35,14 @@ def committing_member(
 
     Raises:
         GroupNotEmpty, RebalanceInProgress: no member is named, and the group has or had some.
-        UnknownMember: the group has no such member.
-        WrongMemberSecret: the caller is not the member.
+        UnknownMember, FencedInstance, WrongMemberSecret: see `Group.proven_member`.
         StaleGeneration: generation or coordinator epoch are not the member's present ones.
 
     """
     if member_id is None:
         check_without_members(group)
         return None
-    member = group.member(member_id)
-    check_member_secret(member, secret)
+    member = group.proven_member(member_id, secret)
     if epoch != group.epoch:
         raise StaleGeneration(
             f"the coordinator epoch is {group.epoch}, not {epoch}", coordinator_epoch=group.epoch

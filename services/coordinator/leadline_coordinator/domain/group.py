@@ -26,9 +26,10 @@ from leadline_client.channel import (
     Welcome,
     group_partitions,
 )
-from leadline_client.errors import LeadlineError, UnknownMember
+from leadline_client.errors import FencedInstance, LeadlineError, UnknownMember
 from leadline_client.wire import GroupState, TopicPartition
 from leadline_coordinator.domain.assignors.assign import split_among_threads
+from leadline_coordinator.domain.credentials import check_member_secret
 from leadline_coordinator.domain.effects import CloseMemberChannel, GroupEffect, SendToMember
 from leadline_coordinator.domain.members import (
     GroupLimits,
@@ -161,6 +162,33 @@ class Group:
         if found is None:
             raise UnknownMember(f"{name!r} is not a member of group {self.name!r}")
         return found
+
+    def proven_member(self, name: str, secret: str | None) -> GroupMember:
+        """Return the member in whose name a request comes, with its secret.
+
+        Raises:
+            UnknownMember: there is no such member: it was evicted, or its time ran out.
+            FencedInstance: another member has taken its place.
+            WrongMemberSecret: the secret is missing or wrong.
+
+        """
+        self.check_not_replaced(name)
+        member = self.member(name)
+        check_member_secret(member, secret)
+        return member
+
+    def check_not_replaced(self, name: str) -> None:
+        """Refuse a former member whose place another one has: they would take it from each other.
+
+        Raises:
+            FencedInstance: another member has taken its place.
+
+        """
+        if name in self.members:
+            return
+        statics = (self.members[one] for one in self._by_instance.values())
+        if any(name in one.credentials.replaced for one in statics):
+            raise FencedInstance(f"another consumer has replaced {name!r} with its instance id")
 
     def member_at(self, connection: int) -> GroupMember | None:
         """Return the member whose channel a connection is."""

@@ -7,6 +7,8 @@ event that may call for another assignment requests a rebalance of the group.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
 
 from leadline_client.channel import Hello, Pong, Started, Stopped, partition_pairs
 from leadline_client.errors import (
@@ -44,6 +46,9 @@ from leadline_coordinator.domain.subscriptions import (
     check_fits,
     subscription_of,
 )
+
+_MOST_REPLACED: Final = 8
+"""How many former members of its instance a static member remembers."""
 
 
 def restored(
@@ -103,6 +108,7 @@ class GroupMembership:
 
         Raises:
             WrongMemberSecret: it names a member or a static member that it is not.
+            FencedInstance: another one has taken its place.
             InstanceInUse: the static member that it would replace may still be consuming.
             InvalidRequest: the consumer has opened another channel since this one.
             InvalidSubscription: it is not valid, or does not fit the other members.
@@ -129,11 +135,12 @@ class GroupMembership:
         group.assignor, group.protocol = hello.assignor, hello.protocol
         instance_hash = hash_of(hello.instance_secret)
         if known is None:
-            credentials = MemberCredentials(hash_of(new_secret), instance_hash)
+            former = () if replaced is None or replaced.id == hello.member else _former(replaced)
+            credentials = MemberCredentials(hash_of(new_secret), instance_hash, former)
             new = GroupMember(new_id, subscription, credentials=credentials)
             member = self._join(new, replaced)
         else:
-            credentials = MemberCredentials(known.credentials.secret_hash, instance_hash)
+            credentials = replace(known.credentials, instance_hash=instance_hash)
             member = self._rejoin(known, hello, subscription, credentials)
         group.connect(member, connection, now_ms, new_secret if known is None else None)
         self._catch_up(member, is_back=known is not None)
@@ -168,11 +175,11 @@ class GroupMembership:
 
         Raises:
             UnknownMember: there is no such member.
+            FencedInstance: another one has taken its place.
             WrongMemberSecret: the caller is not the member.
 
         """
-        member = self.group.member(name)
-        check_member_secret(member, secret)
+        member = self.group.proven_member(name, secret)
         member.held.clear()
         self._remove(member, "left", None, 0)
 
@@ -227,9 +234,13 @@ class GroupMembership:
 
         Raises:
             WrongMemberSecret: it is not the member that it names.
+            FencedInstance: another one has taken its place.
 
         """
-        claimed = None if hello.member is None else self.group.members.get(hello.member)
+        if hello.member is None:
+            return None
+        self.group.check_not_replaced(hello.member)
+        claimed = self.group.members.get(hello.member)
         if claimed is None or not claimed.credentials.secret_hash:
             return None
         check_member_secret(claimed, hello.secret)
@@ -351,6 +362,11 @@ class GroupMembership:
                 member.session.acknowledged_at_ms += pause_ms
             else:
                 member.remove_at_ms += pause_ms
+
+
+def _former(replaced: GroupMember) -> tuple[str, ...]:
+    """Return the members whose place is taken with that of one, the latest first."""
+    return (replaced.id, *replaced.credentials.replaced)[:_MOST_REPLACED]
 
 
 def _check_replaceable(replaced: GroupMember, hello: Hello, now_ms: int) -> None:

@@ -20,7 +20,6 @@ from leadline_common.group_polls import (
     SessionPoint,
     SyncAnswer,
 )
-from leadline_coordinator.domain.credentials import check_member_secret
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import GroupMember, PolledSession
 
@@ -31,13 +30,11 @@ def polling_member(group: Group, name: str, secret: str) -> GroupMember:
     """Return the member that polls.
 
     Raises:
-        UnknownMember: there is no such member: it was evicted, or its session timed out.
-        WrongMemberSecret: the caller is not the member.
+        UnknownMember, FencedInstance, WrongMemberSecret: see `Group.proven_member`.
         InvalidRequest: the member has a channel.
 
     """
-    member = group.member(name)
-    check_member_secret(member, secret)
+    member = group.proven_member(name, secret)
     if member.subscription.session_timeout_ms is None:
         raise InvalidRequest(f"{name!r} has a channel, and does not poll")
     return member

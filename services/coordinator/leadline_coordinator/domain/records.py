@@ -63,11 +63,14 @@ class MemberSubscription:
 class MemberCredentials:
     """SHA-256 of the secrets of a member and of its instance, in hex; "" where there is none.
 
-    Nobody can prove to be a member without a hash, which an earlier release recorded.
+    Nobody can prove to be a member without a hash, which an earlier release recorded. A static
+    member has `replaced` those members of its instance, of which the latest is the first: they are
+    fenced as long as it is a member.
     """
 
     secret_hash: str = ""
     instance_hash: str = ""
+    replaced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

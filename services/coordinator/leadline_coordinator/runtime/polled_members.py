@@ -97,7 +97,8 @@ class PolledMembers:
         """Return what a member asked for when it joined.
 
         Raises:
-            UnknownGroup, UnknownMember, WrongMemberSecret, InvalidRequest: see `polling_member`.
+            UnknownGroup, UnknownMember, FencedInstance, WrongMemberSecret, InvalidRequest: see
+                `polling_member`.
 
         """
         return self._member(self.coordinator.manager(group), member, secret).subscription
@@ -106,7 +107,8 @@ class PolledMembers:
         """Apply a poll, and return what the member is told; or wait for something to tell.
 
         Raises:
-            UnknownGroup, UnknownMember, WrongMemberSecret: the caller is no member (any more).
+            UnknownGroup, UnknownMember, FencedInstance, WrongMemberSecret: the caller is no member
+                (any more).
             InvalidRequest: the cursor is none, or the member has a channel.
             CoordinatorNotAvailable: this coordinator may have lost leadership; nothing was done.
             OutcomeUnknown: positions may or may not be committed; the poll may be repeated.
@@ -213,8 +215,8 @@ class PolledMembers:
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_ms / 1000):
                 while True:
-                    if group.members.get(member.id) is not member:
-                        raise UnknownMember(f"{member.id!r} is not a member any more: join again")
+                    group.check_not_replaced(member.id)
+                    group.member(member.id)  # It may be removed while this waits.
                     session = member.session
                     if not isinstance(session, PolledSession):
                         changed = True  # after an election: the next poll begins a session

@@ -137,7 +137,8 @@ class GroupPolls:
         """Return records that the consumer owns; wait for some, or for a change, if asked.
 
         Raises:
-            UnknownGroup, UnknownMember, WrongMemberSecret: the consumer is no member (any more).
+            UnknownGroup, UnknownMember, FencedInstance, WrongMemberSecret: the consumer is no
+                member (any more).
             Forbidden: it may not read what it is to read.
             PollSuperseded: the consumer has polled again meanwhile.
             CoordinatorNotAvailable: no coordinator answers; nothing was done.
