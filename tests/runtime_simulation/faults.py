@@ -104,7 +104,7 @@ class Faults:
                 self._end_shortage(broker)
             broker.disk.free_bytes = None
             if broker.disk.hangs:
-                self._world.loop.after(1.0, self._start_if_ended, broker)
+                self._world.loop.after(1.0, broker.start_if_ended)
             broker.go_on()
             if broker.disk.failing:
                 self._repair_disk(broker)
@@ -238,12 +238,6 @@ class Faults:
         """Let a broker have space and descriptors again; it starts if the lack of them ended it."""
         broker.disk.shortage, broker.disk.free_bytes = 0, None
         broker.start()
-
-    @staticmethod
-    def _start_if_ended(broker: BrokerService) -> None:
-        """Start a broker again that has ended by itself: it had waited for too long."""
-        if broker.task is not None and broker.task.done():
-            broker.start()
 
     def _set_clock(self, fault: Fault) -> None:
         """Set the wall clock of a service, and later set it right or to another wrong time."""

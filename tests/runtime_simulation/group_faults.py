@@ -13,6 +13,7 @@ from tests.runtime_simulation.member_processes import MemberProcess
 from tests.runtime_simulation.members import Members
 from tests.runtime_simulation.plan import (
     DELETE_GROUP,
+    DUPLICATE,
     EVICT,
     FORMER,
     LATE_COMMIT,
@@ -53,6 +54,7 @@ class GroupFaults:
             LATE_COMMIT: self._delay_commit,
             LATE_POLL: self._delay_poll,
             FORMER: self._supersede,
+            DUPLICATE: self._duplicate,
             **dict.fromkeys((EVICT, RESET, DELETE_GROUP), self._operators.begin),
         }
 
@@ -130,6 +132,18 @@ class GroupFaults:
     def _join_again(self, member: MemberProcess) -> None:
         if self._has_room():
             self._members.join_again(member)
+
+    def _duplicate(self, fault: Fault) -> None:
+        """Start a second consumer of an instance; the first may be cut off, or frozen."""
+        if (member := self._member(fault)) is None or not self._has_room():
+            return
+        self._cluster.world.reached(DUPLICATE)
+        state = fault.choice % 3
+        if state == 0:
+            self._cut_member(fault)
+        elif state == 1:
+            self._freeze_member(fault)
+        self._services.later(fault.choice / 100_000, self._join_again, member)
 
     def _has_room(self) -> bool:
         return not self._operators.busy and len(self._members.running()) < _MOST_MEMBERS

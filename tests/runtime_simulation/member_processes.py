@@ -15,6 +15,12 @@ from tests.support.groups.member import Row
 
 GROUP: Final = "readers"
 ASSIGNOR: Final = "sticky"
+FENCED: Final = "a replaced consumer ended"
+
+
+def secret_of(instance: str) -> str:
+    """Return the secret of an instance."""
+    return f"the secret of {instance}"
 
 
 @dataclass(eq=False)

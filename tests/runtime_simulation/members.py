@@ -16,9 +16,11 @@ from leadline_client.fetching import ConsumedRecord
 from tests.runtime_simulation.client_producers import new_client
 from tests.runtime_simulation.member_processes import (
     ASSIGNOR,
+    FENCED,
     GROUP,
     EventsInMemory,
     MemberProcess,
+    secret_of,
 )
 from tests.runtime_simulation.plan import Group
 from tests.runtime_simulation.polled_members import PolledMember
@@ -104,6 +106,8 @@ class GroupMember(MemberProcess):
         )
 
     async def _run(self) -> None:
+        has_secret = self.group.instance_secrets and self.instance is not None
+        secret = secret_of(self.instance or "") if has_secret else None
         options = argparse.Namespace(
             group=GROUP,
             topics=self.topic,
@@ -114,10 +118,13 @@ class GroupMember(MemberProcess):
             instance_id=self.instance,
             client_id=self.name,
             begin_at=None,
+            instance_secret=secret,
         )
         client = new_client(self.machine.web, self.brokers)
         self._member = SimulatedMember(client, options, self.log, self.incarnation_of)
         await self._member.run(self._stopping)
+        if self._member.fenced:
+            self.machine.world.reached(FENCED)
 
 
 @dataclass(eq=False)

@@ -24,6 +24,7 @@ UNREADABLE: Final = "segments cannot be read"
 EVICT: Final = "an operator evicted a member"
 RESET: Final = "an operator reset the offsets of a group"
 DELETE_GROUP: Final = "an operator deleted a group"
+DUPLICATE: Final = "a second consumer of an instance joined"
 LATE_POLL: Final = "a poll arrived late"
 FORMER: Final = "a former coordinator's writes arrived late"
 """What happens in plans with additions only."""
@@ -155,6 +156,8 @@ class Group:
     """Members leave it to the library which offsets they commit; otherwise they name them."""
     static: bool = False
     """A member that is killed is the same member when it starts again."""
+    instance_secrets: bool = False
+    """Members of the client library have secrets of their instances."""
 
 
 @dataclass(frozen=True, slots=True)

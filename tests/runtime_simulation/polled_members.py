@@ -15,8 +15,14 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from leadline_broker.api.group_polls import PollAnswer, PolledRecord
+from leadline_client.errors import FencedInstance
 from leadline_common.group_commits import CommitAnswer
-from tests.runtime_simulation.member_processes import ASSIGNOR, MemberProcess
+from tests.runtime_simulation.member_processes import (
+    ASSIGNOR,
+    FENCED,
+    MemberProcess,
+    secret_of,
+)
 from tests.runtime_simulation.polled_habits import Habits, draw_habits
 from tests.runtime_simulation.polled_requests import NO_ANSWER, GroupRequests, Reply
 from tests.support.groups.log import Hold, Partition
@@ -136,7 +142,7 @@ class PolledMember(MemberProcess):
         if self.instance is not None:
             body["instance_id"] = self.instance
             if sum(self.instance.encode()) % 2:  # As all of this instance, and half of the others.
-                body["instance_secret"] = f"the secret of {self.instance}"
+                body["instance_secret"] = secret_of(self.instance)
         reply = await self._requests.post("consumers", body)
         if reply.status == 201:
             joined = msgspec.json.decode(reply.body)
@@ -158,7 +164,7 @@ class PolledMember(MemberProcess):
         for _ in range(_ATTEMPTS if self._membership is not None else 0):
             path = f"members/{member.consumer}/leave"
             reply = await self._requests.post(path, {"secret": member.secret})
-            if reply.status in {200, _NOT_FOUND}:
+            if reply.status in {200, _NOT_FOUND} or reply.code == FencedInstance.code:
                 break
             self._expect(reply, *_AGAIN)
             await self._requests.pause()
@@ -189,6 +195,11 @@ class PolledMember(MemberProcess):
             self._give_up(self._owned)
             self._due.clear()
             self._membership = None
+        elif reply.code == FencedInstance.code:
+            self.machine.world.reached(FENCED)
+            self._give_up(self._owned)
+            self._membership = None
+            self._stopping.set()
         else:
             self._expect(reply, _CONFLICT, *_AGAIN)
             self._note_failed_poll(reply, commits=bool(self._due) and bool(body["commit"]))

@@ -17,8 +17,9 @@ _HEADERS: Final = (("content-type", "application/json"),)
 
 
 class _Error(msgspec.Struct):
-    """What an `ErrorBody` says about the outcome."""
+    """What an `ErrorBody` says: which error it is, and about the outcome."""
 
+    error_code: int
     outcome: str
 
 
@@ -30,6 +31,13 @@ class Reply:
     status: int
     body: bytes = b""
     sent: bool = True
+
+    @property
+    def code(self) -> int | None:
+        """The code of the error that it is, if any."""
+        if self.status < 400:
+            return None
+        return msgspec.json.decode(self.body, type=_Error).error_code
 
     @property
     def is_unknown(self) -> bool:

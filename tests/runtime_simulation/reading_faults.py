@@ -13,6 +13,7 @@ from tests.runtime_simulation.services import BrokerService
 from tests.runtime_simulation.world import World
 
 REFUSED: Final = "a read of a segment failed"
+_ENDED_WITHIN_S: Final = 1.0
 
 
 class ReadingFaults:
@@ -37,13 +38,14 @@ class ReadingFaults:
         broker.disk.unreadable_share = random.choice((1.0, 1.0, 0.5))
         if random.random() < 0.4:
             self._services.kill(broker, Fault(0.0, "kill", 0, random.uniform(0.02, fault.for_s)))
-        self._broken = broker, broker.process
+        self._broken = broker, broker.process if broker.has_registered else None
         self._services.later(fault.for_s, self.end)
 
     def end(self) -> None:
-        """Let all be read again. A broker that was started meanwhile is started again.
+        """Let all be read again. A broker that opened its logs meanwhile is started again.
 
-        What it could not read when it was started it does not try to read any more.
+        What it could not read then it does not try to read any more. One that has come to what it
+        cannot read may be about to end, and is started again as well.
         """
         if self._broken is None:
             return
@@ -51,6 +53,7 @@ class ReadingFaults:
         broker.disk.unreadable = ""
         if broker.disk.refused_reads:
             self._world.reached(REFUSED)
+            self._world.loop.after(_ENDED_WITHIN_S, broker.start_if_ended)
         if broker.process is not process or not broker.running:
             broker.kill()
             broker.start()

@@ -15,6 +15,7 @@ from leadline_broker.adapters.zookeeper import ZkBrokerStore
 from leadline_broker.api.app import build_app
 from leadline_broker.domain.state import Addresses
 from leadline_broker.runtime.broker import Broker
+from leadline_broker.runtime.cluster.broker_state import NO_INCARNATION
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_client.errors import BrokerFenced, LeadlineError
 from leadline_common.metrics import Metrics
@@ -199,6 +200,16 @@ class BrokerService(Service):
             if not await broker.close():
                 machine.world.reached(LEFT_DISK)
             raise
+
+    @property
+    def has_registered(self) -> bool:
+        """Whether it has opened its logs, and registered."""
+        return self.broker is not None and self.broker.state.incarnation != NO_INCARNATION
+
+    def start_if_ended(self) -> None:
+        """Start it again if it has ended by itself."""
+        if self.task is not None and self.task.done():
+            self.start()
 
     def start(self) -> None:
         """See `Service`; the lock of a disk that hangs is held by the process before."""

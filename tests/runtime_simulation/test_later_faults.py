@@ -12,6 +12,7 @@ import pytest
 from leadline_broker.domain import leadership
 from tests.runtime_simulation.additions import (
     FIRST_WITH_CONFIG_CHANGES,
+    FIRST_WITH_DUPLICATE_INSTANCES,
     FIRST_WITH_GROUP_OPERATORS,
     FIRST_WITH_UNREADABLE_SEGMENTS,
     FIRST_WITH_WRONG_CLOCKS,
@@ -22,9 +23,11 @@ from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.drawing import make_plan
 from tests.runtime_simulation.event_loop import SimulatedLoop
 from tests.runtime_simulation.group_operators import EVICTED, SET_BACK
+from tests.runtime_simulation.member_processes import FENCED
 from tests.runtime_simulation.plan import (
     CLOCK,
     DELETE_GROUP,
+    DUPLICATE,
     EVICT,
     MIN_INSYNC,
     RESET,
@@ -157,6 +160,20 @@ def test_only_later_seeds_have_operators_of_groups() -> None:
     assert seeds_with_group_operators(first - 100, first) == []
 
 
+@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+def test_a_replaced_member_ends(count: int) -> None:
+    first = FIRST_WITH_DUPLICATE_INSTANCES
+    seeds = seeds_with(DUPLICATE, first, first + 20 * count)[:count]
+
+    assert len(seeds) == count
+    assert check_clean(seeds).keys() >= {DUPLICATE, FENCED}
+
+
+def test_only_later_seeds_have_second_consumers_of_instances() -> None:
+    first = FIRST_WITH_DUPLICATE_INSTANCES
+    assert seeds_with(DUPLICATE, first - 100, first) == []
+
+
 def test_only_segments_of_the_broken_part_of_a_disk_cannot_be_read(tmp_path: Path) -> None:
     loop = SimulatedLoop(1_000.0)
     disk = Disk(tmp_path / "broker-1", Random(1))
@@ -206,6 +223,6 @@ def test_defect_32_brokers_wait_for_a_topics_own_retention() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [70_005, 70_213])
+@pytest.mark.parametrize("seed", [70_005, 70_213, 78_022, 78_075, 78_173, 78_315])
 def test_seeds_that_have_failed_once_pass(seed: int) -> None:
     check_clean([seed])

@@ -20,7 +20,7 @@ from typing import Protocol
 from leadline_client.client import AsyncClient
 from leadline_client.consumer import AsyncConsumer
 from leadline_client.consumer_settings import ConsumerSettings, RebalanceListener
-from leadline_client.errors import LeadlineError
+from leadline_client.errors import FencedInstance, LeadlineError
 from leadline_client.fetching import ConsumedRecord
 from leadline_client.wire import TopicPartition
 
@@ -62,6 +62,8 @@ class Member:
         self._due: dict[TopicPartition, int] = {}
         """Offsets to commit: what is refused is due again."""
         self._options = options
+        self.fenced = False
+        """Whether another consumer has taken its place."""
         self._consumer = AsyncConsumer(
             client,
             options.group,
@@ -70,6 +72,7 @@ class Member:
                 assignor=options.assignor,
                 protocol=options.protocol,
                 instance_id=options.instance_id,
+                instance_secret=options.instance_secret,
                 client_id=options.client_id,
             ),
             listener=RebalanceListener(self._assigned, self._revoked, self._lost),
@@ -91,6 +94,10 @@ class Member:
             try:
                 records = await self._consumer.poll(_POLL_S)
                 given_s = time.monotonic()
+            except FencedInstance:
+                self.fenced = True
+                self._log.write("fenced")
+                break
             except LeadlineError as error:
                 self._log.write("failed", detail=f"{type(error).__name__}: {error}")
                 await asyncio.sleep(_POLL_S)
@@ -182,6 +189,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--assignor", default="sticky")
     parser.add_argument("--protocol", default="cooperative")
     parser.add_argument("--instance-id")
+    parser.add_argument("--instance-secret")
     parser.add_argument("--client-id", default="")
     parser.add_argument(
         "--commit-positions",
