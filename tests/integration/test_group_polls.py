@@ -17,6 +17,7 @@ import pytest_asyncio
 from leadline_client.channel import Protocol
 from leadline_client.consumer import AsyncConsumer
 from leadline_client.consumer_settings import ConsumerSettings
+from leadline_client.errors import FencedInstance
 from leadline_client.wire import NewTopic
 from tests.support.faults.scenario import running_cluster
 from tests.support.services.cluster import Cluster, wait_until
@@ -357,6 +358,31 @@ async def test_what_is_wrong_is_refused(world: World) -> None:
     assert {row["partition"]: row["reset_to"] for row in sought["resets"]} in ({0: 0}, {})
     assert sought["generation"] >= generation
     await consumer.leave()
+
+
+async def test_a_replaced_consumer_ends_also_after_a_failover(world: World) -> None:
+    instance = {"instance_id": "i", "instance_secret": "what the operator has given to it"}
+    replaced, successor = world.consumer(**instance), world.consumer(**instance)
+    await replaced.join()
+    await settled(replaced)
+    await successor.join()
+    await settled(successor)
+    await successor.poll(wait_ms=0)
+
+    async def is_refused() -> bool:
+        answer: dict[str, Any] = (await replaced.ask(wait_ms=0)).json()
+        return answer.get("error_code") == FencedInstance.code
+
+    assert await is_refused()
+    active = await world.cluster.active_coordinator()
+    await world.cluster.kill(active)
+    await world.cluster.active_coordinator(not_in=[active])
+
+    await wait_until(is_refused, "the next coordinator refuses it, too")
+    await settled(successor)
+    assert successor.rejoined == 0
+    await successor.leave()
+    world.cluster.restart(active)
 
 
 async def test_members_survive_the_coordinator(world: World) -> None:
