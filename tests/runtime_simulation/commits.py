@@ -47,7 +47,7 @@ def _look(cluster: Cluster, state: ReplicaState) -> None:
 
     Of a partition that is being removed, some members have deleted all.
     """
-    if cluster.topics.is_going(state.topic_id, state.partition):
+    if cluster.topics.is_going(state.topic_id, state.partition, state.leader_epoch):
         return
     cluster.world.sometimes[COMMITTED] += 1
     holders = [

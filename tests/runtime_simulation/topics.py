@@ -131,10 +131,15 @@ class Topics:
         topic = self.assignment(partition.topic)
         return () if topic is None else topic.partitions.get(partition.partition, ())
 
-    def is_going(self, topic_id: str, partition: int) -> bool:
-        """Tell whether a partition is being deleted, alone or with its topic, or was deleted."""
+    def is_going(self, topic_id: str, partition: int, leader_epoch: int) -> bool:
+        """Tell whether a partition is being deleted, alone or with its topic, or was deleted.
+
+        It may have been added again since its leader had this epoch.
+        """
         name = next((name for name, ids in self.ever.items() if ids[-1] == topic_id), None)
         if name is None or self.state(TopicPartition(name, partition)) is None:
+            return True
+        if leader_epoch < self._first_epochs[topic_id, partition][-1]:
             return True
         removal = f"{znodes.PARTITIONS_REMOVE}/{name}/{partition}"
         return topic_id in self._tombstones or self.zookeeper.tree.now(removal) is not None
