@@ -110,6 +110,7 @@ MIN_INSYNC: Final = "min.insync.replicas changed"
 RETAIN: Final = "retention changed"
 REMOVE: Final = "partition removed"
 RECREATE: Final = "topic of a group deleted and created again"
+REPLACE: Final = "partition of a group removed and added again"
 """What operators do in plans with additions only."""
 
 
@@ -155,6 +156,8 @@ class Group:
     """Members leave it to the library which offsets they commit; otherwise they name them."""
     static: bool = False
     """A member that is killed is the same member when it starts again."""
+    replaced: bool = False
+    """The last partition is removed and added again; producers of its own write to it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import msgspec
 
 from leadline_broker.api.group_polls import PollAnswer, PolledRecord
 from leadline_common.group_commits import CommitAnswer
-from tests.runtime_simulation.member_processes import ASSIGNOR, MemberProcess
+from tests.runtime_simulation.member_processes import ASSIGNOR, FORMER_REFUSED, MemberProcess
 from tests.runtime_simulation.polled_habits import Habits, draw_habits
 from tests.runtime_simulation.polled_requests import NO_ANSWER, GroupRequests, Reply
 from tests.support.groups.log import Hold, Partition
@@ -323,6 +323,10 @@ class PolledMember(MemberProcess):
         if before.coordinator_epoch != answer.coordinator_epoch:
             return
         refused = {(row.topic, row.partition) for row in answer.not_committed}
+        if any(
+            "was removed and added again" in (row.message or "") for row in answer.not_committed
+        ):
+            self.machine.world.reached(FORMER_REFUSED)
         told = {(row.topic, row.partition) for row in answer.assignment}
         told |= {(row.topic, row.partition) for row in answer.revoked}
         rows: list[Row] = [

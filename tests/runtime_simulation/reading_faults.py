@@ -6,6 +6,7 @@ from random import Random
 from typing import Final
 
 from leadline_broker.adapters.log.layout import LOG_SUFFIX
+from leadline_client.errors import BrokerFenced
 from tests.runtime_simulation.plan import Fault
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.service_faults import ServiceFaults
@@ -37,11 +38,11 @@ class ReadingFaults:
         broker.disk.unreadable_share = random.choice((1.0, 1.0, 0.5))
         if random.random() < 0.4:
             self._services.kill(broker, Fault(0.0, "kill", 0, random.uniform(0.02, fault.for_s)))
-        self._broken = broker, broker.process
+        self._broken = broker, _process_with_logs(broker)
         self._services.later(fault.for_s, self.end)
 
     def end(self) -> None:
-        """Let all be read again. A broker that was started meanwhile is started again.
+        """Let all be read again. A broker that has opened its logs meanwhile is started again.
 
         What it could not read when it was started it does not try to read any more.
         """
@@ -54,3 +55,12 @@ class ReadingFaults:
         if broker.process is not process or not broker.running:
             broker.kill()
             broker.start()
+
+
+def _process_with_logs(broker: BrokerService) -> Process | None:
+    """Return a broker's process if it has opened its logs, as far as it could."""
+    try:
+        has_logs = broker.broker is not None and bool(broker.broker.engine)
+    except BrokerFenced:
+        has_logs = False
+    return broker.process if has_logs else None

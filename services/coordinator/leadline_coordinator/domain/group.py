@@ -110,6 +110,8 @@ class Group:
     """Members and pending evictions whose answer or end a rebalance waits for."""
     retained: Mapping[str, set[TopicPartition]] | None = None
     """While members are being stopped: what each of them may keep."""
+    replaced: set[TopicPartition] = field(default_factory=set)
+    """Partitions that were removed and added again since their owners were started."""
     effects: list[GroupEffect] = field(default_factory=list)
     _by_connection: dict[int, str] = field(default_factory=dict)
     _by_instance: dict[str, str] = field(default_factory=dict)
@@ -186,6 +188,12 @@ class Group:
         )
 
     # -- changes ---------------------------------------------------------------
+
+    def note_replaced(self, gone: Mapping[str, int]) -> None:
+        """Note owned partitions that are other ones by now: of each topic, from a number on."""
+        self.replaced.update(
+            one for one in self.owners if one.partition >= gone.get(one.topic, one.partition + 1)
+        )
 
     def request_rebalance(self, reason: str) -> None:
         """Request a rebalance (in the Consumer Coordinator design: compareAndSet of a bit)."""
@@ -313,9 +321,10 @@ class Group:
             return
         # Offsets even of what it claims: it may have given that up in the meantime.
         new = assigned - member.session.given
-        if not assigned <= member.held:
+        if not assigned <= member.held or not assigned.isdisjoint(self.replaced):
             # Partitions that it lost and regained must not be committed under the old generation.
             member.confirmed_generation = self.generation
+        self.replaced -= assigned
         member.held = set(assigned)
         member.started = member.outdated = False
         member.sent_generation = self.generation
