@@ -13,6 +13,7 @@ import pytest
 from leadline_client.errors import (
     NotCoordinator,
     RebalanceInProgress,
+    StaleGeneration,
     TopicIdMismatch,
     UnknownPartition,
 )
@@ -145,6 +146,46 @@ async def test_defect_34_a_late_commit_of_a_partition_that_was_added_again_is_re
     good = await commit(rig, 5, epoch=4)
     assert good.json()["offsets"][0]["error_code"] == 0
     assert await committed(rig) == {0: 5}
+
+
+@pytest.mark.parametrize("by_reset", [False, True])
+async def test_defect_41_an_offset_without_an_epoch_does_not_outlive_its_partition(
+    rig: CoordinatorRig, zk_session: ZkSession, zk_chroot: str, by_reset: bool
+) -> None:
+    """The partition is removed and added again while no coordinator looks."""
+    if by_reset:
+        rig.brokers.ends[P] = Ends(0, 500)
+        reset = {"to": "latest", "partitions": [{"topic": "orders", "partition": 0}]}
+        assert (await rig.http.post(f"{OFFSETS}/reset", json=reset)).status_code == httpx.codes.OK
+    else:
+        await commit(rig, 500)
+    assert await committed(rig) == {0: 500}
+    await rig.resign()
+    await make_topic(zk_session, "orders", 2, topic_id="first", first_epochs={0: 4})
+
+    async with coordinator(zk_chroot, 2) as successor:
+        await successor.active()
+        assert await committed(successor) == {}
+        await commit(successor, 7)
+        assert await committed(successor) == {0: 7}
+        await deleted(zk_session, left={P: 7})
+
+
+async def test_defect_41_a_late_commit_without_an_epoch_of_a_former_partition_is_refused(
+    rig: CoordinatorRig, zk_session: ZkSession
+) -> None:
+    consumer = await joined(rig)
+    former = by_member(consumer)
+    await make_topic(zk_session, "orders", 2, topic_id="first", first_epochs={0: 4})
+    await until(lambda: consumer.generation > former["generation"], "it is told of the new one")
+
+    late = await commit(rig, 500, **former)
+    assert late.json()["error_code"] == StaleGeneration.code
+    assert await committed(rig) == {}
+    good = await commit(rig, 5, **by_member(consumer))
+    assert good.json()["offsets"][0]["error_code"] == 0
+    assert await committed(rig) == {0: 5}
+    await consumer.drop()
 
 
 async def recreate(rig: CoordinatorRig, session: ZkSession, topic_id: str) -> None:

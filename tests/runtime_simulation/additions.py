@@ -13,6 +13,7 @@ from typing import Final
 
 from tests.runtime_simulation.configuring import ALL
 from tests.runtime_simulation.duplicate_instances import with_duplicate_instances
+from tests.runtime_simulation.later_additions import with_replaced_partitions
 from tests.runtime_simulation.openings import LATER_OPENINGS
 from tests.runtime_simulation.plan import (
     CLOCK,
@@ -50,6 +51,7 @@ FIRST_WITH_CONFIG_CHANGES: Final = 70_000
 FIRST_WITH_WRONG_CLOCKS: Final = 71_000
 FIRST_WITH_UNREADABLE_SEGMENTS: Final = 72_000
 FIRST_WITH_GROUP_OPERATORS: Final = 73_000
+FIRST_WITH_REPLACED_PARTITIONS: Final = 74_000
 FIRST_WITH_DUPLICATE_INSTANCES: Final = 78_000
 
 
@@ -79,6 +81,7 @@ def with_additions(plan: Plan, seed: int) -> Plan:
         (FIRST_WITH_WRONG_CLOCKS, "wrong clocks", _with_wrong_clocks),
         (FIRST_WITH_UNREADABLE_SEGMENTS, "unreadable segments", _with_unreadable_segments),
         (FIRST_WITH_GROUP_OPERATORS, "group operators", _with_group_operators),
+        (FIRST_WITH_REPLACED_PARTITIONS, "replaced partitions", with_replaced_partitions),
         (FIRST_WITH_DUPLICATE_INSTANCES, "duplicate instances", with_duplicate_instances),
     ):
         if seed >= first:

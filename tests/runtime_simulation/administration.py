@@ -38,6 +38,7 @@ from tests.runtime_simulation.plan import (
     REASSIGN,
     RECREATE,
     REMOVE,
+    REPLACE,
     RETAIN,
     Action,
 )
@@ -143,6 +144,8 @@ class Administration:
             await self._configure(action)
         elif action.kind == RECREATE:
             await self._recreate_group_topic(idle=action.choice % 4 > 0)
+        elif action.kind == REPLACE:
+            await self._replace_group_partition(action.choice)
         else:
             begun = await self._reassign(name, action)
             if action.kind == CANCEL and begun:
@@ -203,23 +206,48 @@ class Administration:
         if await self._try(ADD_PARTITIONS_PATH, MorePartitions(name, wanted)):
             self.world.reached(ADD)
 
+    async def _replace_group_partition(self, choice: int) -> None:
+        """Remove the last partition of the topic that a group reads, and add it again.
+
+        Everything else goes on meanwhile.
+        """
+        topic = self.group_topic
+        if topic is None or topic.changing:
+            return
+        topic.changing = True
+        if await self._remove_last(topic.name):
+            await asyncio.sleep((0.0, 0.0, 0.7, 2.0)[choice % 4])
+            while len(self._numbers(topic.name)) < topic.partitions:
+                await self._add(topic.name)
+            self.world.reached(REPLACE)
+        topic.changing = False
+
+    def _numbers(self, name: str) -> list[int]:
+        """Return the numbers of a topic's partitions."""
+        topic = self.topics.assignment(name)
+        return [] if topic is None else sorted(topic.partitions)
+
     async def _remove(self, name: str, choice: int) -> None:
         """Remove the last partition of a topic, and by choice add it again, at once or later."""
+        if await self._remove_last(name) and choice % 4:
+            await asyncio.sleep((0.0, 0.7, 2.0)[choice % 3])
+            await self._add(name)
+
+    async def _remove_last(self, name: str) -> bool:
+        """Remove the last partition of a topic; return whether that was done."""
         topic = self.topics.assignment(name)
         if topic is None or len(topic.partitions) < 2:
-            return
+            return False
         last = max(topic.partitions)
         wanted = FewerPartitions(name, (last,))
         while (now := self.topics.assignment(name)) is not None and last in now.partitions:
             if now.topic_id != topic.topic_id or last + 1 in now.partitions:
-                return
+                return False
             await self._try(REMOVE_PARTITIONS_PATH, wanted)
             await asyncio.sleep(0.05)
         self.world.reached(REMOVE)
         self._note_absent(topic.partitions[last])
-        if choice % 4:
-            await asyncio.sleep((0.0, 0.7, 2.0)[choice % 3])
-            await self._add(name)
+        return True
 
     def _note_absent(self, brokers: tuple[int, ...]) -> None:
         """Count that a broker was away while its replica was removed."""

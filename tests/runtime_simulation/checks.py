@@ -16,7 +16,7 @@ from tests.runtime_simulation.damage import DAMAGED
 from tests.runtime_simulation.member_processes import GROUP as GROUP_NAME
 from tests.runtime_simulation.plan import UNREADABLE
 from tests.runtime_simulation.services import BrokerService
-from tests.runtime_simulation.topics import name_of
+from tests.runtime_simulation.zookeeper_tree import Node
 from tests.support.checks.history import Read
 from tests.support.checks.replica_files import Replica, differences, read_replica
 from tests.support.groups.log import Event
@@ -140,19 +140,32 @@ def moved_back(cluster: Cluster, partitions: Iterable[TopicPartition]) -> list[s
     asked_for = (
         {(one.path, one.zxid) for one in cluster.members.set_back} if cluster.members else set()
     )
-    for topic, number in partitions:
-        path = offset_path(GROUP_NAME, topic, number)
-        before: OffsetNode | None = None
+    for one in partitions:
+        path = offset_path(GROUP_NAME, *one)
+        before: tuple[str, int] | None = None
         for zxid, node in cluster.zookeeper.tree.history(path):
-            after = None if node is None else decode(node.data, OffsetNode)
             before = None if (path, zxid) in asked_for else before
-            if after is None:
+            if node is None:
                 continue
-            if before and after.offset < before.offset and after.topic_id == before.topic_id:
-                moved = f"from {before.offset} to {after.offset}"
-                found.append(f"R16: the offset of {topic}-{number} moved back {moved}")
+            after = _name_and_offset(cluster, one, node)
+            if before and after[0] == before[0] and after[1] < before[1]:
+                moved = f"from {before[1]} to {after[1]}"
+                found.append(f"R16: the offset of {one.topic}-{one.partition} moved back {moved}")
             before = after
     return found
+
+
+def _name_and_offset(cluster: Cluster, partition: TopicPartition, node: Node) -> tuple[str, int]:
+    """Return of which incarnation a committed offset is, and the offset.
+
+    One without an epoch counts for the incarnation that there was when it was written.
+    """
+    known = decode(node.data, OffsetNode)
+    if known.leader_epoch is not None:
+        name = cluster.topics.name_at(partition, known.topic_id, known.leader_epoch)
+    else:
+        name = cluster.topics.name_when(partition, known.topic_id, node.mzxid)
+    return name, known.offset
 
 
 def committed(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[tuple[str, int], int]:
@@ -161,11 +174,11 @@ def committed(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[tu
     A member that was killed may not have heard of its last commit.
     """
     found = {}
-    for topic, number in partitions:
-        node = cluster.zookeeper.tree.now(offset_path(GROUP_NAME, topic, number))
+    for one in partitions:
+        node = cluster.zookeeper.tree.now(offset_path(GROUP_NAME, *one))
         if node is not None:
-            known = decode(node.data, OffsetNode)
-            found[name_of(topic, known.topic_id), number] = known.offset
+            name, offset = _name_and_offset(cluster, one, node)
+            found[name, one.partition] = offset
     return found
 
 
@@ -181,13 +194,17 @@ def of_other_topics(cluster: Cluster, events: Iterable[Event]) -> list[str]:
             consumed[name, number] = max(after, consumed.get((name, number), 0))
     found = []
     for number in range(MOST_PARTITIONS):
-        path = offset_path(GROUP_NAME, GROUP_TOPIC, number)
+        path, one = (
+            offset_path(GROUP_NAME, GROUP_TOPIC, number),
+            TopicPartition(GROUP_TOPIC, number),
+        )
         for _, node in cluster.zookeeper.tree.history(path):
-            known = None if node is None else decode(node.data, OffsetNode)
-            name = "" if known is None else name_of(GROUP_TOPIC, known.topic_id)
+            if node is None:
+                continue
+            name, offset = _name_and_offset(cluster, one, node)
             most = max(consumed.get((name, number), 0), cluster.log_starts.highest(name, number))
-            if known is not None and known.offset > most:
-                found.append(f"R1: committed {known.offset} of {name}-{number}, consumed {most}")
+            if offset > most:
+                found.append(f"R1: committed {offset} of {name}-{number}, consumed {most}")
     return found
 
 

@@ -38,7 +38,7 @@ def new_client(web: Web, brokers: list[str]) -> AsyncClient:
 
 @dataclass(eq=False)
 class ClientProducer:
-    """Sends records to all partitions of one incarnation of a topic.
+    """Sends records to the partitions of one incarnation of a topic, but the one `without`.
 
     The library names topics by their names only. So whoever deletes the topic stops the producer
     before, and waits until it has `ended`.
@@ -53,6 +53,7 @@ class ClientProducer:
     brokers: list[str]
     idempotent: bool
     pause_s: float
+    without: int = -1
     acked: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list), init=False)
     """The acknowledged offsets of each partition."""
     stopped: bool = field(default=False, init=False)
@@ -106,7 +107,7 @@ class ClientProducer:
     async def _send(self, producer: AsyncProducer[bytes, bytes]) -> None:
         topic = self.topics.assignment(self.topic)
         assert topic is not None
-        partition = self.world.random.choice(sorted(topic.partitions))
+        partition = self.world.random.choice(sorted(topic.partitions.keys() - {self.without}))
         value = f"c{self.number}-{self._sent}"
         self._sent += 1
         self.history.send(value, name_of(self.topic, self.topic_id), partition, self.number)

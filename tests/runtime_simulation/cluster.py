@@ -21,18 +21,17 @@ from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.log_starts import LogStarts
 from tests.runtime_simulation.members import Members
 from tests.runtime_simulation.network import Network
-from tests.runtime_simulation.plan import REMOVE, Group, Plan
+from tests.runtime_simulation.plan import REMOVE, REPLACE, Group, Plan
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.publishers import Publisher
 from tests.runtime_simulation.readers import Reader
 from tests.runtime_simulation.services import BrokerService, Machine, Service
 from tests.runtime_simulation.system_calls import SimulatedSystem
-from tests.runtime_simulation.topics import Topics, name_of
+from tests.runtime_simulation.topics import Topics
 from tests.runtime_simulation.workload import Client, Producer, Writer
 from tests.runtime_simulation.world import World
 from tests.runtime_simulation.zookeeper import ZooKeeper
 from tests.support.checks.history import History
-from tests.support.groups.log import Partition
 
 TOPICS = ("t", "u")
 GROUP_TOPIC = "g"
@@ -71,7 +70,7 @@ class Cluster:
             keeps_nothing=changes_retention(plan),
             healing_ms=plan.healing_ms,
         )
-        self.removes_partitions = any(action.kind == REMOVE for action in plan.actions)
+        self.removes_partitions = any(one.kind in (REMOVE, REPLACE) for one in plan.actions)
         self.configs = {} if plan.retention is None else plan.retention.configs()
         self.brokers: dict[int, BrokerService] = {}
         for number in range(1, plan.brokers + 1):
@@ -327,6 +326,7 @@ class Cluster:
                 names,
                 idempotent=number % 2 == 0,
                 pause_s=0.1,
+                without=group.partitions - 1 if group.replaced else -1,
             )
             self.client_producers.append(producer)
             producer.start()
@@ -350,22 +350,6 @@ class Cluster:
             producer.stop()
         for client_producer in self.client_producers:
             client_producer.stop()
-
-    def group_acknowledged(self) -> dict[Partition, list[int]]:
-        """Return the acknowledged offsets that the group has to consume.
-
-        It may have missed what retention has removed from a leader. Topics are incarnations.
-        """
-        found: dict[Partition, list[int]] = {}
-        for producer in self.client_producers:
-            if producer.topic_id != self.topics.id_of(producer.topic):
-                continue
-            topic = name_of(producer.topic, producer.topic_id)
-            for partition, offsets in producer.acked.items():
-                start = self.log_starts.highest(topic, partition)
-                kept = [offset for offset in offsets if offset >= start]
-                found.setdefault((topic, partition), []).extend(kept)
-        return {partition: offsets for partition, offsets in found.items() if offsets}
 
     def elect_preferred(self) -> None:
         """Have the active controller move leadership to the preferred leaders."""

@@ -173,6 +173,7 @@ class GroupFaults:
 
         def take(sender: Process, request: WebRequest, arrive: Callable[[], None]) -> bool:
             commits = request.method == "POST" and request.target.endswith("/offsets")
+            commits = commits and not self._services.healed
             if not commits or member is None or sender.name != member.name:
                 return False
             self._cluster.world.reached("a commit was held back")

@@ -16,6 +16,7 @@ from tests.support.groups.member import Row
 GROUP: Final = "readers"
 ASSIGNOR: Final = "sticky"
 FENCED: Final = "a replaced consumer ended"
+FORMER_REFUSED: Final = "a commit of a partition that was added again was refused"
 
 
 def secret_of(instance: str) -> str:
@@ -42,6 +43,8 @@ class EventsInMemory:
         now_s = self.machine.world.loop.now_s if at_s is None else at_s
         event = Event(self.member, now_s, kind, tuple(rows), detail)
         self.machine.world.note("%s %s %s %s", self.member, kind, event.rows, detail)
+        if kind == "refused" and "was removed and added again" in detail:
+            self.machine.world.reached(FORMER_REFUSED)
         self.events.append(event)
         if kind in {"consumed", "committed"}:
             named = ((self.reading[row[:2]], *row[1:]) for row in event.rows)

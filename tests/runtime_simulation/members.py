@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import ClassVar, Final
 
 from leadline_client.client import AsyncClient
+from leadline_client.consumer_settings import OffsetReset
 from leadline_client.errors import AllKnownBrokersNotAvailable
 from leadline_client.fetching import ConsumedRecord
 from tests.runtime_simulation.client_producers import new_client
@@ -105,6 +106,10 @@ class GroupMember(MemberProcess):
             and last.detail.startswith(AllKnownBrokersNotAvailable.__name__)
         )
 
+    def _offset_reset(self) -> OffsetReset | None:
+        """Let half of the members of some groups go on by themselves where a log was truncated."""
+        return "earliest" if self.group.replaced and sum(self.name.encode()) % 2 else None
+
     async def _run(self) -> None:
         has_secret = self.group.instance_secrets and self.instance is not None
         secret = secret_of(self.instance or "") if has_secret else None
@@ -119,6 +124,7 @@ class GroupMember(MemberProcess):
             client_id=self.name,
             begin_at=None,
             instance_secret=secret,
+            offset_reset=self._offset_reset(),
         )
         client = new_client(self.machine.web, self.brokers)
         self._member = SimulatedMember(client, options, self.log, self.incarnation_of)

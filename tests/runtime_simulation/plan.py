@@ -111,6 +111,7 @@ MIN_INSYNC: Final = "min.insync.replicas changed"
 RETAIN: Final = "retention changed"
 REMOVE: Final = "partition removed"
 RECREATE: Final = "topic of a group deleted and created again"
+REPLACE: Final = "partition of a group removed and added again"
 """What operators do in plans with additions only."""
 
 
@@ -158,6 +159,8 @@ class Group:
     """A member that is killed is the same member when it starts again."""
     instance_secrets: bool = False
     """Members of the client library have secrets of their instances."""
+    replaced: bool = False
+    """The last partition is removed and added again; producers of its own write to it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from leadline_common.group_commits import CommitAnswer
 from tests.runtime_simulation.member_processes import (
     ASSIGNOR,
     FENCED,
+    FORMER_REFUSED,
     MemberProcess,
     secret_of,
 )
@@ -334,6 +335,10 @@ class PolledMember(MemberProcess):
         if before.coordinator_epoch != answer.coordinator_epoch:
             return
         refused = {(row.topic, row.partition) for row in answer.not_committed}
+        if any(
+            "was removed and added again" in (row.message or "") for row in answer.not_committed
+        ):
+            self.machine.world.reached(FORMER_REFUSED)
         told = {(row.topic, row.partition) for row in answer.assignment}
         told |= {(row.topic, row.partition) for row in answer.revoked}
         rows: list[Row] = [

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from leadline_client.wire import TopicPartition
-from tests.runtime_simulation import commits, forwarding
+from tests.runtime_simulation import commits, forwarding, group_records
 from tests.runtime_simulation.administration import MOST_PARTITIONS, Administration, GroupTopic
 from tests.runtime_simulation.checks import (
     ADMINISTRATION,
@@ -121,6 +121,9 @@ def _live(cluster: Cluster, plan: Plan, result: Result) -> None:
     if plan.group is not None:
         cluster.read(TopicPartition(GROUP_TOPIC, n) for n in range(plan.group.partitions))
         cluster.start_group(plan.group)
+        if plan.group.replaced:
+            last = TopicPartition(GROUP_TOPIC, plan.group.partitions - 1)
+            cluster.produce([last], 2, max(plan.pause_s, 0.1))
     administration = _administration(cluster, plan)
     faults = Faults(cluster, plan)
     cluster.run(plan.horizon_s)
@@ -228,7 +231,7 @@ def _check_group(cluster: Cluster, members: Members) -> None:
     of_group = [one for one in cluster.topics.partitions() if one.topic == GROUP_TOPIC]
 
     def done() -> bool:
-        stored, acked = committed(cluster, of_group), cluster.group_acknowledged()
+        stored, acked = committed(cluster, of_group), group_records.acknowledged(cluster)
         return members.is_settled(of_group) and all(
             stored.get(one, 0) > max(offsets) for one, offsets in acked.items()
         )
@@ -238,7 +241,7 @@ def _check_group(cluster: Cluster, members: Members) -> None:
         raise Violation(LIVENESS, f"the group is not done: committed {stored}")
     require(GROUP, [*moved_back(cluster, of_group), *of_other_topics(cluster, members.events())])
     # Retention may have removed more while the group was on its way.
-    require(GROUP, members.judge(cluster.group_acknowledged()))
+    require(GROUP, members.judge(group_records.acknowledged(cluster)))
     members.count_kept()
 
 

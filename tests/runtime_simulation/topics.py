@@ -38,6 +38,7 @@ class Topics:
     ever: dict[str, list[str]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list, init=False)
     _first_epochs: dict[tuple[str, int], list[int]] = field(default_factory=dict, init=False)
+    _first_zxids: dict[tuple[str, int], list[int]] = field(default_factory=dict, init=False)
     _tombstones: set[str] = field(default_factory=set, init=False)
     _moving: set[str] = field(default_factory=set, init=False)
     _decoded: dict[bytes, TopicAssignment] = field(default_factory=dict, init=False)
@@ -73,11 +74,12 @@ class Topics:
             self.world.note("topic %s is %s", name, topic.topic_id)
 
     def _note_partition(self, partition: TopicPartition) -> None:
-        """Note with which leader epoch an incarnation of a partition begins."""
+        """Note with which leader epoch, and when, an incarnation of a partition begins."""
         topic_id, state = self.ever[partition.topic][-1], self.state(partition)
         if state is not None:
-            firsts = self._first_epochs.setdefault((topic_id, partition.partition), [])
-            firsts.append(state.leader_epoch)
+            place = topic_id, partition.partition
+            self._first_epochs.setdefault(place, []).append(state.leader_epoch)
+            self._first_zxids.setdefault(place, []).append(self.zookeeper.tree.zxid)
 
     def name_now(self, partition: TopicPartition) -> str:
         """Return the history's name of a partition as it is, empty if there is none."""
@@ -91,6 +93,11 @@ class Topics:
         """Return the history's name of the incarnation whose leaders had an epoch."""
         firsts = self._first_epochs.get((topic_id, partition.partition), [0])
         return name_of(partition.topic, topic_id, bisect_right(firsts, leader_epoch) - 1)
+
+    def name_when(self, partition: TopicPartition, topic_id: str, zxid: int) -> str:
+        """Return the history's name of the incarnation that there was at a write of ZooKeeper."""
+        firsts = self._first_zxids.get((topic_id, partition.partition), [0])
+        return name_of(partition.topic, topic_id, bisect_right(firsts, zxid) - 1)
 
     def assignment(self, name: str) -> TopicAssignment | None:
         """Return a topic's node."""

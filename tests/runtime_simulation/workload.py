@@ -163,6 +163,8 @@ class Producer(Writer):
     idempotent: bool
     states_epoch: bool
     sent: int = field(default=0, init=False)
+    offsets: dict[str, list[int]] = field(default_factory=dict, init=False)
+    """The acknowledged offsets, by the history's name of the partition."""
     _sequence: int = field(default=0, init=False)
     _producer_id: int = field(default=-1, init=False)
     _topic_id: str = field(default="", init=False)
@@ -211,6 +213,9 @@ class Producer(Writer):
         self._sequence += count
         for offset, value in enumerate(values, produced.base_offset):
             self.history.ack(value, offset)
+        self.offsets.setdefault(self._name, []).extend(
+            range(produced.base_offset, produced.base_offset + count)
+        )
         self.acked += count
         self.on_acknowledged(self)
 

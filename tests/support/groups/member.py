@@ -20,7 +20,7 @@ from typing import Protocol
 from leadline_client.client import AsyncClient
 from leadline_client.consumer import AsyncConsumer
 from leadline_client.consumer_settings import ConsumerSettings, RebalanceListener
-from leadline_client.errors import FencedInstance, LeadlineError
+from leadline_client.errors import FencedInstance, LeadlineError, LogTruncated
 from leadline_client.fetching import ConsumedRecord
 from leadline_client.wire import TopicPartition
 
@@ -69,6 +69,7 @@ class Member:
             options.group,
             settings=ConsumerSettings(
                 auto_commit_ms=None,
+                offset_reset=options.offset_reset,
                 assignor=options.assignor,
                 protocol=options.protocol,
                 instance_id=options.instance_id,
@@ -100,6 +101,8 @@ class Member:
                 break
             except LeadlineError as error:
                 self._log.write("failed", detail=f"{type(error).__name__}: {error}")
+                if isinstance(error, LogTruncated):
+                    await self._go_back(error)
                 await asyncio.sleep(_POLL_S)
                 continue
             if records:
@@ -107,6 +110,12 @@ class Member:
             await self._commit(self._due)
         await self._consumer.aclose()
         self._log.write("closed")
+
+    async def _go_back(self, error: LogTruncated) -> None:
+        """Read again from where the log has other records than those that were consumed."""
+        one = TopicPartition(error.details["topic"], error.details["partition"])
+        self._due.pop(one, None)
+        await self._consumer.seek(one, error.details["divergence_offset"])
 
     def _consumed(self, records: Sequence[ConsumedRecord], given_s: float) -> None:
         rows: list[Row] = []
@@ -191,6 +200,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--instance-id")
     parser.add_argument("--instance-secret")
     parser.add_argument("--client-id", default="")
+    parser.add_argument("--offset-reset", choices=("earliest", "latest", "error"))
     parser.add_argument(
         "--commit-positions",
         dest="names_offsets",

@@ -78,6 +78,7 @@ def test_the_ownership_is_compared_as_the_design_says() -> None:
     owners = {TopicPartition("t", 0): "a", TopicPartition("t", 1): "b"}
 
     assert why_necessary(owners, plan) is None
+    assert "added again" in (why_necessary(owners, plan, {TopicPartition("t", 1)}) or "")
     assert "no ownership" in (why_necessary({}, plan) or "")
     assert "nobody" in (why_necessary({TopicPartition("t", 0): "a"}, plan) or "")
     assert "any longer" in (why_necessary(owners | {TopicPartition("t", 2): "a"}, plan) or "")

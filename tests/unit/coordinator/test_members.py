@@ -14,9 +14,14 @@ from leadline_client.errors import (
     RebalanceInProgress,
     StaleGeneration,
     UnknownMember,
+    UnknownPartition,
 )
 from leadline_client.wire import TopicPartition
-from leadline_coordinator.domain.commits import committing_member, is_superseded
+from leadline_coordinator.domain.commits import (
+    check_not_added_again,
+    committing_member,
+    is_superseded,
+)
 from leadline_coordinator.domain.credentials import hash_of
 from leadline_coordinator.domain.effects import SendToMember
 from leadline_coordinator.domain.group import Group
@@ -122,6 +127,25 @@ def test_defect_04_an_offset_of_an_earlier_topic_of_the_same_name_is_not_handed_
 
     assert first.offsets == (("t", 0, None, None), ("t", 1, 8, None))
     assert first.topic_ids == (("t", "new"),)
+
+
+def test_defect_41_a_late_commit_without_an_epoch_is_of_the_former_partition() -> None:
+    members = new_group()
+    members.on_hello(hello(), 1, "a", 0, new_secret=OWN)
+    group, late = members.group, start(members, "a", P, Q).generation
+    group.owners = {P: "a", Q: "a"}
+    group.note_added_again({"t": 1})
+    check_not_added_again(group, P)
+    with pytest.raises(UnknownPartition):
+        check_not_added_again(group, Q)
+    committing_member(group, "a", late, group.epoch, OWN)
+
+    now = start(members, "a", P, Q).generation
+
+    check_not_added_again(group, Q)
+    committing_member(group, "a", now, group.epoch, OWN)
+    with pytest.raises(StaleGeneration):
+        committing_member(group, "a", late, group.epoch, OWN)
 
 
 def test_defect_05_the_commits_of_a_member_are_ordered_for_each_partition() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from leadline_client.wire import TopicPartition
 from leadline_common.znodes import TopicAssignment
+from leadline_coordinator.adapters.group_values import offset_of, offset_value
 from leadline_coordinator.adapters.zk_store import ZkCoordinatorStore
 from leadline_coordinator.domain.commits import is_outdated
 from leadline_coordinator.domain.records import CommittedOffset, TopicState
@@ -115,6 +116,28 @@ def test_defect_34_an_offset_of_the_partition_before_is_outdated(
 
     assert is_outdated(topics, TopicPartition("orders", 1), committed) is outdated
     assert not is_outdated(topics, TopicPartition("orders", 0), committed)
+
+
+@pytest.mark.parametrize(
+    ("first_epoch", "outdated"), [(0, True), (3, True), (4, False), (None, False)]
+)
+def test_defect_41_an_offset_without_an_epoch_is_of_the_partition_that_it_was_committed_for(
+    first_epoch: int | None, outdated: bool
+) -> None:
+    topics = {"orders": TopicState("id", 2, {1: 4})}
+    committed = CommittedOffset(50, 0, topic_id="id", first_epoch=first_epoch)
+
+    assert is_outdated(topics, TopicPartition("orders", 1), committed) is outdated
+    assert not is_outdated(topics, TopicPartition("orders", 0), committed)
+
+
+@pytest.mark.parametrize("first_epoch", [None, 0, 4])
+def test_defect_41_an_offset_is_stored_with_the_first_epoch_of_its_partition(
+    first_epoch: int | None,
+) -> None:
+    committed = CommittedOffset(50, 0, topic_id="id", first_epoch=first_epoch)
+
+    assert offset_of(offset_value(committed), "a path") == committed
 
 
 async def test_defect_34_the_store_tells_with_which_epochs_partitions_begin(

@@ -81,6 +81,24 @@ def check_owned(member: GroupMember | None, topic_partition: TopicPartition) -> 
         raise PartitionNotOwned(f"{topic_partition} is not owned by {member.id}")
 
 
+def check_not_added_again(group: Group, topic_partition: TopicPartition) -> None:
+    """Refuse an offset without an epoch that may be of a former partition of its number.
+
+    Raises:
+        UnknownPartition: the partition was added again since its owner was started.
+
+    """
+    if topic_partition in group.added_again:
+        raise of_former(topic_partition)
+
+
+def of_former(topic_partition: TopicPartition) -> UnknownPartition:
+    """Return the refusal of an offset of a partition that was removed and added again."""
+    return UnknownPartition(
+        f"{topic_partition} was removed and added again: the offset is one of the former"
+    )
+
+
 def existing_topic(
     topics: Mapping[str, TopicState], topic_partition: TopicPartition, topic_id: str | None = None
 ) -> TopicState:
@@ -113,8 +131,9 @@ def is_outdated(
         return True
     if committed.topic_id not in ("", topic.topic_id):
         return True
-    epoch = committed.leader_epoch
-    return epoch is not None and 0 <= epoch < topic.first_epochs.get(topic_partition.partition, 0)
+    # Without an epoch, an offset is of the partition that there was when it was committed.
+    epoch = committed.first_epoch if committed.leader_epoch is None else committed.leader_epoch
+    return epoch is not None and 0 <= epoch < topic.first_epoch(topic_partition.partition)
 
 
 def is_superseded(

@@ -42,7 +42,6 @@ from leadline_coordinator.domain.records import CommittedOffset, GroupRecord
 
 _NOTHING: Final[frozenset[TopicPartition]] = frozenset()
 
-
 _SETTLED: Final = {GroupState.STABLE, GroupState.EMPTY}
 _REBALANCING: Final = {GroupState.STOPPING, GroupState.RECORDING, GroupState.STARTING}
 
@@ -111,6 +110,8 @@ class Group:
     """Members and pending evictions whose answer or end a rebalance waits for."""
     retained: Mapping[str, set[TopicPartition]] | None = None
     """While members are being stopped: what each of them may keep."""
+    added_again: set[TopicPartition] = field(default_factory=set)
+    """Partitions that were removed and added again since their owners were started."""
     effects: list[GroupEffect] = field(default_factory=list)
     _by_connection: dict[int, str] = field(default_factory=dict)
     _by_instance: dict[str, str] = field(default_factory=dict)
@@ -186,7 +187,7 @@ class Group:
         """
         if name in self.members:
             return
-        statics = (self.members[one] for one in self._by_instance.values())
+        statics = map(self.members.__getitem__, self._by_instance.values())
         if any(name in one.credentials.replaced for one in statics):
             raise FencedInstance(f"another consumer has replaced {name!r} with its instance id")
 
@@ -214,6 +215,12 @@ class Group:
         )
 
     # -- changes ---------------------------------------------------------------
+
+    def note_added_again(self, gone: Mapping[str, int]) -> None:
+        """Note owned partitions that are other ones by now: of each topic, from a number on."""
+        self.added_again.update(
+            one for one in self.owners if one.partition >= gone.get(one.topic, one.partition + 1)
+        )
 
     def request_rebalance(self, reason: str) -> None:
         """Request a rebalance (in the Consumer Coordinator design: compareAndSet of a bit)."""
@@ -341,9 +348,10 @@ class Group:
             return
         # Offsets even of what it claims: it may have given that up in the meantime.
         new = assigned - member.session.given
-        if not assigned <= member.held:
+        if not assigned <= member.held or not assigned.isdisjoint(self.added_again):
             # Partitions that it lost and regained must not be committed under the old generation.
             member.confirmed_generation = self.generation
+        self.added_again -= assigned
         member.held = set(assigned)
         member.started = member.outdated = False
         member.sent_generation = self.generation

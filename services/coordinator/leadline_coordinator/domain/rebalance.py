@@ -105,7 +105,7 @@ def rebalance(group: Group) -> Generator[RebalanceStep, Any, bool]:
     target: Target = yield _assignment_request(group)
     if _is_outdated(group, target):
         return True
-    reason = why_necessary(group.owners, target)
+    reason = why_necessary(group.owners, target, group.added_again)
     yield from _stop(group, target, everything=reason is not None and group.protocol == "eager")
     if _is_outdated(group, target):
         return True
@@ -120,13 +120,21 @@ def rebalance(group: Group) -> Generator[RebalanceStep, Any, bool]:
     return complete
 
 
-def why_necessary(owners: Mapping[TopicPartition, str], target: Target) -> str | None:
-    """Return why the registered ownership must change (the document's step 3); None if not."""
+def why_necessary(
+    owners: Mapping[TopicPartition, str],
+    target: Target,
+    added_again: Collection[TopicPartition] = (),
+) -> str | None:
+    """Return why the registered ownership must change (the document's step 3); None if not.
+
+    A partition that was removed and added again needs a new generation, so that a late commit of
+    the former one is refused.
+    """
     wanted = {
         topic_partition: name for name, assigned in target.items() for topic_partition in assigned
     }
     if wanted == owners:
-        return None  # 3.5
+        return "partitions were removed and added again" if added_again else None  # 3.5
     if not owners:
         return "no ownership is registered"  # 3.1
     if wanted.keys() - owners.keys():
@@ -203,6 +211,7 @@ def _take_ownership(group: Group, target: Target) -> int:
     moved = sum(group.owners.get(owned) != name for owned, name in owners.items())
     moved += len(group.owners.keys() - owners.keys())
     group.owners = owners
+    group.added_again &= owners.keys()
     group.generation += 1
     group.attempt = 0
     group.unrecorded = True

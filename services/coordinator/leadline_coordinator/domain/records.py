@@ -21,6 +21,10 @@ class TopicState:
     partitions: int
     first_epochs: Mapping[int, int] = field(default_factory=dict)
 
+    def first_epoch(self, partition: int) -> int:
+        """Return the leader epoch with which a partition begins, or one below it."""
+        return self.first_epochs.get(partition, 0)
+
     def left_of(self, before: TopicState) -> int:
         """Return how many partitions are still those of `before`; the removed ones are the last.
 
@@ -77,7 +81,9 @@ class MemberCredentials:
 class CommittedOffset:
     """The offset of the next record to read; `time_ms` is when it was committed, in Unix ms.
 
-    It is valid only for the topic with the id `topic_id`; empty means that the id is unknown.
+    It is valid only for the topic with the id `topic_id`; empty means that the id is unknown. One
+    without the leader epoch of a record has the `first_epoch` of the partition that it was
+    committed for, unless an earlier release has committed it.
     """
 
     offset: int
@@ -85,6 +91,7 @@ class CommittedOffset:
     leader_epoch: int | None = None
     metadata: str = ""
     topic_id: str = ""
+    first_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -331,6 +331,7 @@ class Coordinator:
         for name, topic in sorted((name, t) for t in topics for name in groups_of(t)):
             manager = self.groups.get(name)
             if manager is not None and manager.group.members:
+                manager.group.note_added_again(gone)
                 manager.group.request_rebalance(f"topic {topic} has changed")
                 self.try_to_request_rebalance(name)
 

@@ -10,7 +10,6 @@ from leadline_client.errors import (
     LeaderNotAvailable,
     LeadlineError,
     OffsetOutOfRange,
-    UnknownPartition,
 )
 from leadline_client.wire import TopicPartition
 from leadline_common.group_commits import CommitRequest, OffsetToCommit, ResetTo
@@ -18,12 +17,14 @@ from leadline_common.slices import in_order, slices
 from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry
 from leadline_coordinator.domain.commits import (
+    check_not_added_again,
     check_owned,
     check_without_members,
     committing_member,
     existing_topic,
     is_outdated,
     is_superseded,
+    of_former,
 )
 from leadline_coordinator.domain.log_ends import LogPoint, later
 from leadline_coordinator.domain.members import GroupMember
@@ -108,6 +109,8 @@ class GroupOffsets:
             topic_partition = TopicPartition(new.topic, new.partition)
             try:
                 committed = self._acceptable(new, member, request.topic_ids.get(new.topic))
+                if member is not None and new.leader_epoch is None:
+                    check_not_added_again(self._coordinator.groups[group].group, topic_partition)
                 if topic_partition in beyond:
                     raise beyond[topic_partition]
             except LeadlineError as refusal:
@@ -145,15 +148,44 @@ class GroupOffsets:
         topic_partition = TopicPartition(new.topic, new.partition)
         topic = self._existing(topic_partition, topic_id)
         check_owned(member, topic_partition)
-        now_ms = self._context.time.latest_ms()
         committed = CommittedOffset(
-            new.offset, now_ms, new.leader_epoch, new.metadata, topic_id=topic.topic_id
+            new.offset,
+            self._context.time.latest_ms(),
+            new.leader_epoch,
+            new.metadata,
+            topic.topic_id,
+            topic.first_epoch(new.partition) if new.leader_epoch is None else None,
         )
-        if is_outdated(self._coordinator.topics.topics, topic_partition, committed):
-            raise UnknownPartition(
-                f"{topic_partition} was removed and added again: the offset is one of the former"
-            )
+        self._check_present(topic_partition, committed)
         return committed
+
+    def _after_reset(self, change: OffsetReset, topic: TopicState) -> CommittedOffset:
+        """Return an offset as a reset commits it, of a topic as it was when the reset began.
+
+        Raises:
+            LeadlineError: the partition is no more, or another one.
+
+        """
+        partition = change.topic_partition
+        self._existing(partition, topic.topic_id)
+        committed = CommittedOffset(
+            change.offset,
+            self._context.time.latest_ms(),
+            topic_id=topic.topic_id,
+            first_epoch=topic.first_epoch(change.partition),
+        )
+        self._check_present(partition, committed)
+        return committed
+
+    def _check_present(self, partition: TopicPartition, committed: CommittedOffset) -> None:
+        """Refuse an offset of a former partition.
+
+        Raises:
+            UnknownPartition: it was removed and added again.
+
+        """
+        if is_outdated(self._coordinator.topics.topics, partition, committed):
+            raise of_former(partition)
 
     async def reset(
         self,
@@ -184,7 +216,7 @@ class GroupOffsets:
             check_readable(self._context, group)
             if group in self._coordinator.groups:
                 await self._coordinator.without_members(group)
-            ids = dict(self._coordinator.topics.topic_ids)
+            topics = self._coordinator.topics.topics
             changes = await self._plan_reset(group, to, topic_partitions, timestamp, offsets or {})
             if dry_run:
                 entry = self._reset_entry("reset_offsets", group, changes, outcome="dry_run")
@@ -193,11 +225,9 @@ class GroupOffsets:
             if dry_run or not changes:
                 return changes
             manager = await self._manager_for_writing(group, None)
-            now_ms = self._context.time.latest_ms()
-            new = {}
-            for one in changes:
-                topic_id = self._existing(one.topic_partition, ids[one.topic]).topic_id
-                new[one.topic_partition] = CommittedOffset(one.offset, now_ms, topic_id=topic_id)
+            new = {
+                one.topic_partition: self._after_reset(one, topics[one.topic]) for one in changes
+            }
             entry = self._reset_entry("offsets_reset", group, changes)
             await manager.committer.commit(new, [entry])
         return changes
