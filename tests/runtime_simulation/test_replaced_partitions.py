@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.runtime_simulation.additions import FIRST_WITH_REPLACED_PARTITIONS
-from tests.runtime_simulation.member_processes import FORMER_REFUSED
 from tests.runtime_simulation.plan import REPLACE
 from tests.runtime_simulation.test_later_faults import FEW, MANY, seeds_with_actions
 from tests.runtime_simulation.test_runtime_simulation import check_clean
@@ -20,9 +19,7 @@ def test_a_group_misses_nothing_of_a_partition_that_is_added_again(count: int) -
     seeds = seeds_with_actions(FIRST, FIRST + 20 * count, REPLACE)[:count]
 
     assert len(seeds) == count
-    reached = check_clean(seeds)
-    assert REPLACE in reached
-    assert count < MANY or FORMER_REFUSED in reached
+    assert REPLACE in check_clean(seeds)
 
 
 def test_only_later_seeds_have_partitions_of_a_group_added_again() -> None:
