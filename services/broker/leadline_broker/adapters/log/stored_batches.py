@@ -12,6 +12,8 @@ from typing import Final
 
 from leadline_broker.adapters.log.durability import Durability
 from leadline_broker.adapters.log.errors import READ_ERRORS
+from leadline_broker.adapters.log.file_cache import FileCache
+from leadline_broker.adapters.log.producer_replay import read_again
 from leadline_broker.adapters.log.recovery import LogState
 from leadline_broker.adapters.log.scan import check_stored
 from leadline_broker.adapters.log.segment import Segment
@@ -30,6 +32,7 @@ class StoredBatches:
 
     state: LogState
     durability: Durability
+    files: FileCache
 
     def closed(self) -> list[SegmentScrub]:
         """Return what reads each closed segment; see `SegmentScrub`.
@@ -65,6 +68,21 @@ class StoredBatches:
                 if left <= 0 and span.next_offset > offset:
                     return span.next_offset, False
         return segment.next_offset, False
+
+    def read_unread(self) -> bool:
+        """Learn the producers of some batches that were unread; return whether any are left.
+
+        Raises:
+            CorruptStoredBatch: they are damaged.
+            StorageFailed: they cannot be read.
+
+        """
+        self.durability.require_usable()
+        producers = self.state.producers
+        if producers.unread:
+            with READ_ERRORS:
+                read_again(producers, self.state.segments, self.files)
+        return bool(producers.unread)
 
     def repair(self, copies: bytes) -> int:
         """Replace the damaged batch at the offset of the first copy, and those behind it.
