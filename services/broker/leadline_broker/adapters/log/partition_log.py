@@ -152,7 +152,7 @@ class PartitionLog:
         """
         self._durability.require_usable()
         headers = admit(data, self.log_end_offset, self.epochs.latest, crc_checked=crc_checked)
-        with STORAGE_ERRORS:
+        with self._durability.placing():
             segment = self._segment_for(len(data))
             if headers[-1].leader_epoch != self.epochs.latest:
                 write_unsynced_epochs(self.directory, self.epochs, headers)

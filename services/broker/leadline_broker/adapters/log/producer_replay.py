@@ -6,13 +6,12 @@ read again once they are repaired.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from leadline_broker.adapters.log.checked_files import fsync_path
-from leadline_broker.adapters.log.errors import NO_SPACE, CorruptStoredBatch
+from leadline_broker.adapters.log.errors import LOST, NO_SPACE, CorruptStoredBatch
 from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.scan import defect_of, whole_batches
 from leadline_broker.adapters.log.segment import Segment
@@ -119,7 +118,7 @@ def _headers(segment: Segment, files: FileCache, offset: int, end: int) -> Itera
     except CorruptBatch as error:
         raise CorruptStoredBatch(error.message) from error
     except OSError as error:
-        if error.errno != errno.EIO:  # A sector that cannot be read is damaged, too.
+        if error.errno not in LOST:  # A sector that cannot be read is damaged, too.
             raise
         raise CorruptStoredBatch(f"a batch cannot be read: {error.strerror}") from error
     if offset < end:

@@ -45,7 +45,7 @@ class StoredBatches:
         closed = self.state.segments[:-1]
         epochs = EpochHistory(self.state.epochs.entries() if closed else ())
         return [
-            SegmentScrub(one.file.path, one.size, one.base_offset, one.next_offset, epochs)
+            SegmentScrub(self.files, one.file, one.size, one.base_offset, one.next_offset, epochs)
             for one in closed
         ]
 
@@ -61,6 +61,7 @@ class StoredBatches:
             return self.state.end_offset, False
         segment, left = self._segment(offset), _AT_ONCE
         with READ_ERRORS:
+            self._require_file(segment)
             for expected, _, span in segment.walk(offset, self.state.epochs):
                 if span is None:
                     return expected, True
@@ -114,6 +115,17 @@ class StoredBatches:
             segment.extend_to(position + end)
             segment.reindex()
         return len(fitting)
+
+    def _require_file(self, segment: Segment) -> None:
+        """Create the file of a closed segment that was removed: all of its batches are lost."""
+        try:
+            with self.files.using(segment.file):
+                return
+        except FileNotFoundError:
+            if segment is self.state.segments[-1]:
+                raise
+        self.files.create(segment.file)
+        self.durability.entries_changed()
 
     def _segment(self, offset: int) -> Segment:
         return self.state.segments[max(0, self.state.segment_number(offset))]
