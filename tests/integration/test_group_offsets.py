@@ -147,6 +147,23 @@ async def test_defect_34_a_late_commit_of_a_partition_that_was_added_again_is_re
     assert await committed(rig) == {0: 5}
 
 
+@pytest.mark.parametrize("epoch", [None, 3])
+async def test_defect_49_the_next_coordinator_knows_offsets_of_a_partition_before(
+    rig: CoordinatorRig, zk_session: ZkSession, zk_chroot: str, epoch: int | None
+) -> None:
+    """Nobody looked when the partition was removed and added again."""
+    await commit(rig, 500, epoch=epoch)
+    await rig.resign()
+    await make_topic(zk_session, "orders", 2, topic_id="first", first_epochs={0: 4})
+
+    async with coordinator(zk_chroot, 2) as successor:
+        await successor.active()
+        assert await committed(successor) == {}
+        await commit(successor, 5, epoch=None)
+        assert await committed(successor) == {0: 5}
+        await deleted(zk_session, left={TopicPartition("orders", 0): 5})
+
+
 async def recreate(rig: CoordinatorRig, session: ZkSession, topic_id: str) -> None:
     await make_topic(session, "orders", 2, topic_id=topic_id)
     await until(lambda: active(rig).topics.topic_ids.get("orders") == topic_id, "it is seen")

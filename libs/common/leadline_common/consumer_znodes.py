@@ -138,7 +138,8 @@ class OwnersNode(msgspec.Struct, frozen=True):
 class OffsetNode(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A committed offset: the next record to read. `time` is when it was committed, Unix ms.
 
-    It is valid only for the topic with the id `topic_id`; empty means that the id is unknown.
+    It is valid only for the topic with the id `topic_id`; empty means that the id is unknown. One
+    without a leader epoch has the `first_epoch` of its partition, which a removal changes.
     """
 
     offset: int
@@ -147,6 +148,7 @@ class OffsetNode(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     metadata: str = ""
     topic_id: str = ""
     version: int = 1
+    first_epoch: int | None = None
 
 
 _Node = TypeVar("_Node", bound=msgspec.Struct)

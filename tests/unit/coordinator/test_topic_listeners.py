@@ -10,8 +10,9 @@ import pytest
 
 from leadline_client.wire import TopicPartition
 from leadline_common.znodes import TopicAssignment
+from leadline_coordinator.adapters.group_values import offset_of, offset_value
 from leadline_coordinator.adapters.zk_store import ZkCoordinatorStore
-from leadline_coordinator.domain.commits import is_outdated
+from leadline_coordinator.domain.commits import first_epoch, is_outdated
 from leadline_coordinator.domain.records import CommittedOffset, TopicState
 from leadline_coordinator.runtime.context import CoordinatorContext
 from leadline_coordinator.runtime.topics import TopicListeners
@@ -115,6 +116,28 @@ def test_defect_34_an_offset_of_the_partition_before_is_outdated(
 
     assert is_outdated(topics, TopicPartition("orders", 1), committed) is outdated
     assert not is_outdated(topics, TopicPartition("orders", 0), committed)
+
+
+@pytest.mark.parametrize("leader_epoch", [None, -1])
+def test_defect_49_an_offset_without_an_epoch_tells_of_which_partition_it_is(
+    leader_epoch: int | None,
+) -> None:
+    """A coordinator that is elected after a partition was added again knows nothing else of it."""
+    partition, before, now = TopicPartition("orders", 1), TopicState("id", 2), {1: 4}
+    topics = {"orders": TopicState("id", 2, now)}
+
+    def stored(first: int | None) -> CommittedOffset:
+        committed = CommittedOffset(50, 0, leader_epoch, topic_id="id", first_epoch=first)
+        found = offset_of(offset_value(committed), "/offset")
+        assert found == committed
+        return found
+
+    former = stored(first_epoch(before, 1, leader_epoch))
+    assert is_outdated(topics, partition, former)
+    assert not is_outdated({"orders": before}, partition, former)
+    assert not is_outdated(topics, partition, stored(first_epoch(topics["orders"], 1, None)))
+    assert not is_outdated(topics, partition, stored(None)), "of an earlier release"
+    assert first_epoch(before, 1, 0) is None, "the offset's own epoch tells"
 
 
 async def test_defect_34_the_store_tells_with_which_epochs_partitions_begin(

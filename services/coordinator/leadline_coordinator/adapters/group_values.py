@@ -79,6 +79,7 @@ def offset_value(committed: CommittedOffset) -> bytes:
             committed.leader_epoch,
             committed.metadata,
             committed.topic_id,
+            first_epoch=committed.first_epoch,
         )
     )
 
@@ -88,7 +89,9 @@ def offset_of(data: bytes, path: str) -> CommittedOffset | None:
     node = decoded(_decode_offset, data, path)
     if node is None:
         return None
-    return CommittedOffset(node.offset, node.time, node.leader_epoch, node.metadata, node.topic_id)
+    return CommittedOffset(
+        node.offset, node.time, node.leader_epoch, node.metadata, node.topic_id, node.first_epoch
+    )
 
 
 def record_of(

@@ -116,8 +116,19 @@ def is_outdated(
         return True
     if committed.topic_id not in ("", topic.topic_id):
         return True
-    epoch = committed.leader_epoch
-    return epoch is not None and 0 <= epoch < topic.first_epochs.get(topic_partition.partition, 0)
+    known = committed.leader_epoch, committed.first_epoch
+    epoch = next((one for one in known if one is not None and one >= 0), None)
+    return epoch is not None and epoch < topic.first_epochs.get(topic_partition.partition, 0)
+
+
+def first_epoch(topic: TopicState, partition: int, leader_epoch: int | None) -> int | None:
+    """Return what tells of which partition an offset is that is committed now; see `is_outdated`.
+
+    If its own epoch is known, that does.
+    """
+    if leader_epoch is not None and leader_epoch >= 0:
+        return None
+    return topic.first_epochs.get(partition, 0)
 
 
 def is_superseded(

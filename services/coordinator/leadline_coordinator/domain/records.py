@@ -75,6 +75,8 @@ class CommittedOffset:
     """The offset of the next record to read; `time_ms` is when it was committed, in Unix ms.
 
     It is valid only for the topic with the id `topic_id`; empty means that the id is unknown.
+    `first_epoch` is the first leader epoch of its partition, if it has none itself; None means that
+    it is unknown, as of an offset that an earlier release committed.
     """
 
     offset: int
@@ -82,6 +84,7 @@ class CommittedOffset:
     leader_epoch: int | None = None
     metadata: str = ""
     topic_id: str = ""
+    first_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from leadline_coordinator.domain.commits import (
     check_without_members,
     committing_member,
     existing_topic,
+    first_epoch,
     is_outdated,
     is_superseded,
 )
@@ -146,8 +147,9 @@ class GroupOffsets:
         topic = self._existing(topic_partition, topic_id)
         check_owned(member, topic_partition)
         now_ms = self._context.time.latest_ms()
+        first = first_epoch(topic, new.partition, new.leader_epoch)
         committed = CommittedOffset(
-            new.offset, now_ms, new.leader_epoch, new.metadata, topic_id=topic.topic_id
+            new.offset, now_ms, new.leader_epoch, new.metadata, topic.topic_id, first
         )
         if is_outdated(self._coordinator.topics.topics, topic_partition, committed):
             raise UnknownPartition(
@@ -196,8 +198,11 @@ class GroupOffsets:
             now_ms = self._context.time.latest_ms()
             new = {}
             for one in changes:
-                topic_id = self._existing(one.topic_partition, ids[one.topic]).topic_id
-                new[one.topic_partition] = CommittedOffset(one.offset, now_ms, topic_id=topic_id)
+                topic = self._existing(one.topic_partition, ids[one.topic])
+                first = first_epoch(topic, one.partition, None)
+                new[one.topic_partition] = CommittedOffset(
+                    one.offset, now_ms, topic_id=topic.topic_id, first_epoch=first
+                )
             entry = self._reset_entry("offsets_reset", group, changes)
             await manager.committer.commit(new, [entry])
         return changes
