@@ -19,6 +19,7 @@ from leadline_broker.domain.publishes import (
     PublishRow,
 )
 from leadline_client.errors import OutOfOrderSequence, ProducerFenced
+from leadline_client.named_tuples import maker_of
 from leadline_common.rpc import KnownProducers
 
 NO_PRODUCER_ID = -1
@@ -48,6 +49,9 @@ class SequencedBatch(NamedTuple):
     def last_offset(self) -> int:
         """The offset of the last record, inclusive."""
         return self.base_offset + ((self.last_sequence - self.first_sequence) & _SEQUENCE_MASK)
+
+
+_sequenced = maker_of(SequencedBatch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,20 +188,22 @@ class ProducerStates:
         if known is None:
             return cls(as_of=offset)
         rows = [
-            (producer_id, epoch, active_ms, tuple(SequencedBatch(*batch) for batch in batches))
+            (producer_id, epoch, active_ms, tuple(map(_sequenced, batches)))
             for producer_id, epoch, active_ms, batches in known.producers
         ]
         return cls(rows, [(i, ms, Publish(*publish)) for i, ms, publish in known.publishes], offset)
 
     def before(self, offset: int) -> KnownProducers:
         """Return what batches below `offset` alone tell: the log of a new replica begins there."""
-        rows = [
-            (producer_id, epoch, active_ms, tuple(b for b in batches if b.last_offset < offset))
-            for producer_id, epoch, active_ms, batches in self.rows()
-        ]
+        rows = list[ProducerRow]()
+        for producer_id, state in self._states.items():
+            batches = state.batches
+            if batches and batches[-1].last_offset >= offset:  # Most have written nothing since.
+                batches = tuple(batch for batch in batches if batch.last_offset < offset)
+            if batches:
+                rows.append((producer_id, state.epoch, state.last_active_ms, batches))
         return KnownProducers(
-            tuple(row for row in rows if row[-1]),
-            tuple(row for row in self.publishes.rows() if row[-1].last_offset < offset),
+            tuple(rows), tuple(row for row in self.publishes.rows() if row[-1].last_offset < offset)
         )
 
     def check(

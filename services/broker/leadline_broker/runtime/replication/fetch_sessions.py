@@ -32,6 +32,7 @@ from leadline_client.errors import (
     UnknownPartition,
 )
 from leadline_common.clock import Clock
+from leadline_common.long_lived import collector_paused
 from leadline_common.rpc import (
     NO_ERROR,
     FetchedRow,
@@ -378,7 +379,8 @@ class _Answers:
             return answer
         if self._known >= MOST_KNOWN:
             return replace(answer, error_code=FetchSessionUnknown.code)
-        known = partition.log.producers.before(answer.log_start_offset)
+        with collector_paused():
+            known = partition.log.producers.before(answer.log_start_offset)
         self._known += len(known.producers) + len(known.publishes)
         return replace(answer, known=known)
 
