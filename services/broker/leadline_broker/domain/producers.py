@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from leadline_broker.domain.publishes import (
@@ -193,18 +194,30 @@ class ProducerStates:
         ]
         return cls(rows, [(i, ms, Publish(*publish)) for i, ms, publish in known.publishes], offset)
 
-    def before(self, offset: int) -> KnownProducers:
-        """Return what batches below `offset` alone tell: the log of a new replica begins there."""
-        rows = list[ProducerRow]()
-        for producer_id, state in self._states.items():
-            batches = state.batches
-            if batches and batches[-1].last_offset >= offset:  # Most have written nothing since.
-                batches = tuple(batch for batch in batches if batch.last_offset < offset)
-            if batches:
-                rows.append((producer_id, state.epoch, state.last_active_ms, batches))
+    def before(
+        self, offset: int, after: int = NO_PRODUCER_ID, most: int | None = None
+    ) -> KnownProducers:
+        """Return what batches below `offset` alone tell: the log of a new replica begins there.
+
+        That is of the first `most` of the producers and applications whose ids are above `after`.
+        """
+        ids = sorted(known for known in chain(self._states, self.publishes.ids()) if known > after)
+        told = ids[:most]
+        rows = (self._row_before(offset, known) for known in told if known in self._states)
+        publishes = (self.publishes.row(known) for known in told if known not in self._states)
         return KnownProducers(
-            tuple(rows), tuple(row for row in self.publishes.rows() if row[-1].last_offset < offset)
+            tuple(row for row in rows if row[-1]),
+            tuple(row for row in publishes if row[-1].last_offset < offset),
+            after,
+            told[-1] if len(told) < len(ids) else NO_PRODUCER_ID,
         )
+
+    def _row_before(self, offset: int, producer_id: int) -> ProducerRow:
+        state = self._states[producer_id]
+        batches = state.batches
+        if batches and batches[-1].last_offset >= offset:  # Most have written nothing since.
+            batches = tuple(batch for batch in batches if batch.last_offset < offset)
+        return producer_id, state.epoch, state.last_active_ms, batches
 
     def check(
         self,
@@ -275,8 +288,8 @@ class ProducerStates:
         for producer_id, other in found._states.items():
             state = self._states.get(producer_id)
             if state is None or other.epoch > state.epoch:
-                state = self._states[producer_id] = ProducerState(other.epoch)
-            if other.epoch == state.epoch:
+                self._states[producer_id] = other
+            elif other.epoch == state.epoch:
                 batches = {batch.base_offset: batch for batch in (*state.batches, *other.batches)}
                 state.batches = tuple(batches[at] for at in sorted(batches)[-REMEMBERED_BATCHES:])
             self._wrote[producer_id] = None

@@ -146,12 +146,17 @@ class Publishes:
         """Return the latest batch of an application."""
         return self._latest.get(identity)
 
+    def ids(self) -> Iterable[int]:
+        """Return the publisher ids of the applications."""
+        return self._latest.keys()
+
+    def row(self, identity: int) -> PublishRow:
+        """Return the row of an application that is known."""
+        return identity, self._published_ms[identity], self._latest[identity]
+
     def rows(self) -> list[PublishRow]:
         """Return the whole table as plain values; `Publishes(rows)` restores it."""
-        return [
-            (identity, self._published_ms[identity], publish)
-            for identity, publish in self._latest.items()
-        ]
+        return [self.row(identity) for identity in self._latest]
 
     def settled(self, identity: int, batch: int) -> PublishVerdict | None:
         """Return the verdict that follows from the number alone, or None if the pieces decide."""

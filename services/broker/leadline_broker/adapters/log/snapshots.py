@@ -48,8 +48,9 @@ def write_snapshot(
     directory: Path, offset: int, producers: ProducerStates, *, sync: bool = False
 ) -> None:
     """Write the state of the producers after all batches below `offset`."""
-    rows, publishes = producers.rows(), producers.publishes.rows()
-    body = msgspec.json.encode(_Snapshot(rows, publishes, producers.unread))
+    with collector_paused():
+        rows, publishes = producers.rows(), producers.publishes.rows()
+        body = msgspec.json.encode(_Snapshot(rows, publishes, producers.unread))
     write_checked(directory / offset_name(offset, SNAPSHOT_SUFFIX), _KIND, body, sync=sync)
 
 

@@ -34,7 +34,6 @@ from leadline_broker.runtime.replication.isr_writer import IsrWriter
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_client.batch_header import parse_headers
 from leadline_client.errors import LeadlineError, StorageFailed, UnknownLeaderEpoch
-from leadline_common.long_lived import collector_paused
 
 logger = structlog.get_logger(__name__)
 
@@ -182,8 +181,9 @@ class EffectExecutor:
 
     def _reset(self, partition: Partition, effect: ResetLog) -> None:
         """Begin again; what was before the leader's log start is not missing there."""
-        with collector_paused():
-            producers = ProducerStates.after(effect.known, effect.start_offset)
+        producers = effect.known
+        if producers is None:
+            producers = ProducerStates(as_of=effect.start_offset)
         end_before = partition.log.log_end_offset
         end = max(effect.start_offset, partition.log.log_start_offset)
         try:
