@@ -328,6 +328,8 @@ async def test_defect_52_parts_of_an_earlier_log_start_are_forgotten(
         found = answers.with_known(partition, answer, told).known
         assert found is not None
         assert [row[0] for row in found.producers] == known
+    late = KnownProducers(after=1)
+    assert not Told(4).learn(late), "it is the rest of what was told of another log start"
 
 
 async def test_few_partitions_are_told_of_at_a_time(
