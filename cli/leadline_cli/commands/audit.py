@@ -107,7 +107,8 @@ def _misplaced(client: Client, topic: str, partition: int) -> list[int]:
 def _misplaced_line(broker: int) -> str:
     return (
         f"now: broker {broker} registered with another log directory than it was in sync with, or "
-        "without the log: only an unclean election would make it the leader"
+        "without the log or its end, as its own log says: only an unclean election would make it "
+        "the leader"
     )
 
 

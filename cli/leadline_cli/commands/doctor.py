@@ -245,10 +245,11 @@ def _log_directories(brokers: list[dict[str, Any]]) -> list[CheckResult]:
         _failed(
             Problem.LOG_DIRECTORY_REPLACED,
             f"log directory of broker {broker['id']}",
-            f"registered with another log directory, or without its logs: it cannot lead "
-            f"{broker['misplaced']} partitions in whose ISR it is",
+            f"registered with another log directory, or without its logs or their ends: it cannot "
+            f"lead {broker['misplaced']} partitions in whose ISR it is",
             "start the other brokers of these partitions, or this one with its former log "
-            "directory; as a last resort `leadline elect unclean`, which may lose records",
+            "directory; the broker's log says what a log lacks; as a last resort `leadline elect "
+            "unclean`, which may lose records",
         )
         for broker in brokers
         if broker["misplaced"]

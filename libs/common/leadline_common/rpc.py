@@ -262,7 +262,8 @@ class FetchRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The fetch position of a follower in one partition (rules R2, R4).
 
     `fetch_offset` is the fsynced end of its log. `last_epoch` is the leader epoch of its last
-    batch, -1 for an empty log. `directory_epoch` is that of its log directory (rule R17).
+    batch, -1 for an empty log. `directory_epoch` is that of its log directory (rule R17). If it is
+    to begin again at an offset, and was `told` of producers up to an id, it states both.
     """
 
     partition: int
@@ -270,6 +271,7 @@ class FetchRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     fetch_offset: int
     last_epoch: int
     directory_epoch: int = FIRST_DIRECTORY_EPOCH
+    told: tuple[int, int] | None = None
 
 
 class FetchTopic(msgspec.Struct, array_like=True, frozen=True):
@@ -293,6 +295,7 @@ class ReplicaFetchRequest(msgspec.Struct, frozen=True):
     identified by the nonce of the request that opened it (`session` = `nonce`: full). Later
     requests contain only changed partitions. `wait_ms`, `min_bytes` and `max_bytes` apply to all
     partitions together. A `leaving` follower is about to stop: it keeps fetching, and joins no ISR.
+    One that `takes_parts` may be told of producers in several responses.
     """
 
     broker_id: int
@@ -305,16 +308,20 @@ class ReplicaFetchRequest(msgspec.Struct, frozen=True):
     topics: list[FetchTopic]
     forgotten: list[ForgottenTopic] = []
     leaving: bool = False
+    takes_parts: bool = False
 
 
 class KnownProducers(msgspec.Struct, array_like=True, frozen=True):
     """What a log knows of who wrote records that retention has deleted.
 
-    Rows of the broker's `ProducerStates` and `Publishes`: nobody can learn them from the log.
+    Rows of the broker's `ProducerStates` and `Publishes`: nobody can learn them from the log. They
+    are those with ids above `after`, as far as `last`; -1 if they are the rest.
     """
 
     producers: tuple[tuple[int, int, int, tuple[tuple[int, int, int], ...]], ...] = ()
     publishes: tuple[tuple[int, int, tuple[int, int, tuple[int, ...], int, int, bool]], ...] = ()
+    after: int = -1
+    last: int = -1
 
 
 class FetchedRow(msgspec.Struct, array_like=True, frozen=True, gc=False):

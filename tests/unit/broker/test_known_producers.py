@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from leadline_broker.adapters.log import snapshots
 from leadline_broker.adapters.log.file_cache import FileCache
+from leadline_broker.domain.following import Told
 from leadline_broker.domain.producers import NO_PRODUCER_ID, ProducerStates
 from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID, piece_epoch
-from leadline_broker.runtime.replication import fetch_sessions
+from leadline_broker.runtime.replication import fetch_answers
 from leadline_broker.runtime.replication.partition import Partition
-from leadline_client.errors import OutOfOrderSequence
-from leadline_common.rpc import KnownProducers
+from leadline_client.errors import OffsetOutOfRange, OutOfOrderSequence
+from leadline_common.rpc import FetchedRow, KnownProducers
 from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.event_loop import SimulatedLoop
 from tests.runtime_simulation.system_calls import SimulatedSystem
@@ -65,6 +66,29 @@ def batches(draw: st.DrawFn) -> list[Header]:
             found.append(Header(NO_PRODUCER_ID, -1, -1, count, offset))
         offset += count
     return found
+
+
+@given(batches(), st.integers(1, 3), st.data())
+def test_a_log_that_is_told_in_parts_knows_the_same(
+    log: list[Header], most: int, data: st.DataObject
+) -> None:
+    """Each may come twice, and retention may delete more in between."""
+    leader, later = ProducerStates(), [one.base_offset for one in log]
+    for header in log:
+        leader.apply(header)
+    start = data.draw(st.sampled_from([0, *later]))
+    told, ended = Told(start), False
+    while not ended:
+        part = leader.before(start, told.last, most)
+        sent = msgspec.msgpack.decode(msgspec.msgpack.encode(part), type=KnownProducers)
+        assert len(sent.producers) + len(sent.publishes) <= most
+        ended = told.learn(sent)
+        if not ended and data.draw(st.booleans()):
+            assert not told.learn(sent)
+    assert told.table is not None
+    whole = ProducerStates.after(leader.before(start), start)
+    assert {row[0]: row for row in told.table.rows()} == {row[0]: row for row in whole.rows()}
+    assert sorted(told.table.publishes.rows()) == sorted(whole.publishes.rows())
 
 
 @given(batches(), st.data())
@@ -266,10 +290,52 @@ async def test_defect_28_a_repeated_publish_is_known_to_a_new_replica(
     assert (again.base_offset, again.last_offset, again.duplicate) == (0, 1, True)
 
 
+async def test_defect_48_many_producers_are_told_of_in_parts(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of 300,000 in one answer stopped both brokers for seconds."""
+    monkeypatch.setattr(fetch_answers, "MOST_KNOWN", 3)
+    parts, learn = list[int](), Told.learn
+
+    def noted(told: Told, known: KnownProducers) -> bool:
+        parts.append(len(known.producers) + len(known.publishes))
+        if len(parts) == 2:  # Meanwhile retention deletes more, of another producer.
+            cluster.brokers[1].engine.replicas.all()[0].log.apply_retention(0, -1, 0, FILLED + 10)
+        return learn(told, known)
+
+    for number in range(10):
+        await cluster.send(1, batch("a", producer=(number, 0, 0)))
+    await publish(cluster, 1, 4, await stage(cluster, 1, "ab"))
+    monkeypatch.setattr(Told, "learn", noted)
+    await rebuild(cluster, 3)
+
+    assert len(parts) >= 4
+    assert max(parts) <= 3
+    for number in range(10):
+        assert (await cluster.send(3, batch("a", producer=(number, 0, 0)))).duplicate
+    assert (await publish(cluster, 3, 4, ["lost"])).duplicate
+
+
+async def test_defect_48_parts_of_an_earlier_log_start_are_forgotten(
+    cluster: SmallCluster,
+) -> None:
+    for number in range(4):
+        await cluster.send(1, batch("a", producer=(number, 0, 0)))
+    partition = cluster.brokers[1].engine.replicas.all()[0]
+    answer = FetchedRow(0, 0, 0, -1, OffsetOutOfRange.code, 4, 4)
+    answers = fetch_answers.FetchAnswers(takes_parts=True)
+    for told, known in [((4, 1), [2, 3]), ((2, 1), [0, 1, 2, 3]), (None, [0, 1, 2, 3])]:
+        found = answers.with_known(partition, answer, told).known
+        assert found is not None
+        assert [row[0] for row in found.producers] == known
+    late = KnownProducers(after=1)
+    assert not Told(4).learn(late), "it is the rest of what was told of another log start"
+
+
 async def test_few_partitions_are_told_of_at_a_time(
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch_sessions, "MOST_KNOWN", 1)
+    monkeypatch.setattr(fetch_answers, "MOST_KNOWN", 1)
     numbers = (0, 1, 2)
     for number in numbers[1:]:
         cluster.publish(1, 0, (1, 2, 3), partition=number)

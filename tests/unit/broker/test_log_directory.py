@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from leadline_broker.adapters.disk import DiskLogs, open_logs
 from leadline_broker.adapters.log.directory import LogDirectory
@@ -496,6 +498,27 @@ def test_defect_36_without_high_watermarks_a_truncated_log_counts_as_lost(
     assert all(high_watermark == 0 for *_, high_watermark in again.stored())
     again.release()
     assert own_ids(start()) == {"a"}
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_log_that_is_not_elected_any_more_is_named_with_the_reason(
+    start: Start, *, is_known: bool
+) -> None:
+    directory = start()
+    written(directory, "a", "b")
+    directory.checkpoint_high_watermarks({("id-a", 0): 3, ("id-b", 0): 3})
+    if not is_known:
+        flip_last_byte(directory.root / "replication-offset-checkpoint")
+    (segment,) = (directory.root / "a-0").glob("*.log")
+    os.truncate(segment, segment.stat().st_size - 1)
+    with capture_logs() as lines:
+        start()
+    (line,) = [one for one in lines if one["event"].startswith("log may lack committed records")]
+    assert line["log"] == "a-0"
+    unknown = r"recovery truncated \d+ bytes at offset 2, .* is damaged or gone"
+    assert re.fullmatch(
+        "it ends at 2, and 3 was committed" if is_known else unknown, line["reason"]
+    )
 
 
 def test_a_directory_without_a_checkpoint_yet_has_lost_nothing(start: Start) -> None:

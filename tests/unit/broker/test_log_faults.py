@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -24,7 +25,14 @@ from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.domain.producers import ProducerStates
 from leadline_client.errors import StorageFailed
-from tests.unit.broker.log_support import batch, no_descriptors, open_log, read_all
+from tests.unit.broker.log_support import (
+    IDENTITY,
+    LateFsyncs,
+    batch,
+    no_descriptors,
+    open_log,
+    read_all,
+)
 from tests.unit.broker.log_writer import SEGMENT_BYTES, content
 
 REPOSITORY = Path(__file__).parents[3]
@@ -496,3 +504,59 @@ def test_an_append_that_is_noted_in_part_fails_the_log(
     assert read_all(again) == [batch(number) for number in range(3)]
     again.append(batch(3))
     assert again.flush() == 4
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_defect_45_a_log_fails_whose_files_were_removed(tmp_path: Path, *, is_new: bool) -> None:
+    """It refused all appends, but its broker went on to lead."""
+    files = FileCache()
+    log = PartitionLog(tmp_path, IDENTITY, LogConfig(), files)
+    log.append(batch(0))
+    log.flush()
+    if is_new:  # The next segment begins.
+        log.roll_at(1)
+        shutil.rmtree(log.directory)
+    else:
+        files.resize(0)
+        log.directory.joinpath("00000000000000000000.log").unlink()
+    with pytest.raises(LogFailed, match="orders-3 failed: No such file"):
+        log.append(batch(1))
+    assert log.failed
+    log.discard()
+
+
+@pytest.mark.parametrize("is_begun", [True, False])
+def test_defect_45_nothing_is_durable_in_a_file_that_was_removed(
+    tmp_path: Path, *, is_begun: bool
+) -> None:
+    """The process has it open, and all that it acknowledged was gone after its end."""
+    fsyncs = LateFsyncs()
+    log = open_log(tmp_path, fsyncs=fsyncs)
+    log.append(batch(0))
+    log.flush()
+    log.append(batch(1))
+    log.directory.joinpath("00000000000000000000.log").unlink()
+    if is_begun:
+        outcomes = list[StorageFailed | None]()
+        assert log.begin_flush(outcomes.append)
+        fsyncs.started[0].wait()
+        assert isinstance(outcomes[0], LogFailed)
+    else:
+        with pytest.raises(LogFailed, match="orders-3 failed: its file was removed"):
+            log.flush()
+    assert log.failed
+    assert log.durable_end_offset == 1
+    log.discard()
+
+
+def test_a_file_that_leaves_its_log_before_a_flush_is_not_missed(tmp_path: Path) -> None:
+    """As one that was repaired just before."""
+    log = two_segments(tmp_path)
+    segment = log._state.segments[0]
+    log._durability.overwrite(segment.file, batch(0, b"x" * 50), 0)
+    assert log.apply_retention(0, -1, 0, log.log_end_offset)
+    removal = log.removal()
+    assert removal is not None
+    removal()
+    assert log.flush() == 2
+    log.close()

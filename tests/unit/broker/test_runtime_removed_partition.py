@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from leadline_broker.adapters.log.root_files import read_high_watermarks
+from leadline_broker.domain.state import ReplicaKey
 from leadline_common import rpc
-from tests.unit.broker.small_cluster import SmallCluster, values
+from tests.unit.broker.small_cluster import TOPIC_ID, SmallCluster, values
 
 FIRST = 5
 """The leader epoch that the new partition begins with; the old one had 0."""
@@ -42,6 +46,45 @@ async def test_its_replica_does_not_lead_the_new_one(cluster: SmallCluster) -> N
     await cluster.grant(1, replicas=(2, 1), first_epoch=FIRST)
     assert (await cluster.produce(2, "new", acks="1")).base_offset == 0
     assert values(cluster.stored(2)) == ["new"]
+
+
+async def test_defect_46_a_checkpoint_of_the_former_one_does_not_come_last(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the stop did not wait for one whose task was cancelled, but not its thread."""
+    engine, go_on, calls = cluster.brokers[1].engine, threading.Event(), list[str]()
+    logs, key = engine.maintenance.logs, (TOPIC_ID, 0)
+    write = logs.checkpoint_high_watermarks
+
+    def slow(high_watermarks: Mapping[ReplicaKey, int]) -> None:
+        calls.append("begin")
+        if len(calls) == 1:
+            assert go_on.wait(30)
+        write(high_watermarks)
+        calls.append("end")
+
+    monkeypatch.setattr(logs, "checkpoint_high_watermarks", slow)
+    remake(cluster, 1, (1,))
+    await cluster.grant(1, replicas=(1,), first_epoch=FIRST)
+    for value in "abc":
+        await cluster.produce(1, value)
+    former = asyncio.create_task(engine.maintenance.checkpoint())
+    await cluster.until(lambda: calls == ["begin"], "the thread writes")
+    former.cancel()
+    await asyncio.wait({former})
+    await cluster.stop_replica(1, FIRST)
+    cluster.nodes.states.clear()
+    cluster.publish(1, FIRST + 1, (1,))
+    await cluster.grant(1, replicas=(1,), first_epoch=FIRST + 1)
+    await cluster.produce(1, "new")
+
+    last = asyncio.create_task(engine.maintenance.checkpoint())
+    for _ in range(100):  # The thread of this one could begin by now.
+        await asyncio.sleep(0)
+    go_on.set()
+    assert await last
+    assert calls == ["begin", "end", "begin", "end"]
+    assert read_high_watermarks(cluster.root / "1") == {key: 1}
 
 
 async def test_its_replica_follows_the_new_one_from_nothing(cluster: SmallCluster) -> None:

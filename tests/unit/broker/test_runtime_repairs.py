@@ -120,6 +120,32 @@ async def test_a_follower_copies_from_its_leader(cluster: SmallCluster) -> None:
     assert cluster.stored(1) == cluster.stored(2) != cluster.stored(3)
 
 
+@pytest.mark.parametrize("with_index", [True, False])
+@pytest.mark.parametrize("last", [False, True])
+async def test_defect_44_a_reader_of_a_removed_segment_gets_a_copy(
+    cluster: SmallCluster, *, with_index: bool, last: bool
+) -> None:
+    """It was refused for good, and nothing told of which partition."""
+    await cluster.stop(1)
+    await cluster.start(1)
+    cluster.publish(1, 1, (1, 2, 3))
+    await cluster.grant(1, init=True)
+    await cluster.grant(2, 3)
+    cluster.tell_metadata(1, 2, 3)
+    await cluster.until(lambda: cluster.high_watermark(1) == len(VALUES), "1 knows the end")
+    removed = segments(cluster, 1)[-2 if last else 0]
+    offset = int(removed.stem) + 1
+    removed.unlink()
+    if not with_index:
+        removed.with_suffix(".index").unlink()
+
+    with pytest.raises(DamagedBatch, match=f"{TOPIC}-0.*being repaired"):
+        await cluster.read(1, offset)
+    assert (await succeeds(lambda: cluster.read(1, offset)))[0] == VALUES[offset]
+    assert await succeeds(lambda: cluster.read(1, int(removed.stem)))
+    await cluster.until(lambda: cluster.stored(1) == cluster.stored(2), "it is repaired")
+
+
 async def test_a_follower_that_catches_up_lets_its_leader_repair(cluster: SmallCluster) -> None:
     await cluster.stop(3)
     for path in (cluster.root / "3" / f"{TOPIC}-0").iterdir():

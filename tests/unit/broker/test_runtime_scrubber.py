@@ -72,6 +72,19 @@ async def test_damage_that_nobody_reads_is_repaired(cluster: SmallCluster, broke
     assert value(cluster, broker, "damaged_batches_repaired") == len(DAMAGED)
 
 
+@pytest.mark.parametrize("broker", [1, 2])
+async def test_defect_44_segments_that_were_removed_are_copied(
+    cluster: SmallCluster, broker: int
+) -> None:
+    """They were open, so that nobody noticed, and refused to all readers once they were not."""
+    for path in sorted((cluster.root / str(broker) / f"{TOPIC}-0").glob("*.log"))[1:3]:
+        path.unlink()
+    scrub(cluster)
+
+    await cluster.until(lambda: cluster.stored(broker) == cluster.stored(3), "they are copied")
+    await passes(cluster, broker)
+
+
 async def test_sound_segments_are_read_again_and_again(cluster: SmallCluster) -> None:
     scrub(cluster)
     await passes(cluster, 1, count=3)

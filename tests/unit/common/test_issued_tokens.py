@@ -22,11 +22,19 @@ from leadline_common.access.issued_tokens import (
     Issuer,
     IssuerKeys,
     UnknownKey,
+    WrongSignature,
     issued_token_in,
     user_of,
 )
 from leadline_common.access.principals import Principal
-from leadline_common.http.issuer import LATE_S, RETRY_S, IssuerClient, issuer_of, reading_keys
+from leadline_common.http.issuer import (
+    DOUBT_S,
+    LATE_S,
+    RETRY_S,
+    IssuerClient,
+    issuer_of,
+    reading_keys,
+)
 from leadline_common.identity import UnusableCredentials
 from leadline_common.settings import BrokerSettings
 from tests.support.issuer import AUDIENCE, TestIssuer
@@ -103,7 +111,7 @@ def test_an_address_that_the_issuer_has_not_verified_names_nobody(
 
 def test_nobody_but_the_issuer_signs(issuer: TestIssuer) -> None:
     strange = rsa.generate_private_key(65537, 2048)
-    with pytest.raises(Unauthorized, match="signature"):
+    with pytest.raises(WrongSignature, match="signature"):
         found(issuer, issuer.token("alice", "a", key=strange))
 
 
@@ -119,7 +127,7 @@ def test_a_token_does_not_choose_its_algorithm(issuer: TestIssuer) -> None:
     signed = f"{_encoded({'alg': 'HS256', 'kid': 'a'})}.{body}"
     forged = base64.urlsafe_b64encode(algorithm.sign(signed.encode(), pem)).rstrip(b"=").decode()
     for token in (unsigned, f"{signed}.{forged}", f"{head}.{body}.AAAA"):
-        with pytest.raises(Unauthorized):
+        with pytest.raises((Unauthorized, WrongSignature)):
             found(issuer, token)
 
 
@@ -241,6 +249,48 @@ async def test_a_key_may_be_new_although_another_was_not_there_just_now() -> Non
             client.user_of(issuer.token("alice", "new"))
         await until(lambda: len(client.keys.by_id if client.keys else ()) == 2, "the new")
         assert client.user_of(issuer.token("alice", "new")).name == "alice"
+
+
+async def test_defect_47_a_key_that_replaces_another_of_its_id_is_read_soon() -> None:
+    """The tokens of such an issuer were refused for five minutes."""
+    issuer = TestIssuer()
+    issuer.add_rsa("a")
+    now = [0.0]
+    async with client_of(issuer, now) as client:
+        former = issuer.token("alice", "a")
+        issuer.add_rsa("a")
+        token = issuer.token("alice", "a")
+        now[0] += RETRY_S
+        with pytest.raises(UsersNotRead, match="read again"):
+            client.user_of(token)
+        await until(lambda: issuer.reads == 2 and client._is_read, "the keys are read again")
+        assert client.user_of(token).name == "alice"
+        with pytest.raises(Unauthorized, match="signature"):
+            client.user_of(former)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_forged_signatures_cause_one_read_a_minute(*, answers: bool) -> None:
+    issuer = TestIssuer()
+    issuer.add_rsa("a")
+    forged = issuer.token("m", "a", key=rsa.generate_private_key(65537, 2048))
+    now = [0.0]
+    async with client_of(issuer, now) as client:
+        with pytest.raises(Unauthorized, match="signature"):  # The keys were read just now.
+            client.user_of(forged)
+        issuer.status = 200 if answers else 500
+        for number in range(2, 4):
+            now[0] += DOUBT_S - RETRY_S
+            for _ in range(3):
+                with pytest.raises(UsersNotRead):
+                    client.user_of(forged)
+            await until(lambda: client._tried_at == now[0], "the keys are read again")
+            assert issuer.reads == number
+            now[0] += RETRY_S
+            for _ in range(3):
+                with pytest.raises(Unauthorized, match="signature"):
+                    client.user_of(forged)
+            assert not client._wanted.is_set()
 
 
 async def test_keys_stay_in_use_while_the_issuer_cannot_be_read() -> None:

@@ -55,6 +55,10 @@ class UnknownKey(Exception):
         self.key_id = key_id
 
 
+class WrongSignature(Exception):
+    """A token is not signed with the key that was read under the id that it names."""
+
+
 class SigningKey(NamedTuple):
     """A public key of the issuer, and the algorithms with which it may be used."""
 
@@ -117,6 +121,7 @@ def user_of(token: str, keys: IssuerKeys, issuer: Issuer) -> Principal:
         Unauthorized: the token is not the issuer's, not for this cluster, not valid now, or names
             nobody who could be a user.
         UnknownKey: its key was not read.
+        WrongSignature: it is of another key than the one that was read.
 
     """
     key = keys.key_of(token)
@@ -133,6 +138,8 @@ def user_of(token: str, keys: IssuerKeys, issuer: Issuer) -> Principal:
                 "enforce_minimum_key_length": True,
             },
         )
+    except jwt.InvalidSignatureError as problem:
+        raise WrongSignature(f"the token was refused: {_reason(problem)}") from None
     except (jwt.PyJWTError, ValueError) as problem:
         raise Unauthorized(f"the token was refused: {_reason(problem)}") from None
     # Issuers let people enter any address, and say with this claim whether it is theirs.

@@ -2,8 +2,9 @@
 
 They are read every few minutes, and at once, but not too often, when a token names a key that is
 not there: issuers announce a new key before or when they begin to use it. Only a key that was not
-there when they were read after a token had named it is said to be unknown. While the issuer cannot
-be reached, the keys that were read last stay in use.
+there when they were read after a token had named it is said to be unknown. Some issuers replace a
+key and keep its id, or give none: a signature that does not match has the keys read, too, but at
+most once a minute. While the issuer cannot be reached, the keys that were read last stay in use.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ import msgspec
 import structlog
 
 from leadline_client.errors import Unauthorized, UsersNotRead
-from leadline_common.access.issued_tokens import Issuer, IssuerKeys, UnknownKey, user_of
+from leadline_common.access.issued_tokens import (
+    Issuer,
+    IssuerKeys,
+    UnknownKey,
+    WrongSignature,
+    user_of,
+)
 from leadline_common.access.principals import Principal
 from leadline_common.http.listeners import is_loopback
 from leadline_common.identity import UnusableCredentials
@@ -34,6 +41,8 @@ REFRESH_S: Final = 300.0
 """How often the keys are read again."""
 RETRY_S: Final = 5.0
 """The least time between two reads, however many tokens name keys that are not there."""
+DOUBT_S: Final = 60.0
+"""The least time between reads because of signatures that do not match: anybody can make some."""
 LATE_S: Final = 60.0
 """For how long reads may fail before the service says that it may not know the issuer's keys."""
 _TIMEOUT_S: Final = 10
@@ -61,6 +70,7 @@ class IssuerClient:
     _missing: set[str] = field(default_factory=set, init=False)
     """Ids of keys that tokens had named before the keys were read, and that were not there."""
     _tried_at: float = field(default=float("-inf"), init=False)
+    _doubted_at: float = field(default=float("-inf"), init=False)
     _is_read: bool = field(default=False, init=False)
     _failure: str = field(default="", init=False)
     _failing_since: float = field(default=float("inf"), init=False)
@@ -100,6 +110,18 @@ class IssuerClient:
             if not is_recent:
                 self._wanted.set()
             raise UsersNotRead("the token's key is new: the issuer's keys are read again") from None
+        except WrongSignature as wrong:
+            if not self._is_doubtful():
+                raise Unauthorized(str(wrong)) from None
+            raise UsersNotRead("its key may be new: the issuer's keys are read again") from None
+
+    def _is_doubtful(self) -> bool:
+        """Tell whether a signature that does not match waits for a read of the keys."""
+        now = self.clock()
+        if now - self._doubted_at >= DOUBT_S and now - self._tried_at >= RETRY_S:
+            self._doubted_at = now
+            self._wanted.set()
+        return self._tried_at < self._doubted_at
 
     async def run(self) -> None:
         """Keep `keys` up to date until this is cancelled."""

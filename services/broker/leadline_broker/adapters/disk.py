@@ -17,7 +17,7 @@ from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.kernel_fsyncs import Fsyncs, kernel_fsyncs
 from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
-from leadline_broker.adapters.log.recovery import OnSegment, nothing
+from leadline_broker.adapters.log.producer_replay import OnSegment, nothing
 from leadline_broker.adapters.log.set_aside import stray_key
 from leadline_broker.adapters.log.stored_batches import StoredBatches
 from leadline_broker.adapters.staged_files import StagedFiles

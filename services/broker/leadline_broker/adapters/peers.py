@@ -13,6 +13,7 @@ from leadline_common.bulk_offsets import OFFSETS_PATH, BulkAnswer, BulkQuestion,
 from leadline_common.group_polls import SYNC_PATH, SyncAnswer, SyncRequest
 from leadline_common.http.service_calls import NotSent, ServiceCalls
 from leadline_common.identity import InternalAddress, ServiceAddress
+from leadline_common.long_lived import collector_paused
 from leadline_common.routed_records import (
     ROUTED_APPEND_PATH,
     ROUTED_OFFSETS_PATH,
@@ -71,9 +72,11 @@ class HttpPeers:
         self, to: InternalAddress, request: ReplicaFetchRequest, timeout_ms: int
     ) -> ReplicaFetchResponse:
         """Fetch records from a leader."""
-        return await self._ask(
-            to, REPLICA_FETCH_PATH, request, timeout_ms, self._fetch_response.decode
-        )
+        return await self._ask(to, REPLICA_FETCH_PATH, request, timeout_ms, self._decode_fetched)
+
+    def _decode_fetched(self, body: bytes) -> ReplicaFetchResponse:
+        with collector_paused():  # It may tell of hundreds of thousands of producers.
+            return self._fetch_response.decode(body)
 
     async def heartbeat(
         self, to: InternalAddress, request: HeartbeatRequest, timeout_ms: int

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from leadline_broker.domain.producers import ProducerStates
 from leadline_client.errors import LeadlineError
 from leadline_common.directories import DirectoryEpochs
-from leadline_common.rpc import KnownProducers
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class ResetLog:
     """
 
     start_offset: int
-    known: KnownProducers | None = None
+    known: ProducerStates | None = None
     committed: int = 0
 
 

@@ -17,10 +17,32 @@ from leadline_broker.domain.effects import (
     ResetLog,
     Truncate,
 )
+from leadline_broker.domain.producers import NO_PRODUCER_ID, ProducerStates
 from leadline_broker.domain.state import ReplicaState
 from leadline_client.errors import OffsetOutOfRange
 from leadline_client.wire import NO_LEADER
-from leadline_common.rpc import NO_ERROR, FetchedRow, FetchRow
+from leadline_common.rpc import NO_ERROR, FetchedRow, FetchRow, KnownProducers
+
+
+@dataclass(eq=False, slots=True)
+class Told:
+    """What a leader has told, so far, of the producers before the offset to begin again at."""
+
+    start: int
+    table: ProducerStates | None = None
+    last: int = NO_PRODUCER_ID
+
+    def learn(self, known: KnownProducers) -> bool:
+        """Add a part; return whether it is the last one. A repeated one changes nothing."""
+        if known.after != self.last:
+            return False
+        part = ProducerStates.after(known, self.start)
+        if self.table is None:
+            self.table = part
+        else:
+            self.table.insert(part)
+        self.last = known.last
+        return known.last == NO_PRODUCER_ID
 
 
 @dataclass(eq=False, slots=True)
@@ -32,6 +54,7 @@ class Following:
 
     state: ReplicaState
     caught_up: bool = field(default=False, init=False)
+    _told: Told | None = field(default=None, init=False)
 
     def fetch_row(self) -> FetchRow | None:
         """Return where to fetch from, or None while this replica cannot fetch.
@@ -50,6 +73,7 @@ class Following:
             log.log_end_offset,
             log.epochs.latest,
             self.state.directory_epoch,
+            None if self._told is None else (self._told.start, self._told.last),
         )
 
     def on_fetch_answer(self, answer: FetchedRow) -> list[Effect]:
@@ -93,10 +117,15 @@ class Following:
 
     def _begin_again(self, answer: FetchedRow) -> list[Effect]:
         start, log = answer.log_start_offset, self.state.log
+        if self._told is None or self._told.start != start:
+            self._told = Told(start)
+        if answer.known is not None and not self._told.learn(answer.known):
+            return []  # The next fetch asks for the rest.
+        told, self._told = self._told, None
         committed_end = min(self.state.high_watermark, log.log_end_offset)
         committed = max(0, committed_end - max(start, log.log_start_offset))
         self.state.high_watermark = start
-        return [ResetLog(start, answer.known, committed), Flush()]
+        return [ResetLog(start, told.table, committed), Flush()]
 
     def on_fetched(self, leader_high_watermark: int) -> list[Effect]:
         """Raise the high watermark after a fetch response, at most to this log's own end (rule R5).

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from leadline_broker.domain.publishes import (
@@ -19,6 +20,7 @@ from leadline_broker.domain.publishes import (
     PublishRow,
 )
 from leadline_client.errors import OutOfOrderSequence, ProducerFenced
+from leadline_client.named_tuples import maker_of
 from leadline_common.rpc import KnownProducers
 
 NO_PRODUCER_ID = -1
@@ -50,6 +52,9 @@ class SequencedBatch(NamedTuple):
         return self.base_offset + ((self.last_sequence - self.first_sequence) & _SEQUENCE_MASK)
 
 
+_sequenced = maker_of(SequencedBatch)
+
+
 @dataclass(frozen=True, slots=True)
 class Accept:
     """The batch continues the sequence: append it."""
@@ -71,6 +76,9 @@ ProducerRow = tuple[int, int, int, tuple[SequencedBatch, ...]]
 
 The time is of the process that wrote the row. Another one counts from its start, see `mark_active`.
 """
+
+UnreadRange = tuple[int, int]
+"""The first offset, and the one after the last."""
 
 _ACCEPT = Accept()
 
@@ -126,21 +134,24 @@ class ProducerStates:
 
     `publishes` holds the applications that publish, whose ids start at
     `FIRST_PUBLISHER_ID`; their producer fields have another meaning. `as_of` is the offset of the
-    next batch.
+    next batch. `unread` are the ranges of offsets whose batches could not be read, the end
+    exclusive: the table lacks what they tell.
 
     Invariant: `_before` has, in the order of their offsets, all batches with a producer from
     `_undo_from` on.
     """
 
-    __slots__ = ("_before", "_states", "_undo_from", "_wrote", "publishes")
+    __slots__ = ("_before", "_states", "_undo_from", "_wrote", "publishes", "unread")
 
     def __init__(
         self,
         rows: Iterable[ProducerRow] = (),
         publishes: Iterable[PublishRow] = (),
         as_of: int = 0,
+        unread: Iterable[UnreadRange] = (),
     ) -> None:
         self.publishes = Publishes(publishes)
+        self.unread = list(unread)
         self._before: list[_Before] = []
         self._undo_from = as_of
         self._states: dict[int, ProducerState] = {}
@@ -178,21 +189,35 @@ class ProducerStates:
         if known is None:
             return cls(as_of=offset)
         rows = [
-            (producer_id, epoch, active_ms, tuple(SequencedBatch(*batch) for batch in batches))
+            (producer_id, epoch, active_ms, tuple(map(_sequenced, batches)))
             for producer_id, epoch, active_ms, batches in known.producers
         ]
         return cls(rows, [(i, ms, Publish(*publish)) for i, ms, publish in known.publishes], offset)
 
-    def before(self, offset: int) -> KnownProducers:
-        """Return what batches below `offset` alone tell: the log of a new replica begins there."""
-        rows = [
-            (producer_id, epoch, active_ms, tuple(b for b in batches if b.last_offset < offset))
-            for producer_id, epoch, active_ms, batches in self.rows()
-        ]
+    def before(
+        self, offset: int, after: int = NO_PRODUCER_ID, most: int | None = None
+    ) -> KnownProducers:
+        """Return what batches below `offset` alone tell: the log of a new replica begins there.
+
+        That is of the first `most` of the producers and applications whose ids are above `after`.
+        """
+        ids = sorted(known for known in chain(self._states, self.publishes.ids()) if known > after)
+        told = ids[:most]
+        rows = (self._row_before(offset, known) for known in told if known in self._states)
+        publishes = (self.publishes.row(known) for known in told if known not in self._states)
         return KnownProducers(
             tuple(row for row in rows if row[-1]),
-            tuple(row for row in self.publishes.rows() if row[-1].last_offset < offset),
+            tuple(row for row in publishes if row[-1].last_offset < offset),
+            after,
+            told[-1] if len(told) < len(ids) else NO_PRODUCER_ID,
         )
+
+    def _row_before(self, offset: int, producer_id: int) -> ProducerRow:
+        state = self._states[producer_id]
+        batches = state.batches
+        if batches and batches[-1].last_offset >= offset:  # Most have written nothing since.
+            batches = tuple(batch for batch in batches if batch.last_offset < offset)
+        return producer_id, state.epoch, state.last_active_ms, batches
 
     def check(
         self,
@@ -255,6 +280,38 @@ class ProducerStates:
             last = sequence_after(first, header.record_count - 1)
             state.remember(SequencedBatch(first, last, header.base_offset))
 
+    def insert(self, found: ProducerStates) -> None:
+        """Add what batches tell that lie before others which are in the table already.
+
+        `found` is the table of these batches alone. They cannot be undone one by one.
+        """
+        for producer_id, other in found._states.items():
+            state = self._states.get(producer_id)
+            if state is None or other.epoch > state.epoch:
+                self._states[producer_id] = other
+            elif other.epoch == state.epoch:
+                batches = {batch.base_offset: batch for batch in (*state.batches, *other.batches)}
+                state.batches = tuple(batches[at] for at in sorted(batches)[-REMEMBERED_BATCHES:])
+            self._wrote[producer_id] = None
+        self.publishes.insert(found.publishes)
+        self._undo_from = max(self._behind_last, found._behind_last)
+        self._before.clear()
+
+    @property
+    def _behind_last(self) -> int:
+        """An offset behind which there is no batch with a producer."""
+        return self._before[-1].offset + 1 if self._before else self._undo_from
+
+    def read_again(self, number: int, up_to: int) -> None:
+        """Note that the batches of an unread range are in the table, as far as `up_to`."""
+        end = self.unread[number][1]
+        self.unread[number : number + 1] = [(up_to, end)] if up_to < end else []
+
+    def keep_unread(self, start: int, end: int) -> None:
+        """Forget the unread offsets that the log does not have: it goes from `start` to `end`."""
+        clipped = [(max(first, start), min(last, end)) for first, last in self.unread]
+        self.unread = [(first, last) for first, last in clipped if first < last]
+
     def _note(self, header: ProducerFields, state: ProducerState | None) -> None:
         if len(self._before) == MOST_UNDONE:
             self._undo_from = self._before.pop(0).offset + 1
@@ -273,6 +330,7 @@ class ProducerStates:
             self._undo_from = end
         while self._before and self._before[-1].offset >= end:
             self._undo(self._before.pop())
+        self.keep_unread(0, end)
         return True
 
     def _undo(self, before: _Before) -> None:

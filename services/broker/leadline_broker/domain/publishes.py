@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
 
 from leadline_client.errors import PublishMismatch, PublishOutOfOrder
@@ -145,12 +146,17 @@ class Publishes:
         """Return the latest batch of an application."""
         return self._latest.get(identity)
 
+    def ids(self) -> Iterable[int]:
+        """Return the publisher ids of the applications."""
+        return self._latest.keys()
+
+    def row(self, identity: int) -> PublishRow:
+        """Return the row of an application that is known."""
+        return identity, self._published_ms[identity], self._latest[identity]
+
     def rows(self) -> list[PublishRow]:
         """Return the whole table as plain values; `Publishes(rows)` restores it."""
-        return [
-            (identity, self._published_ms[identity], publish)
-            for identity, publish in self._latest.items()
-        ]
+        return [self.row(identity) for identity in self._latest]
 
     def settled(self, identity: int, batch: int) -> PublishVerdict | None:
         """Return the verdict that follows from the number alone, or None if the pieces decide."""
@@ -213,6 +219,17 @@ class Publishes:
         self._published_ms.setdefault(identity, -1)
         self._wrote[identity] = None
 
+    def insert(self, found: Publishes) -> None:
+        """Add what pieces tell that lie before others which are in the table already.
+
+        `found` is the table of these pieces alone.
+        """
+        for identity, other in found._latest.items():
+            known = self._latest.get(identity)
+            self._latest[identity] = other if known is None else _later(known, other)
+            self._published_ms.setdefault(identity, -1)
+            self._wrote[identity] = None
+
     def mark_active(self, now_ms: int) -> None:
         """Set the (monotonic) time of what published since the last call to `now_ms`.
 
@@ -234,3 +251,17 @@ class Publishes:
     def reaches(self, offset: int) -> bool:
         """Return whether any known piece ends at or after `offset`."""
         return any(publish.last_offset >= offset for publish in self._latest.values())
+
+
+def _later(one: Publish, other: Publish) -> Publish:
+    """Return the later of two parts of a log, joined if they are of one batch and adjacent."""
+    earlier, later = sorted((one, other), key=attrgetter("last_offset"))
+    if earlier.batch != later.batch or earlier.complete:
+        return later
+    if earlier.next_piece != later.first_piece:
+        return later
+    return later._replace(
+        first_piece=earlier.first_piece,
+        counts=() if later.complete else earlier.counts + later.counts,
+        base_offset=earlier.base_offset,
+    )

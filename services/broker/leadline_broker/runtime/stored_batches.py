@@ -52,6 +52,15 @@ class StoredBatches(Protocol):
 
         """
 
+    def read_unread(self) -> bool:
+        """Learn the producers of some batches that were unread; return whether any are left.
+
+        Raises:
+            DamagedBatch: they are damaged.
+            StorageFailed: they cannot be read, or the log cannot be used.
+
+        """
+
     def repair(self, copies: bytes) -> int:
         """Replace damaged batches by whole batches of another replica; return how many.
 

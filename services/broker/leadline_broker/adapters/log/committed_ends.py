@@ -45,7 +45,23 @@ class CommittedEnds:
         return cls({}, are_known=False)
 
     def is_short(self, log: PartitionLog) -> bool:
-        """Return whether committed records may be missing at the end of a log."""
+        """Return whether committed records may be missing at the end of a log, and log why."""
+        reason = self._shortage(log)
+        if reason:
+            name = log.directory.name
+            logger.error(
+                "log may lack committed records: it is not elected", log=name, reason=reason
+            )
+        return bool(reason)
+
+    def _shortage(self, log: PartitionLog) -> str:
+        end, cut_bytes = log.log_end_offset, log.recovery.cut_bytes
+        committed = self.by_key.get(log.identity.key, 0)
         if self.are_known:
-            return log.log_end_offset < self.by_key.get(log.identity.key, 0)
-        return bool(log.recovery.cut_bytes)
+            return f"it ends at {end}, and {committed} was committed" if end < committed else ""
+        if not cut_bytes:
+            return ""
+        return (
+            f"recovery truncated {cut_bytes} bytes at offset {end}, and the checkpoint that tells "
+            f"whether they were committed ({root_files.HIGH_WATERMARK_FILE}) is damaged or gone"
+        )

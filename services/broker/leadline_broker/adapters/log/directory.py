@@ -26,7 +26,7 @@ from leadline_broker.adapters.log.layout import (
     read_identity,
 )
 from leadline_broker.adapters.log.partition_log import PartitionLog
-from leadline_broker.adapters.log.recovery import OnSegment, nothing
+from leadline_broker.adapters.log.producer_replay import OnSegment, nothing
 from leadline_broker.adapters.log.root_files import HighWatermarks
 from leadline_broker.adapters.log.set_aside import (
     DELETE_SUFFIX,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from leadline_broker.adapters.log.file_cache import FileCache, LogFile
 from leadline_broker.adapters.log.kernel_fsyncs import StartedFsync
 from leadline_broker.adapters.log.layout import METADATA_FILE
 from leadline_broker.adapters.log.snapshots import sync_snapshot
+from leadline_broker.adapters.log.writes import append_bytes, write_all
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_client.batch_header import Buffer
 from leadline_client.errors import StorageFailed
@@ -78,6 +80,26 @@ class Noting:
         if cause is not None:
             self._durability.fail(f"an append broke off ({cause!r})")
         self._durability.marking.release()
+
+
+class Placing:
+    """The block that finds where to append: nothing is written if it raises StorageFailed.
+
+    If the files or the directory are gone, no append can succeed any more, and the log fails.
+    """
+
+    __slots__ = ("_durability",)
+
+    def __init__(self, durability: Durability) -> None:
+        self._durability = durability
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, cause: BaseException | None, trace: object) -> None:
+        if isinstance(cause, FileNotFoundError):
+            raise self._durability.fail(cause) from cause
+        STORAGE_ERRORS.__exit__(kind, cause, trace)
 
 
 @dataclass(eq=False, slots=True)
@@ -136,9 +158,13 @@ class Durability:
         """Return the block in which an append that is in the file is noted."""
         return Noting(self)
 
+    def placing(self) -> Placing:
+        """Return the block that finds where to append."""
+        return Placing(self)
+
     def append(self, file: LogFile, data: Buffer, position: int) -> None:
         """Write at `position`, the end of a file; see `append_bytes`. A failure is final."""
-        with STORAGE_ERRORS:
+        with self.placing():
             fd = self.files.pin(file)
         try:
             append_bytes(fd, data, position)
@@ -157,7 +183,7 @@ class Durability:
         with STORAGE_ERRORS:
             fd = self.files.pin(file)
             try:
-                _write_all(fd, data, position)
+                write_all(fd, data, position)
             finally:
                 self.wrote(file)
 
@@ -257,6 +283,8 @@ class Durability:
 
     def _note_end(self, file: LogFile, end: int, error: OSError | None) -> LogFailed | None:
         """Return why the log has failed: a callback has no caller to raise that to."""
+        if error is None:
+            error = _removal_of(file)
         if error is not None:
             failure = self.fail(error)
             self._put_back(Unsynced([file]))
@@ -321,31 +349,6 @@ class Durability:
             self.files.unpin(file)
 
 
-def append_bytes(fd: int, data: Buffer, position: int) -> None:
-    """Write `data` at `position`, the end of a file, or leave the file unchanged.
-
-    Raises:
-        DiskFull: there is no space; the file is unchanged.
-        OSError: the write failed, and the content of the file is unknown.
-
-    """
-    try:
-        _write_all(fd, data, position)
-    except OSError as error:
-        os.ftruncate(fd, position)
-        if error.errno in NO_SPACE:
-            raise storage_error(error) from error
-        raise
-
-
-def _write_all(fd: int, data: Buffer, position: int) -> None:
-    rest = memoryview(data)
-    while rest:
-        written = os.pwrite(fd, rest, position)
-        rest = rest[written:]
-        position += written
-
-
 def _sync(directory: Path, unsynced: Unsynced, epochs: list[tuple[int, int]]) -> None:
     """Fsync contents first, then the directory entries that refer to them.
 
@@ -363,12 +366,21 @@ def _sync(directory: Path, unsynced: Unsynced, epochs: list[tuple[int, int]]) ->
         if file.provisional is not None:
             sync_snapshot(file.path)
         unsynced.new_entries |= file.settle()  # All before it are durable now.
+    for removal in filter(None, map(_removal_of, unsynced.files)):
+        raise removal
     if unsynced.new_directory:
         fsync_path(directory / METADATA_FILE)
     if unsynced.new_directory or unsynced.new_entries or unsynced.epochs:
         fsync_path(directory)
     if unsynced.new_directory:
         fsync_path(directory.parent)
+
+
+def _removal_of(file: LogFile) -> OSError | None:
+    """Return the error of a file that somebody has removed: what is in it ends with the process."""
+    if not file.is_removed and not os.fstat(file.fd).st_nlink:
+        return FileNotFoundError(errno.ENOENT, "its file was removed")
+    return None
 
 
 def _write_epochs(directory: Path, epochs: list[tuple[int, int]]) -> None:

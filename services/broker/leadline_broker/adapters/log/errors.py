@@ -68,6 +68,8 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The error numbers of a full disk, an exhausted quota and a file that is too large."""
 NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 """The error numbers of a process, or a machine, that can open no more files for now."""
+LOST = frozenset({errno.EIO, errno.ENOENT})
+"""The error numbers of a batch whose sector cannot be read, or whose file was removed."""
 
 
 def storage_error(error: OSError) -> StorageFailed:
@@ -93,12 +95,12 @@ class StorageErrors:
 
 
 class ReadErrors(StorageErrors):
-    """The same for a block that reads batches: EIO, as of a bad sector, is `CorruptStoredBatch`."""
+    """The same for a block that reads batches: one that is `LOST` is a `CorruptStoredBatch`."""
 
     __slots__ = ()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError) and error.errno == errno.EIO:
+        if isinstance(error, OSError) and error.errno in LOST:
             raise CorruptStoredBatch(f"a batch cannot be read: {error.strerror}") from error
         super().__exit__(kind, error, trace)
 

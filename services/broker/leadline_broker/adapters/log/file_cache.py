@@ -30,11 +30,13 @@ class LogFile:
     Attributes:
         path: its name, except as long as it has a provisional one.
         provisional: the name until `settle`; None if it has none.
+        is_removed: it has left its log, and is about to be removed.
 
     """
 
     path: Path
     provisional: Path | None = None
+    is_removed: bool = field(default=False, init=False)
     fd: int = field(default=_CLOSED, init=False)
     pins: int = field(default=0, init=False)
 

@@ -17,6 +17,7 @@ from leadline_broker.adapters.log.epoch_file import write_unsynced_epochs
 from leadline_broker.adapters.log.errors import READ_ERRORS, STORAGE_ERRORS
 from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
+from leadline_broker.adapters.log.producer_replay import OnSegment, nothing, replay_producers
 from leadline_broker.adapters.log.retention import RenamedFiles, Retention
 from leadline_broker.adapters.log.scan import admit
 from leadline_broker.adapters.log.segment import Segment
@@ -65,7 +66,7 @@ class PartitionLog:
         *,
         clean: bool = False,
         on_created: Callable[[], None] = lambda: None,
-        on_segment: recovery.OnSegment = recovery.nothing,
+        on_segment: OnSegment = nothing,
     ) -> None:
         """Open the log under `root`, with recovery unless `clean`; see `Durability.on_created`.
 
@@ -151,7 +152,7 @@ class PartitionLog:
         """
         self._durability.require_usable()
         headers = admit(data, self.log_end_offset, self.epochs.latest, crc_checked=crc_checked)
-        with STORAGE_ERRORS:
+        with self._durability.placing():
             segment = self._segment_for(len(data))
             if headers[-1].leader_epoch != self.epochs.latest:
                 write_unsynced_epochs(self.directory, self.epochs, headers)
@@ -209,7 +210,7 @@ class PartitionLog:
     @property
     def batches(self) -> StoredBatches:
         """What checks and repairs the stored batches."""
-        return StoredBatches(self._state, self._durability)
+        return StoredBatches(self._state, self._durability, self._files)
 
     def size_from(self, offset: int) -> int:
         """Return the bytes from `offset` to the end, rounded to index entries."""
@@ -286,6 +287,7 @@ class PartitionLog:
         size = retention.set_aside(self._state.segments, self._renamed.paths)
         if size:
             self._durability.entries_changed()
+            self.producers.keep_unread(self.log_start_offset, self.log_end_offset)
             with self._durability.marking:
                 self.epochs.advance_start(self.log_start_offset)
                 self.epochs.truncate_to(self.log_end_offset)  # Without batches it has no epoch.
@@ -367,7 +369,7 @@ class PartitionLog:
         self.epochs.truncate_to(end)
         if not self.producers.truncate_to(end):
             log = self.directory, self._state.segments, self._files
-            self._state.producers = recovery.replay_producers(*log)
+            self._state.producers = replay_producers(*log)
         self._durability.truncated(end)
 
     def _restart_at(self, offset: int, producers: ProducerStates) -> None:

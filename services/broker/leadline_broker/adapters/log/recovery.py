@@ -13,15 +13,13 @@ is damaged or was never durable: the invalid tail begins there (rule R18).
 
 from __future__ import annotations
 
-import errno
 import os
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 from leadline_broker.adapters.log.checked_files import TEMPORARY_SUFFIX, fsync_path
 from leadline_broker.adapters.log.epoch_file import (
@@ -41,9 +39,10 @@ from leadline_broker.adapters.log.layout import (
     offsets_named,
 )
 from leadline_broker.adapters.log.log_start import create_placeholder, lost_start
+from leadline_broker.adapters.log.producer_replay import OnSegment, nothing, replay_producers
 from leadline_broker.adapters.log.scan import check_stored, defect_of, whole_batches
 from leadline_broker.adapters.log.segment import Segment
-from leadline_broker.adapters.log.snapshots import latest_snapshot, remove_snapshots, sync_snapshot
+from leadline_broker.adapters.log.snapshots import remove_snapshots, sync_snapshot
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
 from leadline_client.batch_header import BatchHeader
@@ -149,14 +148,6 @@ class LogState:
                 check_stored(data, span.base_offset, self.epochs)
                 return data
         return b""
-
-
-OnSegment: TypeAlias = Callable[[], None]
-"""Called before a segment is read while its log is opened; what it raises ends that."""
-
-
-def nothing() -> None:
-    """Do nothing before a segment is read."""
 
 
 def load(
@@ -332,26 +323,3 @@ def _make_durable(directory: Path, epochs: EpochHistory) -> None:
     fsync_path(directory / METADATA_FILE)
     fsync_path(directory)
     fsync_path(directory.parent)
-
-
-def replay_producers(
-    directory: Path, segments: list[Segment], files: FileCache, on_segment: OnSegment = nothing
-) -> ProducerStates:
-    """Rebuild the producers at the log end from the latest snapshot and the batches after it."""
-    start, end = segments[0].base_offset, segments[-1].next_offset
-    offset, producers = latest_snapshot(directory, end, default=start)
-    for segment in segments:
-        if segment.next_offset <= offset:
-            continue
-        on_segment()
-        try:
-            from_position = segment.find(max(offset, segment.base_offset)).position
-            with files.using(segment.file) as fd:
-                for _, header, _ in whole_batches(fd, from_position, segment.size):
-                    producers.apply(header)
-        except (CorruptBatch, CorruptStoredBatch):
-            continue  # As for the epochs, reading the damaged part fails.
-        except OSError as error:
-            if error.errno != errno.EIO:  # A sector that cannot be read is damaged, too.
-                raise
-    return producers

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from leadline_broker.adapters.log.errors import NO_SPACE, CorruptFile, CorruptStoredBatch
+from leadline_broker.adapters.log.errors import LOST, NO_SPACE, CorruptFile, CorruptStoredBatch
 from leadline_broker.adapters.log.file_cache import FileCache, LogFile
 from leadline_broker.adapters.log.index import (
     NO_TIMESTAMP,
@@ -164,7 +163,7 @@ class Segment:
         except CorruptStoredBatch:
             pass
         except OSError as error:
-            if error.errno != errno.EIO:
+            if error.errno not in LOST:
                 self._index = self._max_timestamp = None  # They are incomplete.
                 raise
         self._cut = end_offset != self.next_offset
@@ -220,6 +219,7 @@ class Segment:
 
         A full disk may have no room for the longer name. Then the file is removed at once.
         """
+        self.file.is_removed = True
         self.remove_index_files()
         self._files.close(self.file)
         path = self.file.location

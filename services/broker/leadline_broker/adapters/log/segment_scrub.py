@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from leadline_broker.adapters.log.errors import READ_ERRORS, CorruptStoredBatch
+from leadline_broker.adapters.log.errors import READ_ERRORS, CorruptStoredBatch, storage_error
+from leadline_broker.adapters.log.file_cache import FileCache, LogFile
 from leadline_broker.adapters.log.scan import sound_batch
 from leadline_broker.domain.epochs import EpochHistory
 
@@ -27,10 +27,11 @@ class SegmentScrub:
     """Implements `runtime.stored_batches.SegmentScrub`; only one thread may use it at a time.
 
     `position` and `offset` are where the next part begins. `end_offset` follows the last batch of
-    the segment. `epochs` are a copy of the log's.
+    the segment. `epochs` are a copy of the log's. `file` is open in `files` perhaps.
     """
 
-    path: Path
+    files: FileCache
+    file: LogFile
     size: int
     offset: int
     end_offset: int
@@ -51,13 +52,22 @@ class SegmentScrub:
 
         """
         with READ_ERRORS:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = self._opened()
             try:
                 if not self.position:
                     os.posix_fadvise(fd, 0, _TO_THE_END, os.POSIX_FADV_DONTNEED)
                 return self._check_batches(fd)
             finally:
                 os.close(fd)
+
+    def _opened(self) -> int:
+        try:
+            return os.open(self.file.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            if self.file.is_removed:
+                raise storage_error(error) from error
+            self.files.close(self.file)  # Or whoever reads does not notice that it was removed.
+            raise
 
     def _check_batches(self, fd: int) -> int:
         begin = self.position

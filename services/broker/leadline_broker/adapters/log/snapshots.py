@@ -21,7 +21,7 @@ from leadline_broker.adapters.log.layout import (
     offset_name,
     offsets_named,
 )
-from leadline_broker.domain.producers import ProducerRow, ProducerStates
+from leadline_broker.domain.producers import ProducerRow, ProducerStates, UnreadRange
 from leadline_broker.domain.publishes import PublishRow
 from leadline_common.long_lived import collector_paused
 
@@ -29,10 +29,14 @@ _KIND = "producer-snapshot"
 
 
 class _Snapshot(msgspec.Struct, frozen=True):
-    """The content of a snapshot; earlier releases wrote only the list of producers."""
+    """The content of a snapshot; earlier releases wrote only the list of producers.
+
+    It lacks what `unread` batches tell, which were damaged.
+    """
 
     producers: list[ProducerRow]
     publishes: list[PublishRow]
+    unread: list[UnreadRange] = []
 
 
 _snapshot: msgspec.json.Decoder[_Snapshot | list[ProducerRow]] = msgspec.json.Decoder(
@@ -44,7 +48,9 @@ def write_snapshot(
     directory: Path, offset: int, producers: ProducerStates, *, sync: bool = False
 ) -> None:
     """Write the state of the producers after all batches below `offset`."""
-    body = msgspec.json.encode(_Snapshot(producers.rows(), producers.publishes.rows()))
+    with collector_paused():
+        rows, publishes = producers.rows(), producers.publishes.rows()
+        body = msgspec.json.encode(_Snapshot(rows, publishes, producers.unread))
     write_checked(directory / offset_name(offset, SNAPSHOT_SUFFIX), _KIND, body, sync=sync)
 
 
@@ -85,7 +91,7 @@ def _read(path: Path, offset: int) -> ProducerStates:
         found = _snapshot.decode(read_checked(path, _KIND))
         if isinstance(found, list):
             return ProducerStates(found, as_of=offset)
-        return ProducerStates(found.producers, found.publishes, offset)
+        return ProducerStates(found.producers, found.publishes, offset, found.unread)
 
 
 def set_aside_snapshot(directory: Path, offset: int) -> list[Path]:

@@ -12,6 +12,8 @@ from typing import Final
 
 from leadline_broker.adapters.log.durability import Durability
 from leadline_broker.adapters.log.errors import READ_ERRORS
+from leadline_broker.adapters.log.file_cache import FileCache
+from leadline_broker.adapters.log.producer_replay import read_again
 from leadline_broker.adapters.log.recovery import LogState
 from leadline_broker.adapters.log.scan import check_stored
 from leadline_broker.adapters.log.segment import Segment
@@ -30,6 +32,7 @@ class StoredBatches:
 
     state: LogState
     durability: Durability
+    files: FileCache
 
     def closed(self) -> list[SegmentScrub]:
         """Return what reads each closed segment; see `SegmentScrub`.
@@ -42,7 +45,7 @@ class StoredBatches:
         closed = self.state.segments[:-1]
         epochs = EpochHistory(self.state.epochs.entries() if closed else ())
         return [
-            SegmentScrub(one.file.path, one.size, one.base_offset, one.next_offset, epochs)
+            SegmentScrub(self.files, one.file, one.size, one.base_offset, one.next_offset, epochs)
             for one in closed
         ]
 
@@ -58,6 +61,7 @@ class StoredBatches:
             return self.state.end_offset, False
         segment, left = self._segment(offset), _AT_ONCE
         with READ_ERRORS:
+            self._require_file(segment)
             for expected, _, span in segment.walk(offset, self.state.epochs):
                 if span is None:
                     return expected, True
@@ -65,6 +69,21 @@ class StoredBatches:
                 if left <= 0 and span.next_offset > offset:
                     return span.next_offset, False
         return segment.next_offset, False
+
+    def read_unread(self) -> bool:
+        """Learn the producers of some batches that were unread; return whether any are left.
+
+        Raises:
+            CorruptStoredBatch: they are damaged.
+            StorageFailed: they cannot be read.
+
+        """
+        self.durability.require_usable()
+        producers = self.state.producers
+        if producers.unread:
+            with READ_ERRORS:
+                read_again(producers, self.state.segments, self.files)
+        return bool(producers.unread)
 
     def repair(self, copies: bytes) -> int:
         """Replace the damaged batch at the offset of the first copy, and those behind it.
@@ -96,6 +115,17 @@ class StoredBatches:
             segment.extend_to(position + end)
             segment.reindex()
         return len(fitting)
+
+    def _require_file(self, segment: Segment) -> None:
+        """Create the file of a closed segment that was removed: all of its batches are lost."""
+        try:
+            with self.files.using(segment.file):
+                return
+        except FileNotFoundError:
+            if segment is self.state.segments[-1]:
+                raise
+        self.files.create(segment.file)
+        self.durability.entries_changed()
 
     def _segment(self, offset: int) -> Segment:
         return self.state.segments[max(0, self.state.segment_number(offset))]

@@ -12,7 +12,7 @@ from leadline_broker.adapters.log.committed_ends import CommittedEnds
 from leadline_broker.adapters.log.errors import DiskFull, LogClosed, NoDescriptor
 from leadline_broker.adapters.log.layout import PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
-from leadline_broker.adapters.log.recovery import OnSegment, nothing
+from leadline_broker.adapters.log.producer_replay import OnSegment, nothing
 from leadline_broker.domain.state import ReplicaKey
 from leadline_client.errors import StorageFailed
 

@@ -181,7 +181,9 @@ class EffectExecutor:
 
     def _reset(self, partition: Partition, effect: ResetLog) -> None:
         """Begin again; what was before the leader's log start is not missing there."""
-        producers = ProducerStates.after(effect.known, effect.start_offset)
+        producers = effect.known
+        if producers is None:
+            producers = ProducerStates(as_of=effect.start_offset)
         end_before = partition.log.log_end_offset
         end = max(effect.start_offset, partition.log.log_start_offset)
         try:

@@ -21,29 +21,25 @@ from msgspec.structs import replace
 
 from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.cluster.broker_state import BrokerState
+from leadline_broker.runtime.replication.fetch_answers import FetchAnswers
 from leadline_broker.runtime.replication.partition import Execute, Partition
 from leadline_broker.runtime.replication.repairs import ReadLog
 from leadline_broker.runtime.replication.throttle import MovingThrottle
 from leadline_client.errors import (
     FetchSessionUnknown,
     LeadlineError,
-    OffsetOutOfRange,
     StaleIncarnation,
-    UnknownPartition,
 )
 from leadline_common.clock import Clock
 from leadline_common.rpc import (
     NO_ERROR,
     FetchedRow,
-    FetchedTopic,
     FetchRow,
     ReplicaFetchRequest,
     ReplicaFetchResponse,
 )
 from leadline_common.waiting import CountedWait
 
-MOST_KNOWN: Final = 10_000
-"""About how many producers and applications one response tells of: 10 ms, and a megabyte."""
 _ABANDONED_MS: Final = 600_000
 """A session without a request for this long is abandoned."""
 
@@ -258,7 +254,7 @@ class FetchSessions:
             return ReplicaFetchResponse(request.nonce, incarnation, session, [])
         session.last_nonce = request.nonce
         session.wake()
-        answers = _Answers()
+        answers = FetchAnswers(takes_parts=request.takes_parts)
         self._record_positions(session, request, answers)
         if not answers:
             with CountedWait():
@@ -301,7 +297,7 @@ class FetchSessions:
         self._sessions.pop((session.broker_id, session.id), None)
 
     def _record_positions(
-        self, session: FetchSession, request: ReplicaFetchRequest, answers: _Answers
+        self, session: FetchSession, request: ReplicaFetchRequest, answers: FetchAnswers
     ) -> None:
         """Add the follower's rows to the session; add errors and divergence to `answers`."""
         now = session.last_request_ms = self.clock.monotonic_ms()
@@ -314,14 +310,14 @@ class FetchSessions:
             for row in topic.partitions:
                 partition = self.find((topic.topic_id, row.partition))
                 if partition is None:
-                    answers.add(topic.topic_id, _unknown(row))
+                    answers.add_unknown(topic.topic_id, row)
                     continue
                 answer = self._record_position(partition, row, request, now)
                 if answer.error_code == NO_ERROR and answer.diverging_end < 0:
                     session.update(partition, row)
                 else:
                     session.forget(partition)
-                    answers.add(topic.topic_id, answers.with_known(partition, answer))
+                    answers.add(topic.topic_id, answers.with_known(partition, answer, row.told))
         if request.session == request.nonce:
             self._close_replaced(session)
 
@@ -352,47 +348,3 @@ class FetchSessions:
             replaced = not len(session) or session.last_request_ms < abandoned_since
             if session is not opened and session.broker_id == opened.broker_id and replaced:
                 self._close(session)
-
-
-class _Answers:
-    """The rows of one response, grouped by topic."""
-
-    def __init__(self) -> None:
-        self._topics: dict[str, list[FetchedRow]] = {}
-        self._known = 0
-        self.size = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._topics)
-
-    def add(self, topic_id: str, row: FetchedRow) -> None:
-        self._topics.setdefault(topic_id, []).append(row)
-        self.size += len(row.records)
-
-    def with_known(self, partition: Partition, answer: FetchedRow) -> FetchedRow:
-        """Add what the follower's log will not tell if it has to restart at the log start.
-
-        If that would be too much, the follower has to state its position again, as it does later.
-        """
-        if answer.error_code != OffsetOutOfRange.code:
-            return answer
-        if self._known >= MOST_KNOWN:
-            return replace(answer, error_code=FetchSessionUnknown.code)
-        known = partition.log.producers.before(answer.log_start_offset)
-        self._known += len(known.producers) + len(known.publishes)
-        return replace(answer, known=known)
-
-    def topics(self) -> list[FetchedTopic]:
-        return [FetchedTopic(topic_id, rows) for topic_id, rows in self._topics.items()]
-
-
-def _unknown(row: FetchRow) -> FetchedRow:
-    return FetchedRow(
-        row.partition,
-        row.leader_epoch,
-        row.fetch_offset,
-        row.last_epoch,
-        UnknownPartition.code,
-        -1,
-        0,
-    )

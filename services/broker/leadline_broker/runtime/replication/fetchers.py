@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Sized
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from random import Random
@@ -39,6 +39,7 @@ from leadline_client.errors import (
     OffsetOutOfRange,
 )
 from leadline_common.clock import Clock
+from leadline_common.long_lived import collector_paused
 from leadline_common.rpc import (
     NO_ERROR,
     FetchedRow,
@@ -249,6 +250,7 @@ class ReplicaFetcher:
             topics=rows,
             forgotten=forgotten,
             leaving=broker_state.leaving,
+            takes_parts=True,
         )
 
     def _max_bytes(self) -> int:
@@ -370,7 +372,8 @@ class ReplicaFetcher:
     def _apply_row(self, partition: Partition, row: FetchedRow) -> None:
         """Pass a row to the replica; delay the partition if it refuses the row."""
         try:
-            effects = partition.replica.on_fetch_answer(row)
+            with nullcontext() if row.known is None else collector_paused():
+                effects = partition.replica.on_fetch_answer(row)
             self.context.execute(partition, effects)
         except LeadlineError as error:
             self._penalties.refuse(partition, error)

@@ -48,7 +48,8 @@ class Maintenance:
     clock: Clock
     time: ClusterTime
     execute: Execute
-    _checkpointed: dict[ReplicaKey, int] = field(default_factory=dict, init=False)
+    _checkpointed: dict[ReplicaKey, int] | None = field(default_factory=dict, init=False)
+    _writing: asyncio.Future[None] | None = field(default=None, init=False)
     _must_raise_version: bool = field(default=False, init=False)
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:
@@ -106,7 +107,13 @@ class Maintenance:
             self._must_raise_version = not await self.directory_version.raise_version()
 
     async def checkpoint(self) -> bool:
-        """Write the high watermarks if any has changed, and return whether one has."""
+        """Write the high watermarks if any has changed, and return whether one has.
+
+        A thread that writes goes on if this is cancelled, as when the broker stops. The next call
+        waits for it: it could bring back the entry of a log that is gone.
+        """
+        while self._writing is not None and not self._writing.done():
+            await asyncio.wait({self._writing})
         high_watermarks: dict[ReplicaKey, int] = {}
         async for some in slices(self.replicas.all()):
             high_watermarks |= {
@@ -116,7 +123,10 @@ class Maintenance:
             }
         if high_watermarks == self._checkpointed:
             return False
-        await asyncio.to_thread(self.logs.checkpoint_high_watermarks, high_watermarks)
+        self._checkpointed = None  # Until the thread ends, there may be these or those before.
+        write = asyncio.to_thread(self.logs.checkpoint_high_watermarks, high_watermarks)
+        self._writing = asyncio.create_task(write)
+        await asyncio.shield(self._writing)
         self._checkpointed = high_watermarks
         return True
 

@@ -15,6 +15,7 @@ from typing import Final
 
 import structlog
 
+from leadline_broker.domain.producers import NO_PRODUCER_ID
 from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.ports import Peers
@@ -100,6 +101,33 @@ class Repairs:
             yield
         except DamagedBatch as damage:
             raise self._found(partition, damage.offset, damage) from damage
+
+    async def know_producers(self, partition: Partition, producer_id: int) -> None:
+        """Return once damaged batches cannot hide what a producer has written to a log.
+
+        Batches that are lost for good cannot tell it: then the rest of the log has to do.
+
+        Raises:
+            DamagedBatch: they are to be repaired first.
+            StorageFailed: they cannot be read for another reason.
+
+        """
+        while producer_id != NO_PRODUCER_ID and partition.log.producers.unread:
+            try:
+                partition.log.batches.read_unread()
+            except DamagedBatch as damage:
+                refusal = self._found(partition, damage.offset, damage)
+                if self._is_final(partition):
+                    return
+                message = f"which batches a producer has written is unknown: {refusal.message}"
+                raise DamagedBatch(message, offset=damage.offset) from damage
+            await asyncio.sleep(0)
+
+    def _is_final(self, partition: Partition) -> bool:
+        """Tell whether no replica has a sound copy, nor one that may be in sync later."""
+        if self._others(partition):
+            return self._known[partition.key].unrepairable
+        return len(partition.replica.state.assigned) <= 1
 
     def _found(self, partition: Partition, offset: int, damage: DamagedBatch) -> StorageFailed:
         now_ms, known = self.clock.monotonic_ms(), self._known.get(partition.key)

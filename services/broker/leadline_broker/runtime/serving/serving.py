@@ -165,6 +165,7 @@ class Serving:
         with self.metrics.check_seconds.time(), spans.span("check batches"):
             headers = await self.checked(partition.settings, data)
         await self.producer_ids.require_own(headers[0].producer_id)
+        await self.repairs.know_producers(partition, headers[0].producer_id)
         await self.sequences.wait_for_turn(partition, headers[0], len(data), timeout_ms)
         # The checks may have waited: only what follows is one step.
         partition = self.led(topic, number, leader_epoch, topic_id=topic_id)

@@ -101,6 +101,9 @@ class Publishing:
         key = self._serving.led(topic, number).key
         lock = self._locks.setdefault(key, asyncio.Lock())
         async with lock:
+            await self._serving.repairs.know_producers(
+                self._serving.led(topic, number), publisher_id(app)
+            )
             partition = self._serving.led(topic, number)
             epoch = partition.replica.state.leader_epoch
             to_publish = ApplicationBatch(partition, epoch, publisher_id(app), batch)

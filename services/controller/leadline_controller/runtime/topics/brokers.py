@@ -177,8 +177,8 @@ def _lost_memberships(broker_id: int, partitions: Sequence[TopicPartition]) -> s
     more = ", …" if len(partitions) > MAX_NAMED else ""
     return (
         f"broker {broker_id} registered with another log directory than that of its membership, "
-        f"or without that log, in {len(partitions)} partitions ({shown}{more}): it counts for no "
-        "ISR there"
+        f"or without that log or its end, in {len(partitions)} partitions ({shown}{more}): it "
+        "counts for no ISR there"
     )
 
 
