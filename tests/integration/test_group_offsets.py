@@ -234,12 +234,15 @@ async def test_defect_04_a_commit_of_an_earlier_topic_of_the_same_name_is_refuse
 ) -> None:
     consumer = await joined(rig)
     assert dict(consumer.starts[-1].topic_ids) == {"orders": "first"}
+    former = by_member(consumer)
     await recreate(rig, zk_session, "second")
+    await until(lambda: consumer.generation > former["generation"], "it is told of the new one")
 
     late = await commit(rig, 500, **by_member(consumer, topic_ids={"orders": "first"}))
     good = await commit(rig, 5, **by_member(consumer, topic_ids={"orders": "second"}))
 
     assert late.json()["offsets"][0]["error_code"] == TopicIdMismatch.code
+    assert (await commit(rig, 500, **former)).json()["error_code"] == StaleGeneration.code
     assert good.json()["offsets"][0]["error_code"] == 0
     assert await committed(rig) == {0: 5}
     await consumer.drop()
