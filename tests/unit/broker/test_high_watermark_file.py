@@ -78,7 +78,7 @@ def test_defect_33_nor_one_whose_former_log_was_set_aside(start: Start) -> None:
     write(directory, 0, 0, 1)
     directory.checkpoint_high_watermarks({REPLICA: 2})
     directory.to_stray(REPLICA)
-    for stray in directory.strays():
+    for stray in directory.strays.found():
         (directory.root / stray).rename(directory.root / "elsewhere")
     write(directory, 1, 0)
 

@@ -126,7 +126,7 @@ def test_a_recreated_topic_finds_no_old_records(start: Start) -> None:
     assert new.log_end_offset == 0
     with pytest.raises(LogClosed):
         old.append(batch(1))
-    assert list(directory.strays()) == [f"t-0.{ID_1}-stray"]
+    assert list(directory.strays.found()) == [f"t-0.{ID_1}-stray"]
     new.append(batch(0, b"new"))
     assert [read_all(log) for log in start().logs()] == [[batch(0, b"new")]]
 
@@ -140,7 +140,7 @@ def test_a_stray_that_is_wanted_again_is_brought_back(start: Start) -> None:
     again = start()
     assert again.logs() == []
     assert read_all(again.open("t", ID_1, 0)) == [batch(0)]
-    assert again.strays() == {}
+    assert again.strays.found() == {}
 
 
 def test_a_stray_that_cannot_be_brought_back_is_brought_back_later(
@@ -168,7 +168,7 @@ def test_a_replica_without_records_leaves_no_stray(start: Start) -> None:
     directory.to_stray((ID_1, 0))
     directory.open("t", ID_1, 1)
     directory.delete((ID_1, 1))()
-    assert (directory.logs(), directory.strays()) == ([], {})
+    assert (directory.logs(), directory.strays.found()) == ([], {})
 
 
 def test_strays_are_kept_for_the_grace_period(start: Start) -> None:
@@ -176,11 +176,11 @@ def test_strays_are_kept_for_the_grace_period(start: Start) -> None:
     log = directory.open("t", ID_1, 0)
     log.append(batch(0))
     directory.to_stray((ID_1, 0))
-    ((name, since),) = directory.strays().items()
-    assert directory.purge_strays(since + 999, grace_ms=1000) == []
-    assert start().strays() == {name: since}
-    assert directory.purge_strays(since + 1000, grace_ms=1000) == [name]
-    assert directory.strays() == {}
+    ((name, since),) = directory.strays.found().items()
+    assert directory.strays.purge(since + 999, grace_ms=1000) == []
+    assert start().strays.found() == {name: since}
+    assert directory.strays.purge(since + 1000, grace_ms=1000) == [name]
+    assert directory.strays.found() == {}
 
 
 def test_a_stray_of_a_former_one_s_name_has_a_grace_period_of_its_own(
@@ -192,7 +192,7 @@ def test_a_stray_of_a_former_one_s_name_has_a_grace_period_of_its_own(
         directory.open("t", ID_1, partition).append(batch(0))
         directory.to_stray((ID_1, partition))
         os.utime(directory.root / f"t-{partition}.{ID_1}-stray", (0, 0))
-    deleting, go_on, rename = Event(), Event(), directory._rename_expired
+    deleting, go_on, rename = Event(), Event(), directory.strays._rename_expired
 
     def rename_and_wait(name: str, since: int) -> bool:
         is_renamed = rename(name, since)
@@ -200,9 +200,9 @@ def test_a_stray_of_a_former_one_s_name_has_a_grace_period_of_its_own(
         assert go_on.wait(DEADLINE_S)
         return is_renamed
 
-    monkeypatch.setattr(directory, "_rename_expired", rename_and_wait)
+    monkeypatch.setattr(directory.strays, "_rename_expired", rename_and_wait)
     with ThreadPoolExecutor(1) as thread:
-        purging = thread.submit(directory.purge_strays, 2_000, grace_ms=1_000)
+        purging = thread.submit(directory.strays.purge, 2_000, grace_ms=1_000)
         assert deleting.wait(DEADLINE_S)
         directory.open("t", ID_1, 1).append(batch(1))
         directory.to_stray((ID_1, 1))
@@ -217,7 +217,7 @@ def test_the_longest_topic_name_can_be_moved_aside(start: Start) -> None:
     log = directory.open("t" * 245, ID_1, 0)
     log.append(batch(0))
     directory.to_stray((ID_1, 0))
-    assert len(directory.strays()) == 1
+    assert len(directory.strays.found()) == 1
 
 
 def test_a_deleted_replica_is_gone_even_if_the_work_is_never_finished(start: Start) -> None:
@@ -244,7 +244,7 @@ def test_what_could_not_be_removed_of_a_deleted_replica_is_removed_later(start: 
     (left,) = directory.root.glob("*-delete")
     assert list(left.iterdir())
 
-    assert directory.purge_strays(0, grace_ms=1_000) == []
+    assert directory.strays.purge(0, grace_ms=1_000) == []
 
     assert not left.exists()
 
@@ -286,7 +286,7 @@ def test_defect_10_a_stray_of_a_long_topic_name_is_deleted_after_its_grace_perio
         directory.open("t" * length, ID_1, partition).append(batch(0))
         directory.to_stray((ID_1, partition))
 
-    assert len(directory.purge_strays(2**62, 0)) == 2
+    assert len(directory.strays.purge(2**62, 0)) == 2
 
     left = {path.name for path in directory.root.iterdir() if path.is_dir()}
     assert left == {INVENTORY_DIRECTORY}
@@ -312,7 +312,7 @@ def test_defect_10_a_topic_recreated_under_the_name_of_an_unreadable_log_is_acce
 
     again.open("t", ID_2, 0).append(batch(0, b"new"))
 
-    assert list(again.strays()) == [f"t-0.{ID_1}-stray"]
+    assert list(again.strays.found()) == [f"t-0.{ID_1}-stray"]
     assert again.close(incarnation=1)
     assert [read_all(log) for log in start().logs()] == [[batch(0, b"new")]]
 
@@ -325,7 +325,7 @@ def test_a_directory_that_is_nobodys_goes_to_stray(
     directory.open("t", ID_1, 0).append(batch(0))
     damage(directory.root / "t-0" / "partition.metadata")
     again = start()
-    assert (again.logs(), list(again.strays())) == ([], ["t-0.unknown-stray"])
+    assert (again.logs(), list(again.strays.found())) == ([], ["t-0.unknown-stray"])
 
 
 def test_an_empty_directory_of_nobody_leaves_no_stray(start: Start) -> None:
@@ -333,7 +333,7 @@ def test_an_empty_directory_of_nobody_leaves_no_stray(start: Start) -> None:
     root = start().root
     (root / "t-0").mkdir()
     again = start()
-    assert (again.logs(), again.strays(), (root / "t-0").exists()) == ([], {}, False)
+    assert (again.logs(), again.strays.found(), (root / "t-0").exists()) == ([], {}, False)
     again.open("t", ID_1, 0).append(batch(0))
     assert [read_all(log) for log in start().logs()] == [[batch(0)]]
 
@@ -342,7 +342,7 @@ def test_a_directory_of_nobody_that_has_any_file_is_kept(start: Start) -> None:
     root = start().root
     (root / "t-0").mkdir()
     (root / "t-0" / "00000000000000000000.log").touch()
-    assert list(start().strays()) == ["t-0.unknown-stray"]
+    assert list(start().strays.found()) == ["t-0.unknown-stray"]
 
 
 @pytest.mark.parametrize("name", ["lost+found", "controller-1", "old copy", "t-0.log"])
@@ -353,7 +353,7 @@ def test_a_directory_that_no_log_can_have_made_stays(start: Start, name: str) ->
     file.parent.mkdir()
     file.write_text("of somebody else")
     again = start()
-    assert (again.logs(), again.strays(), again.unopened.failures) == ([], {}, {})
+    assert (again.logs(), again.strays.found(), again.unopened.failures) == ([], {}, {})
     assert file.read_text() == "of somebody else"
 
 
@@ -365,7 +365,7 @@ def test_a_replica_gets_its_name_from_somebody_else(start: Start, kind: str) -> 
     (root / "t-0" / "notes" if kind == "directory" else root / "t-0").touch()
     again = start()
     again.open("t", ID_1, 0).append(batch(0))
-    assert list(again.strays()) == ["t-0.unknown-stray"]
+    assert list(again.strays.found()) == ["t-0.unknown-stray"]
     assert [read_all(log) for log in start().logs()] == [[batch(0)]]
 
 
@@ -696,6 +696,96 @@ def test_a_log_that_was_set_aside_meanwhile_is_not_taken_into_use(
 
     assert [log.identity.topic_id for log in again.logs()] == ["another"]
     assert again.close(incarnation=1)
+
+
+def test_a_log_that_has_lost_records_is_not_taken_into_use_before_that_is_noted(
+    start: Start, short: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = start()
+    written(directory, "a")
+    directory.checkpoint_high_watermarks({("id-a", 0): 4})
+    directory.release()
+    short.add("a")
+    again = start()
+    short.clear()
+    assert again.unopened.open_again()
+    registered = again.own_directory_ids()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(again._inventory, "lose", refuse)
+        with pytest.raises(StorageFailed):
+            again.take_opened()
+    assert (again.logs(), again.own_directory_ids()) == ([], registered)
+
+    ((*_, log, high_watermark),) = again.take_opened()
+
+    assert (log.log_end_offset, high_watermark) == (3, 3)
+    assert again.own_directory_ids().keys() == registered.keys()
+    assert again.own_directory_ids() != registered
+
+
+def test_a_replica_that_returns_after_its_deletion_keeps_the_id_that_is_registered(
+    start: Start, short: set[str]
+) -> None:
+    """Memberships that it gains are bound to that id."""
+    directory = start()
+    written(directory, "a")
+    directory.release()
+    short.add("a")
+    again = start()
+    short.clear()
+    registered = again.own_directory_ids()
+    again.delete(("id-a", 0))()
+    written(again, "a")
+    assert again.own_directory_ids() == registered
+    again.release()
+
+    assert start().own_directory_ids() == registered
+
+
+@pytest.mark.parametrize("change", ["delete", "set aside"])
+def test_a_log_is_left_alone_while_it_is_recovered(
+    start: Start, short: set[str], monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Its recovery would write into the directory of whatever has its name next."""
+    directory = start()
+    written(directory, "a")
+    directory.release()
+    short.add("a")
+    again = start()
+    short.clear()
+    begun, go_on = Event(), Event()
+    tried = again.unopened.open_log
+
+    def slow(*of: Any) -> PartitionLog:
+        begun.set()
+        assert go_on.wait(DEADLINE_S)
+        return tried(*of)
+
+    def attempt() -> None:
+        if change == "delete":
+            again.delete(("id-a", 0))()
+        else:
+            again.open("a", "another", 0)
+
+    monkeypatch.setattr(again.unopened, "open_log", slow)
+    with ThreadPoolExecutor(1) as thread:
+        opening = thread.submit(again.unopened.open_again)
+        assert begun.wait(DEADLINE_S)
+        with pytest.raises(StorageFailed, match="being recovered"):
+            attempt()
+        go_on.set()
+        assert opening.result(DEADLINE_S)
+    assert again.is_unused(("id-a", 0))
+
+    attempt()
+
+    assert (again.take_opened(), again.is_unused(("id-a", 0))) == ([], False)
+    left = {path.name for path in again.root.glob("a-0*")}
+    assert left == (set() if change == "delete" else {"a-0.id-a-stray"})
 
 
 def test_a_directory_is_released_when_no_log_is_being_opened_any_more(

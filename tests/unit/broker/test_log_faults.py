@@ -390,9 +390,9 @@ def test_strays_that_cannot_be_listed_are_purged_later(
     with monkeypatch.context() as now:
         now.setattr(Path, broken, refuse)
         with pytest.raises(StorageFailed, match="Too many open files"):
-            directory.purge_strays(1 << 60, 0)
+            directory.strays.purge(1 << 60, 0)
 
-    assert directory.purge_strays(1 << 60, 0) == [stray.name]
+    assert directory.strays.purge(1 << 60, 0) == [stray.name]
     directory.release()
 
 

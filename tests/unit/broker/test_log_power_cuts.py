@@ -97,7 +97,7 @@ def test_a_log_that_was_never_flushed_leaves_nothing(disk: Disk) -> None:
     assert (disk.root / "t-0").is_dir()
     again = LogDirectory(disk.root, cluster_id="c", broker_id=1)
     assert [read_all(log) for log in again.load_all()] == [[batch(0, b"flushed")]]
-    assert (again.strays(), again.lost) == ({}, [])
+    assert (again.strays.found(), again.lost) == ({}, [])
     again.release()
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from leadline_broker.adapters.log.directory import LogDirectory
+from leadline_broker.adapters.log.directory import LogDirectory, Stored
 from leadline_broker.adapters.log.durability import OnFlushed
 from leadline_broker.adapters.log.errors import LogClosed
 from leadline_broker.adapters.log.file_cache import FileCache
@@ -189,8 +189,9 @@ class DiskLogs:
     Attributes:
         staged: the staged uploads.
         open_again: the method of its `UnopenedLogs`.
-        take_opened, stored, persist_controller_epoch, checkpoint_high_watermarks, purge_strays,
-            own_directory_ids, forget_lost, close: the methods of the `LogDirectory`.
+        stored, persist_controller_epoch, checkpoint_high_watermarks, own_directory_ids,
+            forget_lost, is_unused, close: the methods of the `LogDirectory`.
+        purge_strays: the method `purge` of its `Strays`.
         persist_directory_version, renew_directory_id: those of its `DirectoryIdentity`.
 
     """
@@ -219,13 +220,13 @@ class DiskLogs:
         )
         self.staged = StagedFiles(self._directory.root)
         self.open_again = self._directory.unopened.open_again
-        self.take_opened = self._directory.take_opened
         self.stored = self._directory.stored
         self.persist_controller_epoch = self._directory.persist_controller_epoch
         self.checkpoint_high_watermarks = self._directory.checkpoint_high_watermarks
-        self.purge_strays = self._directory.purge_strays
+        self.purge_strays = self._directory.strays.purge
         self.own_directory_ids = self._directory.own_directory_ids
         self.forget_lost = self._directory.forget_lost
+        self.is_unused = self._directory.is_unused
         self.close = self._directory.close
         self.persist_directory_version = self._directory.identity.persist_version
         self.renew_directory_id = self._directory.identity.renew_id
@@ -289,6 +290,12 @@ class DiskLogs:
         """See `UnopenedLogs.has_retriable`."""
         return self._directory.unopened.has_retriable
 
+    def take_opened(self) -> list[Stored]:
+        """See `LogDirectory.take_opened`."""
+        opened = self._directory.take_opened()
+        self._logs |= {log.identity.key: log for *_, log, _ in opened}
+        return opened
+
     @property
     def closed(self) -> int:
         """How many logs `close` has closed so far."""
@@ -319,7 +326,7 @@ class DiskLogs:
 
     def delete(self, key: ReplicaKey) -> Callable[[], None]:
         """See `LogDirectory.delete`."""
-        was_written = self._was_written(key) or key in self.unfinished
+        was_written = self._was_written(key) or self.is_unused(key)
         return self._directory.delete(key) if was_written else lambda: None
 
     @property

@@ -359,6 +359,7 @@ class Broker:
             self._engine.fence_all()
 
     async def _directories(self) -> Directories:
+        self.engine.take_opened()
         return await self.engine.maintenance.directory_version.directories()
 
     def _registered(self) -> None:

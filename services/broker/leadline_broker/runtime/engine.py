@@ -339,6 +339,15 @@ class Engine:
                     updated = self._topic_settings.updated(partition.settings)
                     self.replicas.configure(partition, updated)
 
+    def take_opened(self) -> None:
+        """Add the replicas whose logs have been opened since the last registration, fenced.
+
+        Raises:
+            StorageFailed: see `LogStore.take_opened`.
+
+        """
+        self.replicas.load(self.logs.take_opened(), self._topic_settings.before_known())
+
     def fence_all(self) -> None:
         """Fence every replica and close every fetch session at once."""
         self.replicas.fence_all()

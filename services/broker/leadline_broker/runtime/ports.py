@@ -131,6 +131,9 @@ class LogStore(UnopenedLogs, Protocol):
     def stored(self) -> Sequence[StoredReplica]:
         """Return the replicas found on disk at the start."""
 
+    def take_opened(self) -> Sequence[StoredReplica]:
+        """Return the replicas whose logs are open only now, or raise StorageFailed."""
+
     @property
     def controller_epoch(self) -> int:
         """The highest controller epoch that this broker has accepted (rules R1, R11)."""

@@ -14,6 +14,8 @@ from typing import Final, Protocol
 
 import structlog
 
+from leadline_broker.domain.state import ReplicaKey
+
 logger = structlog.get_logger(__name__)
 
 _AGAIN_S: Final = 5.0
@@ -29,13 +31,8 @@ class UnopenedLogs(Protocol):
     def open_again(self) -> bool:
         """Open those; return whether all are open now. For a thread: recovery may take long."""
 
-    def take_opened(self) -> None:
-        """Take into use what is open now; the broker is about to register.
-
-        Raises:
-            StorageFailed: one has lost records, and that could not be noted.
-
-        """
+    def is_unused(self, key: ReplicaKey) -> bool:
+        """Return whether this one is not open, or its deletion has failed so far."""
 
 
 async def open_later(logs: UnopenedLogs, register_again: Callable[[], None]) -> None:

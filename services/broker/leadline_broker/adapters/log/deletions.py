@@ -18,6 +18,7 @@ from leadline_broker.domain.state import ReplicaKey
 @dataclass(slots=True)
 class _Deletion:
     directory: Path
+    own_id: str | None
     renamed: list[Path] = field(default_factory=list)
 
 
@@ -38,9 +39,12 @@ class Deletions:
         """The replicas whose deletions have failed so far."""
         return self._left.keys()
 
-    def begin(self, key: ReplicaKey, directory: Path) -> None:
-        """Note that the directory of a replica is to go; its log is closed."""
-        self._left[key] = _Deletion(directory)
+    def begin(self, key: ReplicaKey, directory: Path, own_id: str | None = None) -> None:
+        """Note that the directory of a replica is to go; its log is closed.
+
+        `own_id` is the replica's directory id, if it has one that the inventory does not know.
+        """
+        self._left[key] = _Deletion(directory, own_id)
 
     def go_on(self, key: ReplicaKey) -> Callable[[], None]:
         """Do what is left of a deletion; return the removal of its files, for any thread.
@@ -51,7 +55,7 @@ class Deletions:
         """
         deletion = self._left[key]
         with STORAGE_ERRORS:
-            self._inventory.remove(key)
+            self._inventory.remove(key, deletion.own_id)
             if deletion.directory.exists():
                 target = free_name(deletion.directory, key[0], DELETE_SUFFIX)
                 deletion.directory.rename(target)

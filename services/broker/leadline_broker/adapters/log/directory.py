@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import threading
 from collections.abc import Callable, Collection, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -12,11 +9,10 @@ from pathlib import Path
 from uuid import uuid4
 
 from leadline_broker.adapters.log import root_files
-from leadline_broker.adapters.log.checked_files import fsync_path
 from leadline_broker.adapters.log.committed_ends import CommittedEnds
 from leadline_broker.adapters.log.deletions import Deletions, remove_deleted
 from leadline_broker.adapters.log.directory_identity import DirectoryIdentity
-from leadline_broker.adapters.log.errors import STORAGE_ERRORS, CorruptFile, storage_error
+from leadline_broker.adapters.log.errors import STORAGE_ERRORS, CorruptFile
 from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.high_watermark_file import HighWatermarkFile
 from leadline_broker.adapters.log.layout import (
@@ -28,19 +24,16 @@ from leadline_broker.adapters.log.layout import (
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.adapters.log.producer_replay import OnSegment, nothing
 from leadline_broker.adapters.log.root_files import HighWatermarks
-from leadline_broker.adapters.log.set_aside import (
-    DELETE_SUFFIX,
-    STRAY_SUFFIX,
-    free_name,
-    latest_stray,
-    removed_as_empty,
-)
+from leadline_broker.adapters.log.set_aside import DELETE_SUFFIX, removed_as_empty
+from leadline_broker.adapters.log.strays import Strays
 from leadline_broker.adapters.log.unopened_logs import UnopenedLogs
 from leadline_broker.domain.state import ReplicaKey
 from leadline_client.errors import StorageFailed
 
 _LOADERS = 4
-_MS = 1_000_000
+
+Stored = tuple[str, str, int, PartitionLog, int]
+"""Topic, topic id, partition, log and checkpointed high watermark of a replica."""
 
 
 class LogDirectory:
@@ -59,6 +52,7 @@ class LogDirectory:
         controller_epoch: the highest controller epoch that this broker has accepted (rules
             R1, R11).
         unopened: the logs that could not be opened.
+        strays: the directories that were set aside.
         identity: which directory this is (rule R17).
         lost: the replicas that `load_all` found without the records that they had.
         closed: how many logs `close` has closed so far.
@@ -91,7 +85,7 @@ class LogDirectory:
         self._logs: dict[ReplicaKey, PartitionLog] = {}
         self._names: dict[str, ReplicaKey] = {}
         self._watermarks = HighWatermarkFile(root)
-        self._setting_aside = threading.Lock()
+        self.strays = Strays(root)
         self._lock = root_files.lock_root(root)
         try:
             self.identity = DirectoryIdentity(root, cluster_id, broker_id)
@@ -149,16 +143,18 @@ class LogDirectory:
             left = {key: self._logs[key].log_end_offset for key in short}
             self.checkpoint_high_watermarks({**committed.by_key, **left})
 
-    def take_opened(self) -> None:
+    def take_opened(self) -> list[Stored]:
         """Take into use what `unopened` has opened again; the broker is about to register.
 
-        One that ends below its high watermark has lost records, and gets an id of its own.
+        Return these replicas, as `stored` does. One that ends below its high watermark has lost
+        records, and gets an id of its own.
         """
-        opened, short = self.unopened.opened()
         with STORAGE_ERRORS:
-            self._inventory.lose(short, uuid4().hex, written=True)
+            self._inventory.lose(self.unopened.cut_short(), uuid4().hex, written=True)
+        opened = self.unopened.opened()
         for log in opened:
             self._add(log)
+        return self._with_high_watermarks(opened)
 
     def own_directory_ids(self) -> dict[ReplicaKey, str]:
         """Return the ids of the replicas that have lost their logs within this directory."""
@@ -169,20 +165,23 @@ class LogDirectory:
         with STORAGE_ERRORS:
             self._inventory.keep_only(assigned)
 
-    def stored(self) -> list[tuple[str, str, int, PartitionLog, int]]:
-        """Return (topic, topic id, partition, log, checkpointed high watermark) of each log.
+    def stored(self) -> list[Stored]:
+        """Return the replicas whose logs are open.
 
         A high watermark without a checkpoint is the log start; none is beyond the log end.
         """
-        known = self.high_watermarks()
+        return self._with_high_watermarks(self.logs())
+
+    def _with_high_watermarks(self, logs: list[PartitionLog]) -> list[Stored]:
+        known = self.high_watermarks() if logs else {}
         return [
             (
                 log.identity.topic,
-                *key,
+                *log.identity.key,
                 log,
-                max(log.log_start_offset, min(known.get(key, 0), log.log_end_offset)),
+                max(log.log_start_offset, min(known.get(log.identity.key, 0), log.log_end_offset)),
             )
-            for key, log in self._logs.items()
+            for log in logs
         ]
 
     def open(self, topic: str, topic_id: str, partition: int) -> PartitionLog:
@@ -225,7 +224,7 @@ class LogDirectory:
         with STORAGE_ERRORS:
             self._inventory.remove(key)
         if log.directory.exists():
-            self._move_to_stray(log.directory, log.identity.topic_id)
+            self.strays.add(log.directory, log.identity.topic_id)
 
     def delete(self, key: ReplicaKey) -> Callable[[], None]:
         """Delete a replica; return the removal of its files, which may run in any thread.
@@ -238,43 +237,21 @@ class LogDirectory:
             log.discard()
             self._watermarks.log_goes(key)
             self._deletions.begin(key, log.directory)
+        elif key in self.unopened.failures:
+            directory = self.root / self.unopened.identities[key].directory_name
+            own_id = self.unopened.give_up(key)
+            self._watermarks.log_goes(key)
+            self._deletions.begin(key, directory, own_id)
         return self._deletions.go_on(key)
+
+    def is_unused(self, key: ReplicaKey) -> bool:
+        """Return whether there is a log that is not open, or whose deletion has failed so far."""
+        return key in self.unopened.failures or key in self._deletions.unfinished
 
     @property
     def unfinished(self) -> Set[ReplicaKey]:
         """The replicas whose deletions have failed so far."""
         return self._deletions.unfinished
-
-    def strays(self) -> dict[str, int]:
-        """Return the names of stray directories and when each became a stray (Unix ms)."""
-        found = {}
-        for path in sorted(self.root.iterdir()):
-            if path.name.endswith(STRAY_SUFFIX):
-                with contextlib.suppress(FileNotFoundError):  # `open` has just restored it.
-                    found[path.name] = path.stat().st_mtime_ns // _MS
-        return found
-
-    def purge_strays(self, now_ms: int, grace_ms: int) -> list[str]:
-        """Delete the strays older than `stray.grace.ms`; return their names. Thread-safe.
-
-        What could not be removed of replicas that were deleted earlier is removed, too.
-        """
-        with STORAGE_ERRORS:
-            old = {one: since for one, since in self.strays().items() if since <= now_ms - grace_ms}
-            purged = [name for name, since in old.items() if self._rename_expired(name, since)]
-            remove_deleted(self.root)
-        return purged
-
-    def _rename_expired(self, name: str, since: int) -> bool:
-        """Rename a stray for its removal; return False if it is not that one any more."""
-        # `open` may have just restored it, and its replica may be a stray of this name again.
-        stray = self.root / name
-        with self._setting_aside, contextlib.suppress(OSError, StorageFailed):
-            if stray.stat().st_mtime_ns // _MS == since:
-                renamed = self.root / (name.removesuffix(STRAY_SUFFIX) + DELETE_SUFFIX)
-                self._rename(stray, renamed)
-                return True
-        return False
 
     def persist_controller_epoch(self, epoch: int) -> None:
         """Store the highest accepted controller epoch; durable when this returns."""
@@ -330,10 +307,10 @@ class LogDirectory:
             identity = read_identity(path)
         except CorruptFile:
             if not removed_as_empty(path):
-                self._move_to_stray(path, "unknown")
+                self.strays.add(path, "unknown")
             return None
         if identity.directory_name != path.name:
-            self._move_to_stray(path, identity.topic_id)
+            self.strays.add(path, identity.topic_id)
             return None
         return identity
 
@@ -362,37 +339,15 @@ class LogDirectory:
         if path.exists():
             found = self._identity_or_stray(path)
             if found is not None and found != identity:
-                self._move_to_stray(path, found.topic_id)
-                self._lose_unreadable(found.key)
+                self._set_aside_unopened(path, found)
         if not path.exists():
-            self._restore_stray(path, identity.key)
+            self.strays.restore(path, identity.key)
 
-    def _lose_unreadable(self, key: ReplicaKey) -> None:
-        """Note that a log that could not be read is set aside: the id stays its own."""
-        own_id = self.unopened.set_aside(key)
+    def _set_aside_unopened(self, path: Path, found: PartitionIdentity) -> None:
+        """Make a log a stray that is not in use; the id of one that is not open stays its own."""
+        own_id = self.unopened.give_up(found.key)
+        self._watermarks.log_goes(found.key)
+        self.strays.add(path, found.topic_id)
         if own_id is not None:
             with STORAGE_ERRORS:
-                self._inventory.lose([key], own_id, written=False)
-
-    def _restore_stray(self, path: Path, key: ReplicaKey) -> None:
-        """Rename the latest stray of a replica, if any, back to the partition's name."""
-        with contextlib.suppress(FileNotFoundError):  # Its grace period ended just now.
-            stray = latest_stray(self.root, key)
-            if stray is not None:
-                self._rename(stray, path)
-
-    def _move_to_stray(self, path: Path, topic_id: str) -> None:
-        with self._setting_aside:
-            with STORAGE_ERRORS:
-                os.utime(path)
-            self._rename(path, free_name(path, topic_id, STRAY_SUFFIX))
-
-    def _rename(self, path: Path, target: Path) -> None:
-        """Rename durably; raise StorageFailed if that fails."""
-        try:
-            path.rename(target)
-            fsync_path(self.root)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise storage_error(error) from error
+                self._inventory.lose([found.key], own_id, written=False)

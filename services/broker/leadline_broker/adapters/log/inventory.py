@@ -109,14 +109,18 @@ class LogInventory:
                 {key: msgspec.structs.replace(self._entries[key], directory_id="") for key in owned}
             )
 
-    def remove(self, key: ReplicaKey) -> None:
+    def remove(self, key: ReplicaKey, own_id: str | None = None) -> None:
         """Forget a replica that is deleted or set aside; durable when this returns.
+
+        `own_id` is the replica's directory id, if it has one that no entry tells.
 
         An id of its own is registered until the next start. A log that is recreated before that
         keeps the id, because memberships that it gains are bound to it.
         """
         with self._lock:
             entry = self._entries.get(key)
+            if own_id is not None:
+                entry = InventoryEntry(own_id, written=False)
             if entry is None:
                 return
             # If the disk fails, the file may be gone or not: a log must write it again.

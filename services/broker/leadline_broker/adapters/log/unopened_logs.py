@@ -31,6 +31,7 @@ class UnopenedLogs:
     Attributes:
         open_log: opens a log; it may raise StorageFailed.
         failures: why each of them could not be opened.
+        identities: topic, topic id and partition of each.
         committed: what the checkpoint told of all logs.
         high_watermarks: those of these logs, as far as the checkpoint has them.
         directory_ids: those of their own.
@@ -39,12 +40,15 @@ class UnopenedLogs:
 
     open_log: Callable[[PartitionIdentity, OnSegment], PartitionLog]
     failures: dict[ReplicaKey, StorageFailed] = field(default_factory=dict, init=False)
+    identities: dict[ReplicaKey, PartitionIdentity] = field(default_factory=dict, init=False)
     committed: CommittedEnds = field(default=CommittedEnds({}, are_known=True), init=False)
     high_watermarks: dict[ReplicaKey, int] = field(default_factory=dict, init=False)
     directory_ids: dict[ReplicaKey, str] = field(default_factory=dict, init=False)
-    _retriable: dict[ReplicaKey, PartitionIdentity] = field(default_factory=dict, init=False)
+    _retriable: dict[ReplicaKey, None] = field(default_factory=dict, init=False)
+    _being_opened: ReplicaKey | None = field(default=None, init=False)
     _opened: dict[ReplicaKey, PartitionLog] = field(default_factory=dict, init=False)
     _opening: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _choosing: threading.Lock = field(default_factory=threading.Lock, init=False)
     _is_released: bool = field(default=False, init=False)
 
     def tried(
@@ -66,8 +70,9 @@ class UnopenedLogs:
                 opened.append(log)
                 continue
             self.failures[identity.key] = log
+            self.identities[identity.key] = identity
             if isinstance(log, _RETRIABLE):
-                self._retriable[identity.key] = identity
+                self._retriable[identity.key] = None
         return opened
 
     def give_ids(self, committed: CommittedEnds) -> None:
@@ -88,46 +93,70 @@ class UnopenedLogs:
         For a thread: recovery may take long.
         """
         with self._opening:
-            for key, identity in self._retriable.copy().items():
-                if key in self._opened:
-                    continue
-                log = self.tried(identity, self._require_unreleased)
-                if isinstance(log, _RETRIABLE):
+            for key in self._retriable.copy():
+                if self._begins(key) and not self._is_opened_again(key):
                     return False
-                if isinstance(log, PartitionLog):
-                    self._opened[key] = log
-                else:
-                    self.failures[key] = log
-                    self._retriable.pop(key, None)
             return bool(self._opened)
+
+    def _begins(self, key: ReplicaKey) -> bool:
+        """Note that a log is being opened; return False if it need not be."""
+        with self._choosing:
+            is_wanted = key in self._retriable and key not in self._opened
+            self._being_opened = key if is_wanted else None
+            return is_wanted
+
+    def _is_opened_again(self, key: ReplicaKey) -> bool:
+        """Open a log; return False if that is to be tried again later."""
+        log = self.tried(self.identities[key], self._require_unreleased)
+        with self._choosing:
+            self._being_opened = None
+            if isinstance(log, PartitionLog):
+                self._opened[key] = log
+            elif not isinstance(log, _RETRIABLE):
+                self.failures[key] = log
+                del self._retriable[key]
+        return not isinstance(log, _RETRIABLE)
 
     def _require_unreleased(self) -> None:
         if self._is_released:
             raise LogClosed("the broker stops")
 
-    def opened(self) -> tuple[list[PartitionLog], list[ReplicaKey]]:
-        """Return what is open now, and which of them lack committed records at their end.
+    def cut_short(self) -> list[ReplicaKey]:
+        """Return which of the logs that are open now lack committed records at their end."""
+        with self._choosing:
+            return [key for key, log in self._opened.items() if self.committed.is_short(log)]
 
-        From now on they are as any other log.
-        """
-        logs, cut_short = [], []
-        found, self._opened = self._opened, {}
-        for key, log in found.items():
-            self._retriable.pop(key, None)
-            if self.failures.pop(key, None) is None:
-                log.discard()  # Its directory was set aside meanwhile.
-                continue
+    def opened(self) -> list[PartitionLog]:
+        """Return the logs that are open now; from now on they are as any other log."""
+        with self._choosing:
+            found, self._opened = self._opened, {}
+        for key in found:
+            self._forget(key)
             del self.directory_ids[key]
-            logs.append(log)
-            self.high_watermarks.pop(key, None)
-            if self.committed.is_short(log):
-                cut_short.append(key)
-        return logs, cut_short
+        return list(found.values())
 
-    def set_aside(self, key: ReplicaKey) -> str | None:
-        """Forget a log whose directory is set aside; return the id of its own if it was one."""
+    def _forget(self, key: ReplicaKey) -> None:
         self._retriable.pop(key, None)
-        return self.directory_ids.get(key) if self.failures.pop(key, None) else None
+        self.high_watermarks.pop(key, None)
+        del self.failures[key], self.identities[key]
+
+    def give_up(self, key: ReplicaKey) -> str | None:
+        """Forget a log that is to be deleted or set aside; return the id of its own if it is one.
+
+        Raises:
+            StorageFailed: it is being opened just now.
+
+        """
+        with self._choosing:
+            if key == self._being_opened:
+                raise StorageFailed("the log is being recovered: ask again")
+            opened = self._opened.pop(key, None)
+            if opened is not None:
+                opened.discard()
+            if key not in self.failures:
+                return None
+            self._forget(key)
+            return self.directory_ids[key]
 
     def release(self) -> None:
         """Open nothing more, and close what was opened again, without flushing.

@@ -34,14 +34,11 @@ class DirectoryVersion:
     async def directories(self) -> Directories:
         """Return the ids to register with; an older copy has a new one.
 
-        Logs that have been opened since the last registration count as any other.
-
         Raises:
             ZkError: ZooKeeper's version could not be read.
             StorageFailed: the new id could not be written.
 
         """
-        self.logs.take_opened()
         known = await self.store.directory_version(self.logs.directory_id)
         if self.logs.directory_version < known:
             logger.error(

@@ -330,7 +330,7 @@ class ControllerCommands:
             self._remember_stop(key, _Stop(row.leader_epoch, order or NOTHING_ORDERED))
         try:
             if partition is None:
-                if delete and key in self.replicas.logs.unfinished:
+                if delete and self.replicas.logs.is_unused(key):
                     self.in_background(self.replicas.logs.delete(key))
             elif delete:
                 self.in_background(self.replicas.delete(partition))

@@ -85,7 +85,7 @@ class ReplicaManager:
         return NOT_APPLIED if found is None else found.applied_epoch
 
     def load(self, stored: Iterable[StoredReplica], settings: PartitionSettings) -> None:
-        """Add the replicas found on disk, all of them fenced."""
+        """Add replicas found on disk, all of them fenced."""
         for topic, topic_id, partition, log, high_watermark in stored:
             self._add(topic, topic_id, partition, log, settings, high_watermark)
 
