@@ -223,6 +223,8 @@ def test_defect_32_brokers_wait_for_a_topics_own_retention() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [70_005, 70_213, 74_390, 78_022, 78_075, 78_173, 78_315, 78_897])
+@pytest.mark.parametrize(
+    "seed", [70_005, 70_213, 74_390, 74_730, 78_022, 78_075, 78_173, 78_315, 78_897]
+)
 def test_seeds_that_have_failed_once_pass(seed: int) -> None:
     check_clean([seed])

@@ -75,8 +75,9 @@ class Coordinator:
         since: int = 1,
         reset: Any = "earliest",
         topic_id: str = TOPIC_ID,
+        leader_epoch: int | None = None,
     ) -> None:
-        row = AssignedRow(TOPIC, topic_id, 0, since, offset, None)
+        row = AssignedRow(TOPIC, topic_id, 0, since, offset, leader_epoch)
         self.answer = SyncAnswer(SessionPoint(1, 1, 1, 0), 1, 30_000, 30_000, reset, [row])
 
     def assign_nothing(self) -> None:
@@ -305,6 +306,22 @@ async def test_a_position_out_of_the_log_is_reset_and_reported(world: World) -> 
 
     assert answer["resets"] == [{"topic": TOPIC, "partition": 0, "position": 50, "reset_to": 0}]
     assert values(await world.poll(cursor=answer["cursor"])) == ["a"]
+
+
+async def test_defect_50_a_position_at_the_end_of_another_log_is_reset(world: World) -> None:
+    """The partition was added again, and has as many records as the consumer had read before."""
+    world.cluster.publish(1, 3, (1, 2, 3))
+    await world.cluster.grant(1, 2, 3, first_epoch=3)
+    await world.cluster.produce(1, "a", "b")
+    world.coordinator.assign(2, leader_epoch=0)
+
+    answer = await world.poll()
+
+    assert answer["resets"] == [{"topic": TOPIC, "partition": 0, "position": 2, "reset_to": 0}]
+    again = await world.poll(cursor=answer["cursor"])
+    assert values(again) == ["a", "b"]
+    world.coordinator.assign(2, leader_epoch=3)
+    assert (await world.poll())["resets"] == []
 
 
 async def test_a_partition_that_cannot_be_read_is_not_tried_without_a_pause(world: World) -> None:

@@ -38,6 +38,7 @@ from leadline_common.bulk_offsets import (
     LATEST,
     BulkQuestion,
     PartitionAnswer,
+    PartitionEnds,
     PartitionQuestion,
 )
 from leadline_common.clock import Clock
@@ -239,9 +240,7 @@ class GroupPolls:
             if answer.offsets is None:
                 polled.errors[one] = _error_of(answer)
                 continue
-            position, ends = polled.positions[one], answer.offsets
-            nothing_yet = ends.high_watermark <= position.offset <= ends.log_end_offset
-            if nothing_yet and ends.log_start_offset <= position.offset:
+            if _is_at_end(polled.positions[one], answer.offsets):
                 continue
             enough = left <= 0 or len(polled.fetched) >= poll.max_records
             if enough or self.clock.monotonic_ms() >= give_up_ms:
@@ -345,6 +344,19 @@ def _first(sync: SyncAnswer, cursor: Cursor | None, poll: GroupPoll) -> Polled:
             if position is not None:
                 polled.positions[one] = position
     return polled
+
+
+def _is_at_end(position: Position, ends: PartitionEnds) -> bool:
+    """Tell whether a consumer has read all committed records of a log.
+
+    A log may end where the consumer stands, and have records of a later epoch than it has read: its
+    partition was removed and added again, or elected uncleanly. The fetch tells from where to read.
+    """
+    read, last = position.leader_epoch, ends.last_epoch
+    if read is not None and last is not None and last > read:
+        return False
+    first = max(ends.high_watermark, ends.log_start_offset)
+    return first <= position.offset <= ends.log_end_offset
 
 
 def _error_of(answer: PartitionAnswer) -> LeadlineError:
