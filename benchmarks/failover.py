@@ -284,7 +284,11 @@ class Bench:
         self.gateway = CountingBrokers()
         self.bare = BareSocket(hosts)
         self.store = WatchedStore()
-        settings = ControllerSettings(controller_id=1, reconcile_interval_ms=3_600_000)
+        settings = ControllerSettings(
+            controller_id=1,
+            reconcile_interval_ms=3_600_000,
+            broker_contact_timeout_ms=3_600_000,
+        )
         dependencies = ControllerDependencies(
             self._open, self.gateway, SystemClock(), lambda: uuid.uuid4().hex, _zero
         )

@@ -101,6 +101,25 @@ async def test_s10_active_controller_cut_off_from_zookeeper(seeded: Random) -> N
         await running.load.progress()
 
 
+async def test_defect_51_active_controller_cut_off_from_brokers(seeded: Random) -> None:
+    """Another one leads, although ZooKeeper sees nothing wrong, and replaces a dead leader."""
+    settings = {"broker.contact.timeout.ms": "4000", "command.ack.timeout.ms": "1000"}
+    async with linked_scenario(controllers=2, settings=settings) as running:
+        active = await running.cluster.active_controller()
+        epoch = (await running.view()).controller_epoch
+        brokers = [f"broker-{number}" for number in (1, 2, 3)]
+        for broker in brokers:
+            running.links.cut_both(active, broker)
+        victim = await running.leader(seeded.randrange(6))
+        await kill(running, victim)
+        await taken_over(running, active, epoch)
+        await led(running, running.topic, without=victim)
+        await running.load.progress()
+        met = [(broker, active) for broker in brokers]
+        assert running.links.held(*met), "void: nothing met the cut"
+        running.links.heal()
+
+
 @pytest.mark.slow
 @pytest.mark.scenario("S13")
 @pytest.mark.parametrize("seconds", [6.0, pytest.param(30.0, marks=pytest.mark.soak)])

@@ -121,6 +121,14 @@ async def test_a_controller_without_a_lease_resigns(rig: Rig) -> None:
     assert leader.stores[-1] is not store
 
 
+async def test_a_controller_that_hears_of_no_broker_lets_another_one_lead(rig: Rig) -> None:
+    cut_off = await rig.up(brokers=3, broker_contact_timeout_ms=500)
+    successor = await rig.controller()
+    await until(lambda: successor.is_active, "another one leads")
+    await until(lambda: cut_off.epoch == 2, "it knows its successor")
+    assert not cut_off.is_active
+
+
 async def test_an_operator_may_force_an_election(rig: Rig, zk_session: ZkSession) -> None:
     leader = await rig.up(brokers=1)
     await zk_session.delete(znodes.CONTROLLER, ANY_VERSION)

@@ -16,6 +16,7 @@ from leadline_common.leader_election import (
     Leader,
     LeaderElection,
     LeadershipTerm,
+    Resigned,
     TermEnded,
 )
 from leadline_common.versions import IncompatibleRelease, own_versions
@@ -80,6 +81,7 @@ class ExampleService:
         self.sessions: list[ScriptedStore] = []
         self.terms: list[LeadershipTerm] = []
         self.is_leading = False
+        self.resigning = asyncio.Event()
         self.opening_fails = 0
         self.on_open: Callable[[ScriptedStore], None] = lambda _: None
         self.election = LeaderElection(self)
@@ -112,11 +114,17 @@ class ExampleService:
     async def serve(self, session: ScriptedStore, term: LeadershipTerm) -> None:
         self.terms.append(term)
         self.is_leading = True
+        ends = [asyncio.create_task(one.wait()) for one in (session.lost, self.resigning)]
         try:
-            await session.lost.wait()
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if self.resigning.is_set():
+                self.resigning.clear()
+                raise Resigned("another one may do better")
             raise TermEnded("the session was lost")
         finally:
             self.is_leading = False
+            for end in ends:
+                end.cancel()
 
     def start(self) -> None:
         self.task = asyncio.create_task(self.election.run())
@@ -203,6 +211,27 @@ async def test_leadership_passes_on_when_the_leader_stops(
     assert await epoch(zk_session) == b"2"
     assert leader.election.leader is None
     assert leader.election.session is None
+
+
+async def test_a_leader_that_resigns_leaves_the_election_to_others(
+    candidates: Candidates,
+) -> None:
+    leader, standby = await candidates.leader_and_standby()
+    leader.resigning.set()
+    await standby.leads()
+    await leader.follows(standby)
+    assert standby.epochs == [2]
+    assert leader.epochs == [1]
+
+
+async def test_a_leader_that_resigns_leads_again_if_nobody_else_is_there(
+    candidates: Candidates,
+) -> None:
+    alone = candidates.add()
+    alone.start()
+    await alone.leads()
+    alone.resigning.set()
+    await until(lambda: alone.is_leading and alone.epochs == [1, 2], "it leads again")
 
 
 async def test_the_epoch_grows_by_one_with_each_term(

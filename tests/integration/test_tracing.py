@@ -114,7 +114,9 @@ async def test_creating_a_topic_is_one_trace_with_one_cause_from_the_client_to_a
         "leadline create_topic",
     }
     assert {span.service for span in spans} == {"leadline", "controller-1", *BROKERS}
-    (multi, *_) = [span for span in spans if span.name == "zookeeper multi"]
+    multis = [span for span in spans if span.name == "zookeeper multi"]
+    of_key, multi, *_ = multis  # First the Idempotency-Key of the request is stored.
+    assert path_to(of_key, spans)[-2:] == ["handle TakeKey", "zookeeper multi"]
     assert path_to(multi, spans) == [
         "leadline create",
         "leadline create_topic",

@@ -69,6 +69,7 @@ class Cluster:
             fetches_little=plan.publishes,
             keeps_nothing=changes_retention(plan),
             healing_ms=plan.healing_ms,
+            contact_timeout_ms=plan.contact_timeout_ms,
         )
         self.removes_partitions = any(one.kind in (REMOVE, REPLACE) for one in plan.actions)
         self.configs = {} if plan.retention is None else plan.retention.configs()

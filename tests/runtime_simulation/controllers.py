@@ -42,7 +42,7 @@ from tests.runtime_simulation.messages import (
 )
 from tests.runtime_simulation.network import Routes
 from tests.runtime_simulation.service_calls import SimulatedCalls
-from tests.runtime_simulation.services import SESSION_MS, Service
+from tests.runtime_simulation.services import SESSION_MS, Machine, Service
 
 
 @dataclass(eq=False)
@@ -57,10 +57,15 @@ class ControllerHost(Service):
         """The name on the network."""
         return f"controller-{self.number}"
 
+    @property
+    def is_active(self) -> bool:
+        """Whether this is the active controller, as far as it knows."""
+        return self.service is not None and self.service.is_active
+
     async def run(self) -> None:
         """Run the controller as `leadline_controller.main` does."""
         machine, random = self.machine, self.machine.random()
-        settings = controller_settings(self.number, machine.healing_ms)
+        settings = controller_settings(self.number, machine)
 
         async def open_store() -> ControllerStore:
             store = ControllerZkStore(open_transport=machine.zookeeper.transport)
@@ -85,14 +90,15 @@ class ControllerHost(Service):
         await leadership.run()
 
 
-def controller_settings(number: int, healing_ms: int) -> ControllerSettings:
+def controller_settings(number: int, machine: Machine) -> ControllerSettings:
     """Return the settings of a controller."""
     return ControllerSettings(
         controller_id=number,
         zookeeper_session_timeout_ms=SESSION_MS,
         command_ack_timeout_ms=1_000,
+        broker_contact_timeout_ms=machine.contact_timeout_ms,
         reconcile_interval_ms=1_000,
-        failed_broker_interval_ms=healing_ms,
+        failed_broker_interval_ms=machine.healing_ms,
         failed_broker_chunk_partitions=2,
     )
 

@@ -18,6 +18,7 @@ from tests.runtime_simulation.group_faults import GroupFaults
 from tests.runtime_simulation.network import NetworkWeather
 from tests.runtime_simulation.plan import (
     CLOCK,
+    CUT_OFF,
     DIES,
     FLIP,
     HANG,
@@ -33,6 +34,7 @@ from tests.runtime_simulation.services import BrokerService, Service
 from tests.runtime_simulation.zookeeper import ZooKeeperWeather
 
 PUT_BACK: Final = "an older copy took the place of a disk"
+SUCCEEDED: Final = "another controller led while one was cut off from all brokers"
 
 
 class Faults:
@@ -76,6 +78,7 @@ class Faults:
                 self._active(fault), fault
             ),
             "cut controller from brokers": self._cut_controller,
+            CUT_OFF: self._cut_off_controller,
             "second controller": self._delete_controller,
             "no quorum": self._lose_quorum,
             CLOCK: self._set_clock,
@@ -144,7 +147,7 @@ class Faults:
     def _active(self, fault: Fault) -> Service:
         """Return the active controller in three faults of four, otherwise any."""
         hosts = self._cluster.controllers
-        active = [host for host in hosts if host.service is not None and host.service.is_active]
+        active = [host for host in hosts if host.is_active]
         return self._services.choose(hosts, active, fault)
 
     # -- processes and disks ---------------------------------------------------
@@ -290,6 +293,21 @@ class Faults:
         controller = self._active(fault)
         brokers = self._cluster.brokers.values()
         self._services.cut({(controller.name, broker.name) for broker in brokers}, fault)
+
+    def _cut_off_controller(self, fault: Fault) -> None:
+        """Cut the active controller off in both directions; see at the end who leads."""
+        active = [host for host in self._cluster.controllers if host.is_active]
+        if not active:
+            return
+        names = [broker.name for broker in self._cluster.brokers.values()]
+        there = {(active[0].name, name) for name in names}
+        self._services.cut(there | {(to, sender) for sender, to in there}, fault)
+
+        def look() -> None:
+            if any(host.is_active for host in self._cluster.controllers if host is not active[0]):
+                self._world.reached(SUCCEEDED)
+
+        self._services.later(fault.for_s, look)
 
     def _others(self, broker: BrokerService) -> list[str]:
         return [each.name for each in self._cluster.brokers.values() if each is not broker]

@@ -7,6 +7,7 @@ from random import Random
 from typing import Final
 
 from tests.runtime_simulation.plan import (
+    CUT_OFF,
     DELETE_GROUP,
     HORIZON_S,
     LATE_COMMIT,
@@ -62,4 +63,35 @@ def with_replaced_partitions(plan: Plan, random: Random) -> Plan:
         stray_grace_ms=STRAY_GRACE_MS,
         actions=in_order([*others, *actions]),
         faults=in_order([*kept, *faults]),
+    )
+
+
+def with_cut_off_controllers(plan: Plan, random: Random) -> Plan:
+    """Cut the active controller off from all brokers in six of ten plans, not from ZooKeeper.
+
+    Mostly a broker dies meanwhile, whose partitions need another leader. Who is cut off resigns
+    soon, also when brokers that have just failed are still registered.
+    """
+    if random.random() >= 0.6:
+        return plan
+    cuts = [
+        Fault(random.uniform(0.2, HORIZON_S - 1.0), CUT_OFF, 0, random.uniform(2.0, 5.0))
+        for _ in range(random.choice((1, 1, 2)))
+    ]
+    deaths = [
+        Fault(
+            cut.at_s + random.uniform(0.0, 2.0),
+            random.choice(("kill", "power cut", "freeze")),
+            random.randrange(6),
+            random.uniform(1.0, 4.0),
+            random.randrange(1 << 16) | random.choice((0, 8)),
+        )
+        for cut in cuts
+        if random.random() < 0.8
+    ]
+    return replace(
+        plan,
+        controllers=2,
+        contact_timeout_ms=random.choice((1_000, 1_500, 3_000)),
+        faults=in_order([*plan.faults, *cuts, *deaths]),
     )

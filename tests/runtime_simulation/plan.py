@@ -27,6 +27,7 @@ DELETE_GROUP: Final = "an operator deleted a group"
 DUPLICATE: Final = "a second consumer of an instance joined"
 LATE_POLL: Final = "a poll arrived late"
 FORMER: Final = "a former coordinator's writes arrived late"
+CUT_OFF: Final = "a controller was cut off from all brokers"
 """What happens in plans with additions only."""
 
 GROWTH: Final = "growing ISR ambushed"
@@ -180,6 +181,7 @@ class Plan:
     """A whole run: its size, its load, its faults, what operators do, and its weather.
 
     `healing_ms` is how long a broker may be down before its replicas are rebuilt; -1 is for ever.
+    A controller resigns when most brokers have been out of its reach for `contact_timeout_ms`.
     With `publishes` an application publishes batches to each partition, beside the producers.
     `scrubs` says whether brokers scrub every second; otherwise they do not within a run.
     `replication_factor` 0 means replicas on all brokers. All faults have begun `horizon_s` seconds
@@ -198,6 +200,7 @@ class Plan:
     retention: Retention | None = None
     scrubs: bool = False
     healing_ms: int = -1
+    contact_timeout_ms: int = 30_000
     topics: int = 1
     replication_factor: int = 0
     stray_grace_ms: int = 24 * 3_600_000

@@ -43,11 +43,11 @@ WAITED_FOR_DISK: Final = "the loop of a broker waited for a disk that hung"
 class Machine:
     """What all processes run on; `stray_grace_ms` is a setting of the brokers.
 
-    `healing_ms` is one of the controllers. With `removes_records` brokers look for old records
-    often, and with `scrubs` for damage, otherwise never within a run. With `fetches_little`
-    followers get a batch of an application in several answers. With `keeps_nothing` topics that
-    do not say otherwise keep only their last segment, and high watermarks are written often. With
-    `serves_http` they serve their applications on `web`.
+    `healing_ms` and `contact_timeout_ms` are settings of the controllers. With `removes_records`
+    brokers look for old records often, and with `scrubs` for damage, otherwise never within a run.
+    With `fetches_little` followers get a batch of an application in several answers. With
+    `keeps_nothing` topics that do not say otherwise keep only their last segment, and high
+    watermarks are written often. With `serves_http` they serve their applications on `web`.
     """
 
     world: World
@@ -61,6 +61,7 @@ class Machine:
     fetches_little: bool = False
     keeps_nothing: bool = False
     healing_ms: int = -1
+    contact_timeout_ms: int = 30_000
     web: Web = field(init=False)
     sockets: WebSockets = field(init=False)
 

@@ -12,6 +12,7 @@ import pytest
 from leadline_broker.domain import leadership
 from tests.runtime_simulation.additions import (
     FIRST_WITH_CONFIG_CHANGES,
+    FIRST_WITH_CUT_OFF_CONTROLLERS,
     FIRST_WITH_DUPLICATE_INSTANCES,
     FIRST_WITH_GROUP_OPERATORS,
     FIRST_WITH_UNREADABLE_SEGMENTS,
@@ -22,10 +23,12 @@ from tests.runtime_simulation.configuring import ALL
 from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.drawing import make_plan
 from tests.runtime_simulation.event_loop import SimulatedLoop
+from tests.runtime_simulation.faults import SUCCEEDED
 from tests.runtime_simulation.group_operators import EVICTED, SET_BACK
 from tests.runtime_simulation.member_processes import FENCED
 from tests.runtime_simulation.plan import (
     CLOCK,
+    CUT_OFF,
     DELETE_GROUP,
     DUPLICATE,
     EVICT,
@@ -228,3 +231,17 @@ def test_defect_32_brokers_wait_for_a_topics_own_retention() -> None:
 )
 def test_seeds_that_have_failed_once_pass(seed: int) -> None:
     check_clean([seed])
+
+
+@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+def test_nothing_is_lost_while_controllers_are_cut_off_from_brokers(count: int) -> None:
+    first = FIRST_WITH_CUT_OFF_CONTROLLERS
+    seeds = seeds_with(CUT_OFF, first, first + 4 * count)[:count]
+
+    assert len(seeds) == count
+    assert check_clean(seeds).keys() >= {CUT_OFF, SUCCEEDED}
+
+
+def test_only_later_seeds_have_controllers_that_are_cut_off_from_brokers() -> None:
+    first = FIRST_WITH_CUT_OFF_CONTROLLERS
+    assert seeds_with(CUT_OFF, first - 100, first) == []

@@ -44,6 +44,33 @@ def test_nothing_is_left_of_a_term_when_the_process_leads_again() -> None:
                 cluster.end()
 
 
+@pytest.mark.parametrize("lasts_s", [0.5, 30.0])
+def test_defect_51_only_a_controller_that_is_cut_off_for_long_has_a_successor(
+    lasts_s: float,
+) -> None:
+    """It reaches ZooKeeper, so that its session goes on."""
+    world = World(1)
+    with files() as root:
+        plan = Plan(brokers=3, controllers=2, contact_timeout_ms=2_000)
+        cluster = Cluster(world, root, plan)
+        with cluster.system.in_force(), cluster.machine.sockets.in_force():
+            try:
+                cluster.start()
+                assert cluster.run(30, lambda: any(one.is_active for one in cluster.controllers))
+                cluster.run(3)
+                (first,) = (one for one in cluster.controllers if one.is_active)
+                (other,) = (one for one in cluster.controllers if one is not first)
+
+                cluster.network.isolate(first.name, [one.name for one in cluster.brokers.values()])
+                world.loop.after(lasts_s, cluster.network.heal)
+                is_succeeded = cluster.run(10, lambda: other.is_active)
+
+                assert is_succeeded == (lasts_s > 2)
+                assert first.is_active != is_succeeded
+            finally:
+                cluster.end()
+
+
 def active_of(cluster: Cluster) -> ActiveController | None:
     (controller,) = cluster.controllers
     return None if controller.leadership is None else controller.leadership.active_controller

@@ -59,6 +59,7 @@ SAMPLES = {
     "HealingSuspended": ("", "leadline_controller_healing_suspended 1\n"),
     "LeaseExpired": ("", "leadline_lease_left_seconds 0\n"),
     "LateRoles": ("", "leadline_late_roles 1\n"),
+    "BrokersOutOfReach": ("", "leadline_controller_brokers_out_of_reach 1\n"),
     "ClockOff": ("", "leadline_clock_ahead_seconds -6\n"),
     "DiskNearlyFull": (
         "",

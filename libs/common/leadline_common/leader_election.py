@@ -42,11 +42,18 @@ RETRY_S: Final = 0.2
 POLL_S: Final = 2.0
 """How often the leader node is read even if no watch fires (rule R8), and how often a candidate
 tries again to use a ZooKeeper that only an operator can make usable."""
+RESIGNED_S: Final = 2.0
+"""How long a process that has resigned leaves the election to others. If nobody else is there, it
+leads again."""
 CLOSE_ATTEMPTS: Final = 3
 
 
 class TermEnded(Exception):
     """Another process leads now, or this one cannot rule it out (rules R10, R11, R16)."""
+
+
+class Resigned(TermEnded):
+    """This process could lead on, but another one may do better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +268,8 @@ class LeaderElection(Generic[SessionT]):
             self.problem = str(problem) or type(problem).__name__
             if isinstance(problem, OlderCopy | UnfinishedRestore):
                 self._pause_s = POLL_S
+            elif isinstance(problem, Resigned):
+                self._pause_s = RESIGNED_S
             logger.warning(event, reason=self.problem)
         except Exception as problem:
             self.problem = type(problem).__name__

@@ -226,6 +226,10 @@ def add_gauges(leadership: ControllerLeadership) -> None:
                 "Live brokers, which are registered in ZooKeeper.",
                 read(lambda active: len(active.image.live)),
             ),
+            "brokers_out_of_reach": (
+                "Live brokers that the controller is not in touch with.",
+                read(lambda active: len(active.out_of_reach())),
+            ),
             "failed_brokers": (
                 "Brokers that are down, healed or not, until they return or are forgotten.",
                 read(_count_down),
@@ -254,6 +258,15 @@ def add_gauges(leadership: ControllerLeadership) -> None:
                 "Write requests to ZooKeeper in this session.",
                 lambda: leadership.store.writes if leadership.store else 0,
             ),
+        }
+    )
+    _add_reassignment_gauges(leadership)
+
+
+def _add_reassignment_gauges(leadership: ControllerLeadership) -> None:
+    read = partial(_reading, leadership)
+    leadership.metrics.watch(
+        {
             "reassignments_active": (
                 "Partitions being reassigned.",
                 read(lambda active: len(active.reassignments)),

@@ -278,6 +278,7 @@ class RunningController:
             "zookeeper_session_timeout_ms": SESSION_TIMEOUT_MS,
             "reconcile_interval_ms": 60_000,
             "command_ack_timeout_ms": 5_000,
+            "broker_contact_timeout_ms": 3_600_000,  # These brokers send no heartbeats.
         } | settings
         self.settings = ControllerSettings.model_validate(options)
         self.listener = bind("127.0.0.1", 0)

@@ -60,6 +60,13 @@ class ControllerSettings(ServiceSettings):
     command_ack_timeout_ms: int = setting(
         10_000, "How long to wait for a broker's response before resending.", ge=1
     )
+    broker_contact_timeout_ms: int = setting(
+        30_000,
+        "How long most live brokers may be out of this controller's reach before it lets another "
+        "one lead. Less than the brokers' `zookeeper.session.timeout.ms`, and brokers that have "
+        "just failed count as out of reach.",
+        ge=100,
+    )
     reconcile_interval_ms: int = setting(
         5_000,
         "How often to compare the cluster with ZooKeeper, independently of watches.",

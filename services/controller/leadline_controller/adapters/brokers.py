@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from leadline_common.http.service_calls import ServiceCalls
+from leadline_client.errors import Unreachable
+from leadline_common.http.service_calls import NotSent, ServiceCalls
 from leadline_common.identity import InternalAddress
 from leadline_common.rpc import JSON
 
@@ -17,11 +18,15 @@ class BrokerRpcClient:
         """Send a JSON body and return the body of the response.
 
         Raises:
+            Unreachable: there was no connection to the broker, and nothing was sent.
             ConnectionLost: the broker did not respond in time.
             LeadlineError: the broker responded with this error.
 
         """
-        return await self._calls.post_internal(to, path, body, JSON, timeout_ms)
+        try:
+            return await self._calls.post_internal(to, path, body, JSON, timeout_ms)
+        except NotSent as error:
+            raise Unreachable(error.message) from error
 
     async def close(self) -> None:
         """Close all connections."""

@@ -18,10 +18,11 @@ import structlog
 from leadline_client.errors import NoController
 from leadline_client.wire import TopicPartition
 from leadline_common.cause import cause_scope, new_cause
-from leadline_common.leader_election import TermEnded
+from leadline_common.leader_election import Resigned, TermEnded
 from leadline_common.rpc import HeartbeatRequest
 from leadline_common.zk.errors import ConnectionLoss, SessionExpired
 from leadline_common.znodes import BrokerRegistration
+from leadline_controller.domain.broker_contacts import BrokerContacts, is_cut_off
 from leadline_controller.domain.clocks import BrokerClocks
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
@@ -75,6 +76,8 @@ logger = structlog.get_logger(__name__)
 
 LEASE_CHECK_S = 0.1
 """How long this controller may go on serving after its lease has run out; writes check it first."""
+CONTACT_CHECK_S = 1.0
+"""How often this controller looks whether it is in touch with the brokers."""
 
 
 class ActiveController:
@@ -100,6 +103,7 @@ class ActiveController:
         self.dispatcher = BrokerDispatcher(image, self._make_request_queue)
         self._gateway = gateway
         self._clocks = BrokerClocks()
+        self._contacts = BrokerContacts(context.settings.broker_contact_timeout_ms)
         self._requests = RequestBuilder(
             image,
             context.cluster_id,
@@ -282,6 +286,8 @@ class ActiveController:
             self.queue.trigger(BrokersChanged)
             return
         now_ms = self.context.clock.monotonic_ms()
+        if self.dispatcher.can_connect(beat.broker_id):
+            self._contacts.note(beat.broker_id, now_ms)
         if beat.time_ms:
             self._clocks.note(beat.broker_id, beat.time_ms, now_ms)
         self.progress.on_heartbeat(beat.broker_id, beat.moving, now_ms)
@@ -296,6 +302,11 @@ class ActiveController:
         own_ms, now_ms = self.context.clock.wall_ms(), self.context.clock.monotonic_ms()
         return self._clocks.cluster_time_ms(self.image.brokers, own_ms, now_ms)
 
+    def out_of_reach(self) -> list[int]:
+        """Return the live brokers that this controller is not in touch with."""
+        now_ms = self.context.clock.monotonic_ms()
+        return self._contacts.out_of_reach(self.image.brokers, now_ms)
+
     # -- running ---------------------------------------------------------------
 
     async def run(self) -> None:
@@ -303,6 +314,7 @@ class ActiveController:
 
         Raises:
             TermEnded: the term is over.
+            Resigned: most brokers are out of reach.
 
         """
         store = self.context.store
@@ -310,10 +322,11 @@ class ActiveController:
         reconcile = asyncio.create_task(self._reconciler.run(), name="controller-reconciler")
         lost = asyncio.create_task(store.lost.wait(), name="controller-session")
         lease = asyncio.create_task(self._watch_lease(), name="controller-lease")
-        tasks = (work, reconcile, lost, lease)
+        contacts = asyncio.create_task(self._watch_contacts(), name="controller-contacts")
+        tasks = (work, reconcile, lost, lease, contacts)
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for ended in (work, reconcile, lease):
+            for ended in (work, reconcile, lease, contacts):
                 if ended.done():
                     ended.result()
             raise TermEnded("the ZooKeeper session is over")
@@ -332,6 +345,14 @@ class ActiveController:
             if not self.context.store.lease_valid():
                 raise TermEnded("the lease on the ZooKeeper session has run out")
             await asyncio.sleep(LEASE_CHECK_S)
+
+    async def _watch_contacts(self) -> None:
+        """Resign once most brokers are out of reach: nobody would learn of an election."""
+        while True:
+            missing = self.out_of_reach()
+            if is_cut_off(len(missing), len(self.image.brokers)):
+                raise Resigned(f"brokers {missing} are registered, but out of this one's reach")
+            await asyncio.sleep(CONTACT_CHECK_S)
 
     async def _handle_events(self) -> None:
         try:

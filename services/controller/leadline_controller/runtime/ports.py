@@ -205,7 +205,8 @@ class CommandGateway(Protocol):
         """Send a JSON body, and return the body of the answer.
 
         Raises:
-            LeadlineError: the broker refused, or (ConnectionLost) no answer came.
+            LeadlineError: the broker refused, or (ConnectionLost) no answer came, or
+                (Unreachable) nothing could be sent.
 
         """
 

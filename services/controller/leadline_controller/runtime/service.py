@@ -117,16 +117,8 @@ class ControllerService:
         elif self.active.id == self.id and not self.is_active:
             yield "taking over as the active controller", False
         if self.is_active:
-            active = self.active_controller()
-            healing = active.healing
-            offline, under, _ = count_unhealthy(active.image)
-            if offline:
-                yield f"{offline} partitions have no leader", True
-            if under:
-                yield f"{under} partitions are under-replicated", True
-            if healing.is_suspended:
-                down = healing.down
-                yield f"healing is suspended: brokers {down} are down, over the budget", True
+            for problem in _cluster_problems(self.active_controller()):
+                yield problem, True
         replicator = self._leadership.audit_replicator
         if replicator is not None and replicator.problem:
             yield f"the history is not kept: {replicator.problem}", True
@@ -353,3 +345,17 @@ class ControllerService:
         finally:
             for wait in waits:
                 wait.cancel()
+
+
+def _cluster_problems(active: ActiveController) -> Iterator[str]:
+    """Yield what the active controller knows of the cluster; it serves requests all the same."""
+    offline, under, _ = count_unhealthy(active.image)
+    if offline:
+        yield f"{offline} partitions have no leader"
+    if under:
+        yield f"{under} partitions are under-replicated"
+    if missing := active.out_of_reach():
+        yield f"brokers {missing} are registered, but out of this controller's reach"
+    if active.healing.is_suspended:
+        down = active.healing.down
+        yield f"healing is suspended: brokers {down} are down, over the budget"

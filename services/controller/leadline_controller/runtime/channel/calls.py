@@ -6,7 +6,12 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from leadline_client.errors import ConnectionLost, LeadlineError, StaleControllerEpoch
+from leadline_client.errors import (
+    ConnectionLost,
+    LeadlineError,
+    StaleControllerEpoch,
+    Unreachable,
+)
 from leadline_client.wire import TopicPartition
 from leadline_common import rpc
 from leadline_common.identity import InternalAddress, ServiceIdentity
@@ -24,8 +29,8 @@ logger = structlog.get_logger(__name__)
 class BrokerCalls:
     """Posts commands, and reads what the broker refuses.
 
-    It `is_unreachable` if the connection of the last call failed. Both tell the listener if the
-    broker knows a later controller.
+    It `is_unreachable` if the connection of the last call failed, and `cannot_connect` if there was
+    none at all. Both methods tell the listener if the broker knows a later controller.
     """
 
     broker: BrokerRegistration
@@ -33,6 +38,7 @@ class BrokerCalls:
     listener: DispatchListener
     ack_timeout_ms: int
     is_unreachable: bool = field(default=False, init=False)
+    cannot_connect: bool = field(default=False, init=False)
 
     @property
     def _address(self) -> InternalAddress:
@@ -43,12 +49,13 @@ class BrokerCalls:
     ) -> bytes | None:
         """Return the answer, or None if the request failed."""
         try:
-            return await self.gateway.post(self._address, path, body, self.ack_timeout_ms)
+            answer = await self.gateway.post(self._address, path, body, self.ack_timeout_ms)
         except LeadlineError as error:
             span.fail(type(error).__name__, error.message)
             if isinstance(error, StaleControllerEpoch):
                 self.listener.controller_changed()
-            self.is_unreachable = isinstance(error, ConnectionLost)
+            self.cannot_connect = isinstance(error, Unreachable)
+            self.is_unreachable = self.cannot_connect or isinstance(error, ConnectionLost)
             logger.warning(
                 "broker request failed",
                 broker=self.broker.id,
@@ -56,6 +63,8 @@ class BrokerCalls:
                 error=error.message,
             )
             return None
+        self.cannot_connect = False
+        return answer
 
     def refusals(
         self, request: BrokerRequest, answer: bytes, accepted: tuple[int, ...] = (rpc.NO_ERROR,)

@@ -273,6 +273,10 @@ class BrokerDispatcher:
         stopping = list(partitions)
         return not any(queue.stop_pending(topic, stopping) for queue in queues)
 
+    def can_connect(self, broker_id: int) -> bool:
+        """Return whether there was a connection for the last request to a live broker, if any."""
+        return not self._queues[broker_id].calls.cannot_connect
+
     # -- heartbeats ------------------------------------------------------------
 
     def on_heartbeat(self, beat: HeartbeatRequest) -> bool:
