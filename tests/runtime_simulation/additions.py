@@ -13,7 +13,10 @@ from typing import Final
 
 from tests.runtime_simulation.configuring import ALL
 from tests.runtime_simulation.duplicate_instances import with_duplicate_instances
-from tests.runtime_simulation.later_additions import with_replaced_partitions
+from tests.runtime_simulation.later_additions import (
+    with_replaced_partitions,
+    with_several_wrong_clocks,
+)
 from tests.runtime_simulation.openings import LATER_OPENINGS
 from tests.runtime_simulation.plan import (
     CLOCK,
@@ -53,6 +56,7 @@ FIRST_WITH_UNREADABLE_SEGMENTS: Final = 72_000
 FIRST_WITH_GROUP_OPERATORS: Final = 73_000
 FIRST_WITH_REPLACED_PARTITIONS: Final = 74_000
 FIRST_WITH_DUPLICATE_INSTANCES: Final = 78_000
+FIRST_WITH_SEVERAL_WRONG_CLOCKS: Final = 82_000
 
 
 def with_additions(plan: Plan, seed: int) -> Plan:
@@ -83,6 +87,7 @@ def with_additions(plan: Plan, seed: int) -> Plan:
         (FIRST_WITH_GROUP_OPERATORS, "group operators", _with_group_operators),
         (FIRST_WITH_REPLACED_PARTITIONS, "replaced partitions", with_replaced_partitions),
         (FIRST_WITH_DUPLICATE_INSTANCES, "duplicate instances", with_duplicate_instances),
+        (FIRST_WITH_SEVERAL_WRONG_CLOCKS, "several wrong clocks", with_several_wrong_clocks),
     ):
         if seed >= first:
             plan = add(plan, Random(f"{name} {seed}"))

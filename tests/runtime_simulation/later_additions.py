@@ -7,7 +7,9 @@ from random import Random
 from typing import Final
 
 from tests.runtime_simulation.plan import (
+    CLOCKS,
     DELETE_GROUP,
+    FLIP,
     HORIZON_S,
     LATE_COMMIT,
     LATE_POLL,
@@ -18,6 +20,7 @@ from tests.runtime_simulation.plan import (
     Action,
     Fault,
     Plan,
+    Retention,
     in_order,
 )
 
@@ -63,3 +66,28 @@ def with_replaced_partitions(plan: Plan, random: Random) -> Plan:
         actions=in_order([*others, *actions]),
         faults=in_order([*kept, *faults]),
     )
+
+
+_NEW_CONTROLLER: Final = ("kill controller", "second controller", "cut controller from ZooKeeper")
+
+
+def with_several_wrong_clocks(plan: Plan, random: Random) -> Plan:
+    """Set several wall clocks at once in six of ten plans; mostly another controller is elected.
+
+    It does not know the clocks of the brokers yet. Most of these plans keep records by their age.
+    """
+    if random.random() >= 0.6:
+        return plan
+    faults = []
+    for _ in range(random.choice((1, 1, 2))):
+        at_s, for_s = random.uniform(0.0, HORIZON_S - 1.0), random.uniform(0.5, 4.0)
+        faults.append(Fault(at_s, CLOCKS, 0, for_s, random.randrange(1 << 16)))
+        if random.random() < 0.8:
+            elected_s, kind = at_s + random.uniform(0.0, for_s), random.choice(_NEW_CONTROLLER)
+            away_s, choice = random.uniform(0.1, 1.5), random.randrange(1 << 16)
+            faults.append(Fault(elected_s, kind, random.randrange(2), away_s, choice))
+    bits_flip = any(fault.kind == FLIP for fault in plan.faults)
+    if not bits_flip and random.random() < 0.7:
+        retention = Retention(-1, random.choice((60, 1_800)) * 1000)
+        plan = replace(plan, pause_s=0.03, retention=retention)
+    return replace(plan, faults=in_order([*plan.faults, *faults]))

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from leadline_client.wire import TopicPartition
-from tests.runtime_simulation import commits, forwarding, group_records
+from tests.runtime_simulation import cluster_clocks, commits, forwarding, group_records
 from tests.runtime_simulation.administration import MOST_PARTITIONS, Administration, GroupTopic
 from tests.runtime_simulation.checks import (
     ADMINISTRATION,
@@ -92,6 +92,7 @@ def _run(world: World, plan: Plan, root: Path, result: Result) -> None:
         cluster.system.in_force(),
         forwarding.in_force(machine.web),
         machine.sockets.in_force(),
+        cluster_clocks.watched(cluster, reports=not result.flaw),
         nullcontext() if result.flaw else commits.watched(cluster),
     ):
         try:
