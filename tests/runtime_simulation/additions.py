@@ -16,6 +16,7 @@ from tests.runtime_simulation.duplicate_instances import with_duplicate_instance
 from tests.runtime_simulation.later_additions import (
     with_replaced_partitions,
     with_several_wrong_clocks,
+    with_unclean_elections,
 )
 from tests.runtime_simulation.openings import LATER_OPENINGS
 from tests.runtime_simulation.plan import (
@@ -56,6 +57,7 @@ FIRST_WITH_UNREADABLE_SEGMENTS: Final = 72_000
 FIRST_WITH_GROUP_OPERATORS: Final = 73_000
 FIRST_WITH_REPLACED_PARTITIONS: Final = 74_000
 FIRST_WITH_DUPLICATE_INSTANCES: Final = 78_000
+FIRST_WITH_UNCLEAN_ELECTIONS: Final = 80_000
 FIRST_WITH_SEVERAL_WRONG_CLOCKS: Final = 82_000
 
 
@@ -87,6 +89,7 @@ def with_additions(plan: Plan, seed: int) -> Plan:
         (FIRST_WITH_GROUP_OPERATORS, "group operators", _with_group_operators),
         (FIRST_WITH_REPLACED_PARTITIONS, "replaced partitions", with_replaced_partitions),
         (FIRST_WITH_DUPLICATE_INSTANCES, "duplicate instances", with_duplicate_instances),
+        (FIRST_WITH_UNCLEAN_ELECTIONS, "unclean elections", with_unclean_elections),
         (FIRST_WITH_SEVERAL_WRONG_CLOCKS, "several wrong clocks", with_several_wrong_clocks),
     ):
         if seed >= first:

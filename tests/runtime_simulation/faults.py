@@ -24,6 +24,7 @@ from tests.runtime_simulation.plan import (
     HANG,
     OLDER_COPY,
     SHORT,
+    UNCLEAN,
     UNREADABLE,
     Fault,
     Plan,
@@ -31,6 +32,7 @@ from tests.runtime_simulation.plan import (
 from tests.runtime_simulation.reading_faults import ReadingFaults
 from tests.runtime_simulation.service_faults import ServiceFaults
 from tests.runtime_simulation.services import BrokerService, Service
+from tests.runtime_simulation.unclean_faults import UncleanFaults
 from tests.runtime_simulation.zookeeper import ZooKeeperWeather
 
 PUT_BACK: Final = "an older copy took the place of a disk"
@@ -81,6 +83,7 @@ class Faults:
             "no quorum": self._lose_quorum,
             CLOCK: self._set_clock,
             CLOCKS: self._set_clocks,
+            UNCLEAN: UncleanFaults(cluster, services).begin,
             "preferred leaders elected": lambda _: self._cluster.elect_preferred(),
             **Ambushes(cluster, services).by_kind,
         }

@@ -9,14 +9,18 @@ from typing import Final
 from tests.runtime_simulation.plan import (
     CLOCKS,
     DELETE_GROUP,
+    DIES,
     FLIP,
     HORIZON_S,
+    KINDS,
     LATE_COMMIT,
     LATE_POLL,
+    MIN_INSYNC,
     RECREATE,
     REPLACE,
     RESET,
     STRAY_GRACE_MS,
+    UNCLEAN,
     Action,
     Fault,
     Plan,
@@ -65,6 +69,41 @@ def with_replaced_partitions(plan: Plan, random: Random) -> Plan:
         stray_grace_ms=STRAY_GRACE_MS,
         actions=in_order([*others, *actions]),
         faults=in_order([*kept, *faults]),
+    )
+
+
+def with_unclean_elections(plan: Plan, random: Random) -> Plan:
+    """Let ISRs be lost, and operators elect uncleanly, in seven of ten plans that lose no disk.
+
+    Mostly one in-sync replica is enough to acknowledge records: otherwise those that left the ISR
+    have all of them. Few of the oldest kinds of faults stay, which would leave no time for it.
+    """
+    kinds = {fault.kind for fault in plan.faults}
+    if not kinds.isdisjoint((FLIP, DIES)) or random.random() >= 0.7:
+        return plan
+    elections = [
+        Fault(
+            random.uniform(0.3, 2.0),
+            UNCLEAN,
+            random.randrange(6),
+            random.uniform(2.5, 6.0),
+            random.randrange(1 << 16),
+        )
+        for _ in range(random.choice((1, 1, 2)))
+    ]
+    old = [one for one in plan.faults if one.kind in KINDS and one.kind != "wiped disk"]
+    kept = random.sample(old, min(len(old), random.randint(0, 2)))
+    newer = [one for one in plan.faults if one.kind not in KINDS]
+    one_is_enough = [Action(0.05, MIN_INSYNC, topic, 0, 0) for topic in range(plan.topics)]
+    if random.random() < 0.2:
+        one_is_enough = []
+    return replace(
+        plan,
+        brokers=max(plan.brokers, 3),
+        publishes=False,
+        horizon_s=max(plan.horizon_s, 10.0),
+        actions=in_order([*plan.actions, *one_is_enough]),
+        faults=in_order([*kept, *newer, *elections]),
     )
 
 

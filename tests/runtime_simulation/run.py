@@ -36,12 +36,13 @@ from tests.runtime_simulation.leftovers import count_strays, leftovers
 from tests.runtime_simulation.members import Members
 from tests.runtime_simulation.plan import Plan, smaller
 from tests.runtime_simulation.services import BrokerService
+from tests.runtime_simulation.unclean_faults import elect_again
 from tests.runtime_simulation.world import World
 
 START_S = 12.0
 HEALING_S = 20.0
 LEADERLESS_S = 8.0
-"""How long an operator waits before he gives up a disk."""
+"""How long an operator waits before he gives up a disk, or elects again."""
 
 
 @dataclass(slots=True)
@@ -169,6 +170,9 @@ def _heal(cluster: Cluster, administration: Administration, result: Result) -> N
     if cluster.wiped is not None:
         cluster.run(LEADERLESS_S)
         cluster.elect_after_wiped_disk()
+    if cluster.unclean is not None:
+        cluster.run(LEADERLESS_S)
+        elect_again(cluster)
     count_strays(cluster)
     if not cluster.run_in_steps(HEALING_S, lambda: _is_administered(cluster, administration)):
         raise Violation(ADMINISTRATION, "; ".join(leftovers(cluster)) or "requests go on")
