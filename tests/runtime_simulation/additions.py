@@ -14,6 +14,7 @@ from typing import Final
 from tests.runtime_simulation.configuring import ALL
 from tests.runtime_simulation.duplicate_instances import with_duplicate_instances
 from tests.runtime_simulation.later_additions import (
+    with_deletions_of_published,
     with_replaced_partitions,
     with_several_wrong_clocks,
     with_unclean_elections,
@@ -59,6 +60,7 @@ FIRST_WITH_REPLACED_PARTITIONS: Final = 74_000
 FIRST_WITH_DUPLICATE_INSTANCES: Final = 78_000
 FIRST_WITH_UNCLEAN_ELECTIONS: Final = 80_000
 FIRST_WITH_SEVERAL_WRONG_CLOCKS: Final = 82_000
+FIRST_WITH_DELETIONS_OF_PUBLISHED: Final = 84_000
 
 
 def with_additions(plan: Plan, seed: int) -> Plan:
@@ -91,6 +93,7 @@ def with_additions(plan: Plan, seed: int) -> Plan:
         (FIRST_WITH_DUPLICATE_INSTANCES, "duplicate instances", with_duplicate_instances),
         (FIRST_WITH_UNCLEAN_ELECTIONS, "unclean elections", with_unclean_elections),
         (FIRST_WITH_SEVERAL_WRONG_CLOCKS, "several wrong clocks", with_several_wrong_clocks),
+        (FIRST_WITH_DELETIONS_OF_PUBLISHED, "deletions of published", with_deletions_of_published),
     ):
         if seed >= first:
             plan = add(plan, Random(f"{name} {seed}"))
@@ -245,10 +248,7 @@ def _with_scrubs(plan: Plan, random: Random) -> Plan:
 
 
 def _with_publishers(plan: Plan, random: Random) -> Plan:
-    """Let applications publish in six of ten plans whose topics and partitions stay.
-
-    A publish does not name the topic by its id: it could reach another one of the name.
-    """
+    """Let applications publish in six of ten plans whose topics and partitions stay."""
     if any(action.kind in (DELETE, REMOVE) for action in plan.actions) or random.random() >= 0.6:
         return plan
     return replace(plan, publishes=True)

@@ -8,6 +8,7 @@ from typing import Final
 
 from tests.runtime_simulation.plan import (
     CLOCKS,
+    DELETE,
     DELETE_GROUP,
     DIES,
     FLIP,
@@ -17,6 +18,7 @@ from tests.runtime_simulation.plan import (
     LATE_POLL,
     MIN_INSYNC,
     RECREATE,
+    REMOVE,
     REPLACE,
     RESET,
     STRAY_GRACE_MS,
@@ -130,3 +132,25 @@ def with_several_wrong_clocks(plan: Plan, random: Random) -> Plan:
         retention = Retention(-1, random.choice((60, 1_800)) * 1000)
         plan = replace(plan, pause_s=0.03, retention=retention)
     return replace(plan, faults=in_order([*plan.faults, *faults]))
+
+
+def with_deletions_of_published(plan: Plan, random: Random) -> Plan:
+    """Let operators delete topics to which applications publish, in four of ten plans.
+
+    No partition is removed then, and nobody elects uncleanly: a publish names neither a topic id
+    nor a leader epoch, and an application does not know what was lost.
+    """
+    if random.random() >= 0.4:
+        return plan
+    deletions = [
+        Action(random.uniform(0.3, HORIZON_S - 0.5), DELETE, 0, 0, random.randrange(1 << 16))
+        for _ in range(random.randint(1, 3))
+    ]
+    return replace(
+        plan,
+        publishes=True,
+        pause_s=min(plan.pause_s, 0.1),
+        stray_grace_ms=STRAY_GRACE_MS,
+        actions=in_order([*(one for one in plan.actions if one.kind != REMOVE), *deletions]),
+        faults=in_order(one for one in plan.faults if one.kind != UNCLEAN),
+    )
