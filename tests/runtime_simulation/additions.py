@@ -15,7 +15,10 @@ from tests.runtime_simulation.configuring import ALL
 from tests.runtime_simulation.duplicate_instances import with_duplicate_instances
 from tests.runtime_simulation.later_additions import (
     with_cut_off_controllers,
+    with_deletions_of_published,
     with_replaced_partitions,
+    with_several_wrong_clocks,
+    with_unclean_elections,
 )
 from tests.runtime_simulation.openings import LATER_OPENINGS
 from tests.runtime_simulation.plan import (
@@ -56,6 +59,9 @@ FIRST_WITH_UNREADABLE_SEGMENTS: Final = 72_000
 FIRST_WITH_GROUP_OPERATORS: Final = 73_000
 FIRST_WITH_REPLACED_PARTITIONS: Final = 74_000
 FIRST_WITH_DUPLICATE_INSTANCES: Final = 78_000
+FIRST_WITH_UNCLEAN_ELECTIONS: Final = 80_000
+FIRST_WITH_SEVERAL_WRONG_CLOCKS: Final = 82_000
+FIRST_WITH_DELETIONS_OF_PUBLISHED: Final = 84_000
 FIRST_WITH_CUT_OFF_CONTROLLERS: Final = 88_000
 
 
@@ -87,6 +93,9 @@ def with_additions(plan: Plan, seed: int) -> Plan:
         (FIRST_WITH_GROUP_OPERATORS, "group operators", _with_group_operators),
         (FIRST_WITH_REPLACED_PARTITIONS, "replaced partitions", with_replaced_partitions),
         (FIRST_WITH_DUPLICATE_INSTANCES, "duplicate instances", with_duplicate_instances),
+        (FIRST_WITH_UNCLEAN_ELECTIONS, "unclean elections", with_unclean_elections),
+        (FIRST_WITH_SEVERAL_WRONG_CLOCKS, "several wrong clocks", with_several_wrong_clocks),
+        (FIRST_WITH_DELETIONS_OF_PUBLISHED, "deletions of published", with_deletions_of_published),
         (FIRST_WITH_CUT_OFF_CONTROLLERS, "cut off controllers", with_cut_off_controllers),
     ):
         if seed >= first:
@@ -242,10 +251,7 @@ def _with_scrubs(plan: Plan, random: Random) -> Plan:
 
 
 def _with_publishers(plan: Plan, random: Random) -> Plan:
-    """Let applications publish in six of ten plans whose topics and partitions stay.
-
-    A publish does not name the topic by its id: it could reach another one of the name.
-    """
+    """Let applications publish in six of ten plans whose topics and partitions stay."""
     if any(action.kind in (DELETE, REMOVE) for action in plan.actions) or random.random() >= 0.6:
         return plan
     return replace(plan, publishes=True)

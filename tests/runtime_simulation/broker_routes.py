@@ -84,6 +84,7 @@ def broker_routes(broker: Broker, as_leader: Callable[[str], None]) -> Routes:
             max_bytes=1 << 16,
             min_bytes=1,
             wait_ms=request.wait_ms,
+            last_epoch=request.last_epoch,
         )
         as_leader(f"{request.topic}-{request.partition} read")
         return Fetched(found.records, found.next_offset, found.topic_id)

@@ -16,6 +16,7 @@ from tests.runtime_simulation.damage import DAMAGED
 from tests.runtime_simulation.member_processes import GROUP as GROUP_NAME
 from tests.runtime_simulation.plan import UNREADABLE
 from tests.runtime_simulation.services import BrokerService
+from tests.runtime_simulation.unclean_elections import is_unclean
 from tests.runtime_simulation.zookeeper_tree import Node
 from tests.support.checks.history import Read
 from tests.support.checks.replica_files import Replica, differences, read_replica
@@ -47,7 +48,7 @@ def check_everything(cluster: Cluster, partitions: Sequence[TopicPartition]) -> 
 
     """
     require(ADMINISTRATION, cluster.topics.problems)
-    require(STATES, [problem for states in _all_states(cluster) for problem in _broken(states)])
+    require(STATES, list(_broken_states(cluster)))
     reads = []
     for partition in partitions:
         replicas = _replicas(cluster, partition)
@@ -55,6 +56,7 @@ def check_everything(cluster: Cluster, partitions: Sequence[TopicPartition]) -> 
         ends = [replica.log_end_offset for replica in replicas]
         problems = [problem for replica in replicas for problem in replica.problems()]
         problems += differences(replicas, min(ends))
+        problems += _returned(cluster, partition, replicas)
         if len(set(ends)) > 1:
             problems.append(f"I5: {partition} ends at {ends}")
         require(REPLICAS, problems)
@@ -67,7 +69,7 @@ def check_everything(cluster: Cluster, partitions: Sequence[TopicPartition]) -> 
         reads += reader.reads()
     for client in (*cluster.readers, *cluster.producers):
         require(ANOMALY, client.problems)
-    require(ANOMALY, [str(anomaly) for anomaly in cluster.history.check(reads)])
+    require(ANOMALY, _anomalies(cluster, reads))
     require(LEASES, cluster.world.problems)
     require(ERRORS, [*cluster.world.failures, *map(str, cluster.world.loop.errors)])
 
@@ -96,7 +98,24 @@ def check_acknowledged(cluster: Cluster, partitions: Sequence[TopicPartition]) -
     for reader in cluster.readers:
         require(ANOMALY, reader.problems)
         reads += reader.reads()
-    require(ANOMALY, [str(anomaly) for anomaly in cluster.history.check(reads)])
+    require(ANOMALY, _anomalies(cluster, reads))
+
+
+def _anomalies(cluster: Cluster, reads: list[Read]) -> list[str]:
+    """Say what is wrong with what clients saw, but for what unclean elections may lose."""
+    if cluster.unclean is not None:
+        cluster.unclean.forgive(cluster.history, cluster.producers)
+    return [str(anomaly) for anomaly in cluster.history.check(reads)]
+
+
+def _returned(
+    cluster: Cluster, partition: TopicPartition, replicas: Sequence[Replica]
+) -> list[str]:
+    """Say which records that an unclean election has lost are there again."""
+    if cluster.unclean is None:
+        return []
+    name = cluster.topics.name_now(partition)
+    return [what for replica in replicas for what in cluster.unclean.returned(name, replica)]
 
 
 def require(kind: str, problems: list[str]) -> None:
@@ -124,11 +143,17 @@ def _replica(broker: BrokerService, partition: TopicPartition) -> Replica:
         raise Violation(REPLICAS, str(problem)) from None
 
 
-def _all_states(cluster: Cluster) -> Iterator[list[PartitionState]]:
-    """Yield the states of each partition that ever was, of each incarnation of its topic."""
+def _broken_states(cluster: Cluster) -> Iterator[str]:
+    """Yield what is wrong with the states of each partition that ever was.
+
+    They are looked at by incarnations of its topic.
+    """
     for topic in cluster.topics.ever:
         for number in range(MOST_PARTITIONS):
-            yield from cluster.topics.states_ever(TopicPartition(topic, number))
+            partition = TopicPartition(topic, number)
+            asked = cluster.unclean is not None and partition in cluster.unclean.asked
+            for states in cluster.topics.states_ever(partition):
+                yield from _broken(states, may_be_unclean=asked)
 
 
 def moved_back(cluster: Cluster, partitions: Iterable[TopicPartition]) -> list[str]:
@@ -208,7 +233,7 @@ def of_other_topics(cluster: Cluster, events: Iterable[Event]) -> list[str]:
     return found
 
 
-def _broken(states: Sequence[PartitionState]) -> list[str]:
+def _broken(states: Sequence[PartitionState], *, may_be_unclean: bool) -> list[str]:
     """Say where the history of a state node breaks the rules of elections (I6, I11)."""
     found = []
     for before, after in pairwise(states):
@@ -217,8 +242,7 @@ def _broken(states: Sequence[PartitionState]) -> list[str]:
         same = after.leader_epoch == before.leader_epoch
         if same and after.leader != before.leader:
             found.append(f"I6: {before.leader} and {after.leader} lead epoch {after.leader_epoch}")
-        elected = after.leader >= 0 and not same
-        if elected and after.leader not in {*before.isr, *before.eligible}:
+        if is_unclean(before, after) and not may_be_unclean:
             found.append(f"I6: unclean election: {after} after {before}")
     found += [
         f"I11: leader {state.leader} is not in the ISR {state.isr}"

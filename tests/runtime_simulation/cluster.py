@@ -21,13 +21,14 @@ from tests.runtime_simulation.disk import Disk
 from tests.runtime_simulation.log_starts import LogStarts
 from tests.runtime_simulation.members import Members
 from tests.runtime_simulation.network import Network
-from tests.runtime_simulation.plan import REMOVE, REPLACE, Group, Plan
+from tests.runtime_simulation.plan import REMOVE, REPLACE, UNCLEAN, Group, Plan
 from tests.runtime_simulation.process import Process
 from tests.runtime_simulation.publishers import Publisher
 from tests.runtime_simulation.readers import Reader
 from tests.runtime_simulation.services import BrokerService, Machine, Service
 from tests.runtime_simulation.system_calls import SimulatedSystem
 from tests.runtime_simulation.topics import Topics
+from tests.runtime_simulation.unclean_elections import UncleanElections
 from tests.runtime_simulation.workload import Client, Producer, Writer
 from tests.runtime_simulation.world import World
 from tests.runtime_simulation.zookeeper import ZooKeeper
@@ -87,6 +88,10 @@ class Cluster:
         self.readers: list[Reader] = []
         self.wiped: int | None = None
         self.log_starts = LogStarts(self.topics, self.system, self.brokers, plan.retention)
+        self.unclean: UncleanElections | None = None
+        if any(fault.kind == UNCLEAN for fault in plan.faults):
+            self.unclean = UncleanElections(self.topics, self.brokers)
+            self.log_starts.unclean = self.unclean
         self._ambushes: list[Callable[[], object]] = []
         self.slow_disk_s = FAST_DISK_S
         world.loop.thread_delay_s = lambda: world.between(0.0005, self.slow_disk_s)
@@ -264,6 +269,7 @@ class Cluster:
                 pause_s=pause_s,
                 idempotent=number % 2 == 0,
                 states_epoch=self.removes_partitions,
+                lost_records=self.unclean.count if self.unclean else lambda *_: False,
                 on_acknowledged=self._acknowledged,
             )
             self.producers.append(producer)
@@ -302,6 +308,7 @@ class Cluster:
                 names,
                 self.log_starts,
                 idle=0.02 if self.machine.removes_records else 0.0,
+                unclean=self.unclean,
             )
             self.readers.append(reader)
             reader.start()

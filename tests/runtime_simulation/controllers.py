@@ -21,6 +21,7 @@ from leadline_controller.runtime.leadership import ControllerDependencies, Contr
 from leadline_controller.runtime.ports import ControllerStore
 from leadline_controller.runtime.reassignment.events import CancelReassignment, SubmitReassignment
 from leadline_controller.runtime.service import ControllerService
+from leadline_controller.runtime.topics.elections import ElectLeaders
 from leadline_controller.runtime.topics.partition_intents import AddPartitions, RemovePartitions
 from tests.runtime_simulation.clock import SimulatedClock
 from tests.runtime_simulation.messages import (
@@ -29,6 +30,7 @@ from tests.runtime_simulation.messages import (
     CONFIGURE_PATH,
     CREATE_TOPIC_PATH,
     DELETE_TOPIC_PATH,
+    ELECT_PATH,
     REASSIGN_PATH,
     REMOVE_PARTITIONS_PATH,
     Cancel,
@@ -36,6 +38,7 @@ from tests.runtime_simulation.messages import (
     Create,
     Delete,
     Done,
+    Elect,
     FewerPartitions,
     MorePartitions,
     Reassign,
@@ -162,6 +165,12 @@ def _add_administration(routes: Routes, service: ControllerService) -> None:
         await service.ask(AlterConfigs(owner, request.configs, request.remove, dry_run=False))
         return Done()
 
+    async def elect(request: Elect) -> Done:
+        one = TopicPartition(request.topic, request.partition)
+        await service.ask(ElectLeaders(dry_run=False, unclean=True, topic_partitions=(one,)))
+        return Done()
+
+    routes.add(ELECT_PATH, Elect, elect)
     routes.add(CONFIGURE_PATH, Configure, configure)
     routes.add(CREATE_TOPIC_PATH, Create, create)
     routes.add(DELETE_TOPIC_PATH, Delete, delete)

@@ -11,19 +11,21 @@ from typing import Final
 from leadline_broker.adapters.log.root_files import read_directory_version
 from leadline_common import znodes
 from tests.runtime_simulation.ambushes import Ambushes
-from tests.runtime_simulation.clock import wrong_times
+from tests.runtime_simulation.clock import several_wrong_times, wrong_times
 from tests.runtime_simulation.cluster import FAST_DISK_S, FIRST, Cluster
 from tests.runtime_simulation.damage import Damage
 from tests.runtime_simulation.group_faults import GroupFaults
 from tests.runtime_simulation.network import NetworkWeather
 from tests.runtime_simulation.plan import (
     CLOCK,
+    CLOCKS,
     CUT_OFF,
     DIES,
     FLIP,
     HANG,
     OLDER_COPY,
     SHORT,
+    UNCLEAN,
     UNREADABLE,
     Fault,
     Plan,
@@ -31,6 +33,7 @@ from tests.runtime_simulation.plan import (
 from tests.runtime_simulation.reading_faults import ReadingFaults
 from tests.runtime_simulation.service_faults import ServiceFaults
 from tests.runtime_simulation.services import BrokerService, Service
+from tests.runtime_simulation.unclean_faults import UncleanFaults
 from tests.runtime_simulation.zookeeper import ZooKeeperWeather
 
 PUT_BACK: Final = "an older copy took the place of a disk"
@@ -82,6 +85,8 @@ class Faults:
             "second controller": self._delete_controller,
             "no quorum": self._lose_quorum,
             CLOCK: self._set_clock,
+            CLOCKS: self._set_clocks,
+            UNCLEAN: UncleanFaults(cluster, services).begin,
             "preferred leaders elected": lambda _: self._cluster.elect_preferred(),
             **Ambushes(cluster, services).by_kind,
         }
@@ -248,6 +253,16 @@ class Faults:
         name = names[fault.target % len(names)]
         for delay_s, ahead_s in wrong_times(fault):
             self._services.later(delay_s, self._cluster.system.set_clock, name, ahead_s)
+
+    def _set_clocks(self, fault: Fault) -> None:
+        """Set the wall clocks of several services at once, and later set them right."""
+        system = self._cluster.system
+        controllers = [one.name for one in self._cluster.controllers]
+        brokers = [one.name for one in self._cluster.brokers.values()]
+        others = [one.name for one in self._cluster.coordinators]
+        for name, ahead_s in several_wrong_times(fault, controllers, brokers, others):
+            system.set_clock(name, ahead_s)
+            self._services.later(fault.for_s, system.set_clock, name, 0.0)
 
     def _fill_disk(self, broker: BrokerService, fault: Fault) -> None:
         broker.disk.free_bytes = 0

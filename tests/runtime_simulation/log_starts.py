@@ -19,6 +19,7 @@ from tests.runtime_simulation.plan import Retention
 from tests.runtime_simulation.services import BrokerService
 from tests.runtime_simulation.system_calls import SimulatedSystem
 from tests.runtime_simulation.topics import Topics
+from tests.runtime_simulation.unclean_elections import UncleanElections
 from tests.runtime_simulation.world import World
 
 REMOVED: Final = "retention removed a segment"
@@ -34,6 +35,7 @@ class LogStarts:
     system: SimulatedSystem
     brokers: Mapping[int, BrokerService]
     retention: Retention | None
+    unclean: UncleanElections | None = field(default=None, init=False)
     problems: list[str] = field(default_factory=list, init=False)
     _highest: dict[tuple[str, int], int] = field(default_factory=dict, init=False)
     _seen: dict[Partition, int] = field(default_factory=dict, init=False)
@@ -103,6 +105,8 @@ class LogStarts:
         for replica in broker.replicas():
             if replica.log.failed or replica.log.lacks_records:
                 continue  # It is not used any more, or waits without records for space to begin.
+            if self.unclean is not None and (replica.topic, *replica.key[1:]) in self.unclean.asked:
+                continue  # A leader from outside the ISR may begin, and end, before it.
             start, mark = replica.log.log_start_offset, replica.replica.state.high_watermark
             where = f"{broker.name} {replica.topic}-{replica.partition}"
             if start > mark:

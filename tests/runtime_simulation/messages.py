@@ -36,6 +36,7 @@ class Fetch(msgspec.Struct):
     partition: int
     offset: int
     wait_ms: int
+    last_epoch: int | None = None
 
 
 class Fetched(msgspec.Struct):
@@ -105,6 +106,7 @@ REMOVE_PARTITIONS_PATH = "/v1/topics/partitions/remove"
 REASSIGN_PATH = "/v1/reassignments/submit"
 CANCEL_PATH = "/v1/reassignments/cancel"
 CONFIGURE_PATH = "/v1/configs/alter"
+ELECT_PATH = "/v1/elections"
 
 
 class Create(msgspec.Struct):
@@ -159,6 +161,13 @@ class Configure(msgspec.Struct):
     topic: str
     configs: dict[str, str]
     remove: tuple[str, ...] = ()
+
+
+class Elect(msgspec.Struct):
+    """Elects a leader of a partition uncleanly."""
+
+    topic: str
+    partition: int
 
 
 class Done(msgspec.Struct):

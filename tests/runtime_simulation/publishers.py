@@ -25,11 +25,13 @@ from tests.runtime_simulation.messages import (
     Stage,
     Staged,
 )
-from tests.runtime_simulation.workload import TIMEOUT_MS, Record, Writer
+from tests.runtime_simulation.workload import TIMEOUT_MS, Record, TopicGone, Writer
 
 STAGED_AGAIN = "an application staged again what no replica had"
 STARTED_AGAIN = "an application started again within a batch"
 REPEATED = "an application repeated a published batch"
+MET_DELETED = "an application met a deleted topic within a batch"
+BEGAN_AGAIN = "an application published its first batch to a topic that was created again"
 KNOWN = "a published batch was recognized"
 _LONGEST_PAUSE_S = 1.5
 
@@ -55,26 +57,62 @@ class Publisher(Writer):
     again, with the same records staged once more. Sometimes it repeats one that is published, the
     latest or the one before. `keeps_all` says that no retention removes records: it may have
     removed some of a batch whose offsets are not known.
+
+    Once its topic is another one, the outcome of a batch for the former one stays unknown, and it
+    begins with other records. The next topic must not know it, whatever numbers it has used.
     """
 
     role = "publisher"
     keeps_all: bool
     _may_be_published: bool = field(default=False, init=False)
     """Whether an earlier attempt of the present batch may have taken effect."""
+    _name: str = field(default="", init=False)
+    """What the history calls the partition to which it publishes; empty while there is none."""
+    _life: int = field(default=-1, init=False)
+    """How many topics it has published to before."""
 
     async def _run(self) -> None:
+        while not self._stopping:
+            self._name = self.topics.name_now(self.place)
+            if not self._name:
+                await self.pause()
+                continue
+            self._life += 1
+            try:
+                await self._publish_all()
+            except TopicGone:
+                self.world.reached(MET_DELETED)
+
+    async def _publish_all(self) -> None:
+        """Publish one batch after another, until the topic is another one at most."""
         before: Batch | None = None
-        number = 0
+        # It may go on with its numbers, or restart them.
+        number = self.world.random.choice((0, 100 * self._life)) if self._life else 0
         while not self._stopping:
             await asyncio.sleep(self.world.between(0, 2 * self.pause_s))
             batch = self._new_batch(number)
             await self._publish_new(batch)
+            if self._life and before is None:
+                self.world.reached(BEGAN_AGAIN)
             chance = self.world.random.random()
             if chance < 0.2:
                 await self._repeat(batch, is_latest=True)
             elif chance < 0.3 and before is not None:
                 await self._repeat(before, is_latest=False)
             before, number = batch, number + self.world.random.choice((1, 1, 3))
+
+    def _require_topic(self) -> None:
+        """Look whether the topic, or the partition, is still the one that it publishes to.
+
+        What was staged in it is not known to the next one. So no request reaches another topic that
+        could publish there.
+
+        Raises:
+            TopicGone: it is not.
+
+        """
+        if self.topics.name_now(self.place) != self._name:
+            raise TopicGone
 
     def _new_batch(self, number: int) -> Batch:
         random = self.world.random
@@ -85,15 +123,23 @@ class Publisher(Writer):
         def upload(name: str) -> tuple[tuple[str, ...], ...]:
             return tuple(piece(f"{name}-{index}") for index in range(random.randint(1, 8)))
 
-        name = f"a{self.number}-{number}"
+        life = f"-{self._life}" if self._life else ""
+        name = f"a{self.number}{life}-{number}"
         uploads = (upload(f"{name}-{index}") for index in range(random.randint(1, 2)))
         return Batch(number, tuple(uploads))
 
     async def _publish_new(self, batch: Batch) -> None:
-        values, place = batch.values, (self.topics.name_now(self.place), self.partition)
+        values, place = batch.values, (self._name, self.partition)
         row = self.history.send_batch(values, place, self.number)
         self._may_be_published = False
-        published = await self._until_published(batch)
+        try:
+            published = await self._until_published(batch)
+        except TopicGone:
+            if self._may_be_published:
+                self.history.give_up_batch(row)
+            else:
+                self.history.refuse_batch(row)
+            raise
         if published.duplicate and not self._may_be_published:
             self.problems.append(f"batch {batch.number} of {self._app} is new, and a duplicate")
         base, last = published.base_offset, published.last_offset
@@ -123,7 +169,9 @@ class Publisher(Writer):
         while True:
             try:
                 if not staged:
+                    self._require_topic()
                     staged = await self._stage(batch)
+                self._require_topic()
                 published = await self._publish(batch.number, staged)
             except UnknownStaged:
                 self.world.reached(STAGED_AGAIN)

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from leadline_client.wire import TopicPartition
-from tests.runtime_simulation import commits, forwarding, group_records
+from tests.runtime_simulation import cluster_clocks, commits, forwarding, group_records
 from tests.runtime_simulation.administration import MOST_PARTITIONS, Administration, GroupTopic
 from tests.runtime_simulation.checks import (
     ADMINISTRATION,
@@ -36,12 +36,13 @@ from tests.runtime_simulation.leftovers import count_strays, leftovers
 from tests.runtime_simulation.members import Members
 from tests.runtime_simulation.plan import Plan, smaller
 from tests.runtime_simulation.services import BrokerService
+from tests.runtime_simulation.unclean_faults import elect_again
 from tests.runtime_simulation.world import World
 
 START_S = 12.0
 HEALING_S = 20.0
 LEADERLESS_S = 8.0
-"""How long an operator waits before he gives up a disk."""
+"""How long an operator waits before he gives up a disk, or elects again."""
 
 
 @dataclass(slots=True)
@@ -92,6 +93,7 @@ def _run(world: World, plan: Plan, root: Path, result: Result) -> None:
         cluster.system.in_force(),
         forwarding.in_force(machine.web),
         machine.sockets.in_force(),
+        cluster_clocks.watched(cluster, reports=not result.flaw),
         nullcontext() if result.flaw else commits.watched(cluster),
     ):
         try:
@@ -168,6 +170,9 @@ def _heal(cluster: Cluster, administration: Administration, result: Result) -> N
     if cluster.wiped is not None:
         cluster.run(LEADERLESS_S)
         cluster.elect_after_wiped_disk()
+    if cluster.unclean is not None:
+        cluster.run(LEADERLESS_S)
+        elect_again(cluster)
     count_strays(cluster)
     if not cluster.run_in_steps(HEALING_S, lambda: _is_administered(cluster, administration)):
         raise Violation(ADMINISTRATION, "; ".join(leftovers(cluster)) or "requests go on")

@@ -75,6 +75,8 @@ class SimulatedSystem:
     wall_offset_s: float = 1_700_000_000.0
     ahead_s: dict[str, float] = field(default_factory=dict, init=False)
     on_removal: list[Callable[[Path], None]] = field(default_factory=list, init=False)
+    most_ahead_s: float = field(default=0.0, init=False)
+    """How far ahead the clocks of most services have been at any time, see `cluster_clocks.py`."""
     _furthest_s: dict[str, float] = field(default_factory=dict, init=False)
     _were_two_ahead: bool = field(default=False, init=False)
     _paths: dict[int, str] = field(default_factory=dict, init=False)
@@ -92,6 +94,10 @@ class SimulatedSystem:
         """Whether any wall clock was ever wrong."""
         return bool(self._furthest_s)
 
+    def furthest_s(self, process: str) -> float:
+        """Return how far ahead the wall clock of a process has been by now, at least 0."""
+        return self._furthest_s.get(process, 0.0)
+
     def wall_s(self) -> float:
         """Return the time of the wall clock of the process that runs."""
         owner = OWNER.get()
@@ -102,11 +108,12 @@ class SimulatedSystem:
         """Return the latest time that the process that runs may take for that of the cluster.
 
         A clock alone that is ahead makes no difference. If two were at once, most may have been for
-        a while, as services end; then it is what its own would be if it was never set back.
+        a while, as services end; then it is what its own would be if it was never set back. But it
+        is never later than by most clocks.
         """
         owner = OWNER.get()
-        furthest_s = 0.0 if owner is None else self._furthest_s.get(owner.name, 0.0)
-        ahead_s = furthest_s if self._were_two_ahead else 0.0
+        furthest_s = 0.0 if owner is None else self.furthest_s(owner.name)
+        ahead_s = min(furthest_s, self.most_ahead_s) if self._were_two_ahead else 0.0
         return self.loop.now_s + self.wall_offset_s + ahead_s
 
     # -- files -----------------------------------------------------------------

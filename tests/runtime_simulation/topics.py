@@ -22,7 +22,7 @@ from tests.runtime_simulation.zookeeper import ZooKeeper
 from tests.runtime_simulation.zookeeper_tree import Change
 
 MOVED = "reassignments of a topic have ended"
-_STATE = re.compile(rf"{znodes.TOPICS}/([^/]+)/partitions/(\d+)/state")
+STATE = re.compile(rf"{znodes.TOPICS}/([^/]+)/partitions/(\d+)/state")
 
 
 @dataclass(eq=False)
@@ -54,7 +54,7 @@ class Topics:
                 self._note(name, self.assignment(name))
             elif parent == znodes.TOPICS and self.ever[name][-1] not in self._tombstones:
                 self.problems.append(f"R12: {name} {self.ever[name][-1]} was deleted unasked")
-            elif change.created and (found := _STATE.fullmatch(change.path)):
+            elif change.created and (found := STATE.fullmatch(change.path)):
                 self._note_partition(TopicPartition(found[1], int(found[2])))
             node = self.zookeeper.tree.now(change.path)
             if parent == znodes.DELETE_TOPICS and node is not None:

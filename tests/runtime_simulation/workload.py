@@ -15,6 +15,7 @@ from leadline_client import batches
 from leadline_client.errors import (
     LeadlineError,
     OutcomeUnknown,
+    OutOfOrderSequence,
     TopicIdMismatch,
     UnknownPartition,
     UnknownTopic,
@@ -162,9 +163,13 @@ class Producer(Writer):
     role = "producer"
     idempotent: bool
     states_epoch: bool
+    lost_records: Callable[[str, int], object] = lambda *_: False
+    """Tells whether an unclean election may have lost records of a partition."""
     sent: int = field(default=0, init=False)
     offsets: dict[str, list[int]] = field(default_factory=dict, init=False)
     """The acknowledged offsets, by the history's name of the partition."""
+    placed: list[tuple[str, str, int, int]] = field(default_factory=list, init=False)
+    """Of each acknowledged record that name, its value, its offset and its leader's epoch."""
     _sequence: int = field(default=0, init=False)
     _producer_id: int = field(default=-1, init=False)
     _topic_id: str = field(default="", init=False)
@@ -213,6 +218,7 @@ class Producer(Writer):
         self._sequence += count
         for offset, value in enumerate(values, produced.base_offset):
             self.history.ack(value, offset)
+            self.placed.append((self._name, value, offset, produced.leader_epoch))
         self.offsets.setdefault(self._name, []).extend(
             range(produced.base_offset, produced.base_offset + count)
         )
@@ -272,6 +278,10 @@ class Producer(Writer):
                 if not self.idempotent:
                     raise
                 self._unknown = problem
+            except OutOfOrderSequence:
+                if self.lost_records(self._name, self.partition):
+                    self.world.reached("a producer began again after an unclean election")
+                    self._note_deleted()
             except _NO_SUCH_TOPIC:
                 if self.topics.id_of(self.topic) != self._topic_id:
                     self.world.reached("a producer met a deleted topic")
@@ -284,7 +294,10 @@ class Producer(Writer):
         self._unknown = OutcomeUnknown("a copy of the request may have been accepted")
 
     def _note_deleted(self) -> None:
-        """End a request to a topic that was deleted, or to a partition that was removed."""
+        """End a request to a topic that was deleted, or to a partition that was removed.
+
+        So ends one that follows records that are lost; what comes next has another producer id.
+        """
         if self._unknown is not None:
             self._topic_id = ""
             raise self._unknown

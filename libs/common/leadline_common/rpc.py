@@ -229,12 +229,16 @@ class MovingRate(msgspec.Struct, array_like=True, frozen=True):
     partitions: dict[str, list[int]]
 
 
+UNKNOWN_TIME = -1
+"""What a controller says that does not know yet what time it is by most clocks."""
+
+
 class HeartbeatResponse(msgspec.Struct, frozen=True):
     """The controller that responds; a broker ignores responses of a lower epoch.
 
     `moving` limits what the broker sends, and what it receives, for moving replicas; one that no
     row lists waits. With None nothing is limited. It applies until the next response. `time_ms` is
-    the time by the clocks of most brokers (Unix ms), 0 from an earlier release.
+    the time by the clocks of most brokers (Unix ms), `UNKNOWN_TIME`, or 0 from an earlier release.
     """
 
     controller_id: int

@@ -47,7 +47,7 @@ from leadline_broker.runtime.staging.staging import Staging
 from leadline_client.backoff import Backoff
 from leadline_client.errors import StorageFailed
 from leadline_common.cluster_time import ClusterTime
-from leadline_common.rpc import HeartbeatRequest, HeartbeatResponse
+from leadline_common.rpc import UNKNOWN_TIME, HeartbeatRequest, HeartbeatResponse
 from leadline_common.slices import slices
 
 
@@ -386,7 +386,8 @@ class Engine:
         """Apply the rates and the time that the controller says; ignore a former controller."""
         if response.controller_epoch >= self.commands.controller_epoch:
             self.throttle.on_heartbeat_response(response.moving)
-            self.time.hear(response.time_ms or self.clock.wall_ms())
+            if response.time_ms != UNKNOWN_TIME:
+                self.time.hear(response.time_ms or self.clock.wall_ms())
 
     def _isr_committed(
         self, partition: Partition, proposal: IsrProposal, members_before: int

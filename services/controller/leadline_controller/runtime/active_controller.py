@@ -297,8 +297,11 @@ class ActiveController:
         if beat.isr_changes:
             self.queue.invalidate([TopicPartition(*one) for one in beat.isr_changes])
 
-    def cluster_time_ms(self) -> int:
-        """Return the time by the clocks of most brokers and this controller (Unix ms)."""
+    def cluster_time_ms(self) -> int | None:
+        """Return the time by the clocks of most brokers and this controller (Unix ms).
+
+        It is None until enough of their clocks are known.
+        """
         own_ms, now_ms = self.context.clock.wall_ms(), self.context.clock.monotonic_ms()
         return self._clocks.cluster_time_ms(self.image.brokers, own_ms, now_ms)
 

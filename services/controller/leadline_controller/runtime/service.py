@@ -17,6 +17,7 @@ from leadline_client.wire import NewTopic
 from leadline_common.cause import current_cause, new_cause
 from leadline_common.identity import ServiceAddress, ServiceIdentity
 from leadline_common.rpc import (
+    UNKNOWN_TIME,
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     ControllerRow,
@@ -301,6 +302,8 @@ class ControllerService:
         active.on_heartbeat(beat)
         rates = active.throttles.of_broker(beat.broker_id)
         time_ms = active.cluster_time_ms()
+        if time_ms is None:
+            time_ms = UNKNOWN_TIME
         return HeartbeatResponse(self.id, active.context.term.epoch, rates, time_ms)
 
     async def controlled_shutdown(
