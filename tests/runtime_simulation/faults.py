@@ -294,11 +294,7 @@ class Faults:
     # -- links -----------------------------------------------------------------
 
     def _isolate(self, broker: BrokerService, fault: Fault) -> None:
-        others = self._others(broker)
-        self._services.cut(
-            {(broker.name, other) for other in others} | {(other, broker.name) for other in others},
-            fault,
-        )
+        self._services.cut_off(broker.name, self._others(broker), fault)
 
     def _cut_one_way(self, broker: BrokerService, fault: Fault) -> None:
         others = self._others(broker)
@@ -315,8 +311,7 @@ class Faults:
         if not active:
             return
         names = [broker.name for broker in self._cluster.brokers.values()]
-        there = {(active[0].name, name) for name in names}
-        self._services.cut(there | {(to, sender) for sender, to in there}, fault)
+        self._services.cut_off(active[0].name, names, fault)
 
         def look() -> None:
             if any(host.is_active for host in self._cluster.controllers if host is not active[0]):

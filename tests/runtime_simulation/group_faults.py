@@ -96,8 +96,7 @@ class GroupFaults:
         """Let a coordinator lose its node, and the members that speak with it."""
         self._delete_coordinator(fault)
         names = [member.name for member in self._members.running()]
-        links = {(name, active.name) for name in names}
-        self._services.cut(links | {(active.name, name) for name in names}, fault)
+        self._services.cut_off(active.name, names, fault)
 
     def _cut_from_brokers(self, fault: Fault) -> None:
         name = self._coordinator(fault).name
@@ -155,9 +154,7 @@ class GroupFaults:
 
     def _cut_member(self, fault: Fault) -> None:
         if (member := self._member(fault)) is not None:
-            names = self._peers(member)
-            links = {(member.name, name) for name in names}
-            self._services.cut(links | {(name, member.name) for name in names}, fault)
+            self._services.cut_off(member.name, self._peers(member), fault)
 
     def _cut_member_one_way(self, fault: Fault) -> None:
         if (member := self._member(fault)) is not None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -84,7 +84,7 @@ class Network:
 
     def isolate(self, name: str, others: list[str]) -> None:
         """Cut a process off from others, in both directions."""
-        self.cut |= {(name, other) for other in others} | {(other, name) for other in others}
+        self.cut |= both_ways(name, others)
 
     def heal(self) -> None:
         """Restore all links."""
@@ -193,6 +193,11 @@ class Network:
     ) -> None:
         answer = await routes.answer(path, body, content_type)
         self.carry(process.name, sender.name, complete, future, answer)
+
+
+def both_ways(name: str, others: Iterable[str]) -> set[tuple[str, str]]:
+    """Return the links between a process and others, in both directions."""
+    return {link for other in others for link in ((name, other), (other, name))}
 
 
 def complete(future: asyncio.Future[Response] | None, response: Response) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from tests.runtime_simulation.cluster import Cluster
+from tests.runtime_simulation.network import both_ways
 from tests.runtime_simulation.plan import Fault
 from tests.runtime_simulation.services import Service
 
@@ -55,6 +56,10 @@ class ServiceFaults:
         notice_s = 0.0 if fault.choice % 2 else self._world.between(0.1, 1.3)
         self.later(notice_s, zookeeper.disconnect, process)
         self.later(fault.for_s, zookeeper.cut.discard, service.name)
+
+    def cut_off(self, name: str, others: Sequence[str], fault: Fault) -> None:
+        """Cut a process off from others, in both directions."""
+        self.cut(both_ways(name, others), fault)
 
     def cut(self, links: set[tuple[str, str]], fault: Fault) -> None:
         """Cut links, each from one process to another."""

@@ -49,7 +49,7 @@ CLOSE_ATTEMPTS: Final = 3
 
 
 class TermEnded(Exception):
-    """Another process leads now, or this one cannot rule it out (rules R10, R11, R16)."""
+    """Another process leads now, or may lead (rules R10, R11, R16), or this one resigns."""
 
 
 class Resigned(TermEnded):
